@@ -1,6 +1,7 @@
 // Does what it is told by lines of standard input, so that somebody can attach to it between two of them: a number is that many
 // launches of each kernel, after which the results so far are printed; with a `g` in front of it the kernels are launched as a graph, which is instantiated with the
-// first such line, or again with a `G`, or with a `u` updated by what is captured anew. With `!` and the name of a system call a filter
+// first such line, or again with a `G`, or with a `u` updated by what is captured anew. With a `p` they go to the stream of the thread. From a `(` to a `)` the kernels
+// are captured, the first one at once and the other at the end, into the graph of later lines with a `g`. With `!` and the name of a system call a filter
 // forbids that from then on; with `+` and a name an NVTX range begins, and ends with `-`. Ends with its input.
 #include <cstddef>
 #include <cstdio>
@@ -56,6 +57,32 @@ static cudaGraphExec_t instantiated(unsigned int *device)
     return exec;
 }
 
+// Begun and ended by two lines: meanwhile somebody else may do what a capture does not bear.
+static cudaStream_t begin(unsigned int *device)
+{
+    cudaStream_t stream;
+
+    CHECK(cudaStreamCreate(&stream));
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
+    step<<<4, 64, 0, stream>>>(device);
+    CHECK(cudaGetLastError());
+    return stream;
+}
+
+static cudaGraphExec_t end(cudaStream_t stream, unsigned int *device)
+{
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+
+    scaled<<<2, 32, 0, stream>>>(device);
+    CHECK(cudaGetLastError());
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaStreamDestroy(stream));
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    CHECK(cudaGraphDestroy(graph));
+    return exec;
+}
+
 static void update(cudaGraphExec_t exec, unsigned int *device)
 {
     cudaGraph_t graph = captured(device);
@@ -99,6 +126,7 @@ int main()
     unsigned int *device, sums[2];
     unsigned long long counted;
     cudaGraphExec_t exec = nullptr;
+    cudaStream_t open = nullptr;
     char line[64];
 
     CHECK(cudaMalloc((void **)&device, sizeof(sums)));
@@ -116,6 +144,16 @@ int main()
             fflush(stdout);
             continue;
         }
+        if (line[0] == '(' || line[0] == ')') {
+            if (line[0] == '(')
+                open = begin(device);
+            else
+                exec = end(open, device);
+            printf(line[0] == '(' ? "capturing\n" : "captured\n");
+            fflush(stdout);
+            continue;
+        }
+        cudaStream_t stream = line[0] == 'p' ? cudaStreamPerThread : nullptr;
         bool again = line[0] == 'G', anew = line[0] == 'u', in_graph = again || anew || line[0] == 'g';
         if (exec && again) {
             CHECK(cudaGraphExecDestroy(exec));
@@ -125,13 +163,13 @@ int main()
             exec = instantiated(device);
         else if (anew)
             update(exec, device);
-        for (int n = atoi(line + in_graph); n > 0; n--) {
+        for (int n = atoi(line + (in_graph || stream)); n > 0; n--) {
             if (in_graph) {
                 CHECK(cudaGraphLaunch(exec, nullptr));
                 continue;
             }
-            step<<<4, 64>>>(device);
-            scaled<<<2, 32>>>(device);
+            step<<<4, 64, 0, stream>>>(device);
+            scaled<<<2, 32, 0, stream>>>(device);
             CHECK(cudaGetLastError());
         }
         CHECK(cudaDeviceSynchronize());

@@ -1,5 +1,8 @@
 //! The names we put into other people's modules. One prefix, so that ours are recognised everywhere.
 
+use alloc::format;
+use alloc::string::String;
+
 /// Prefix of every symbol, label and register that we add to a module.
 pub const PREFIX: &str = "wbpf_";
 /// The table of 64-bit addresses that a variant reads: `.const` (or `.global`) `.b64 wbpf_slots[n]`.
@@ -19,5 +22,29 @@ pub const PRINTK_RING: &str = "wbpf.printk";
 /// The name of the hidden array that counts how often a program was ended in a loop without a bound begins so; the program's name
 /// follows.
 pub const STOPS: &str = "wbpf.stops.";
+/// Between the name of a second tool's program or map and the number of that tool (`count@g1`); no C function and no map of an object is called so.
+pub const GUEST: &str = "@g";
 /// `cuDeviceGetName` of the built-in soft GPU. Its %globaltimer is the host's CLOCK_MONOTONIC.
 pub const SOFT_DEVICE: &str = "warpbpf soft GPU";
+
+/// What a second tool's program or map is called where several tools are.
+pub fn of_guest(name: &str, guest: u32) -> String {
+    format!("{name}{GUEST}{guest}")
+}
+
+/// What it is called in its object.
+pub fn plain(name: &str) -> &str {
+    name.rsplit_once(GUEST).map_or(name, |(plain, _)| plain)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_a_second_tool_are_told_apart_and_found_again() {
+        let name = of_guest(".rodata", 12);
+        assert_eq!((name.as_str(), plain(&name)), (".rodata@g12", ".rodata"));
+        assert_eq!(plain("count"), "count");
+    }
+}

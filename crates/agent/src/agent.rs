@@ -3,7 +3,6 @@
 //! It is off until the application loads its first image; then it says hello to the tool and does what it is told. It is
 //! off again, for good, when the tool goes away, and in a forked child.
 
-use std::collections::HashSet;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{
@@ -31,8 +30,10 @@ use crate::lock::lock;
 use crate::made::Made;
 use crate::memory::Memory;
 use crate::modules::Images;
+use crate::notes::Said;
 use crate::quiet::Quiet;
 use crate::roster::Roster;
+use crate::settled::Settled;
 use crate::streams::Streams;
 use crate::swap::Swap;
 use crate::symbols::Symbols;
@@ -40,9 +41,6 @@ use crate::table::{EmptyTable, Table};
 use crate::unknown::Unknown;
 use crate::watchdog::Watchdog;
 use crate::{code_cache, control, guard, host_ops, nvrtc, nvtx, sanitizer, swap};
-
-/// Notes of different text that are sent; more would be a loop.
-const MOST_NOTES: usize = 1000;
 
 /// How the tool is reached.
 #[derive(Debug)]
@@ -125,6 +123,7 @@ pub(crate) struct Agent {
     /// Which programs are in force.
     pub(crate) generations: Generations,
     pub(crate) swap: Swap,
+    pub(crate) settled: Settled,
     mode: OnceLock<Mode>,
     /// All that the driver knows, by ordinal.
     devices: OnceLock<Vec<DeviceInfo>>,
@@ -152,7 +151,7 @@ pub(crate) struct Agent {
     pub(crate) roster: Roster,
     pub(crate) streams: Streams,
     outbox: Mutex<Vec<Outgoing>>,
-    said: Mutex<HashSet<String>>,
+    pub(crate) said: Said,
     pub(crate) finish: Mutex<Finish>,
     pub(crate) finished: Condvar,
     /// Written to wake the control thread.
@@ -193,6 +192,7 @@ impl Agent {
             graphs: Graphs::default(),
             generations: Generations::default(),
             swap: Swap::default(),
+            settled: Settled::default(),
             mode: OnceLock::new(),
             devices: OnceLock::new(),
             lazy: OnceLock::new(),
@@ -211,7 +211,7 @@ impl Agent {
             roster: Roster::default(),
             streams: Streams::default(),
             outbox: Mutex::default(),
-            said: Mutex::default(),
+            said: Said::default(),
             finish: Mutex::default(),
             finished: Condvar::new(),
             wake,
@@ -501,7 +501,8 @@ impl Agent {
                     end = Instant::now() + HANDSHAKE;
                     continue;
                 }
-                ToAgent::Snapshot { token } => {
+                ToAgent::Forget { .. } => continue,
+                ToAgent::Snapshot { token } | ToAgent::Settle { token } => {
                     // There is nothing yet that could be out of date.
                     connection.queue(&ToTool::Snapshotted { token }, &[], None)?;
                     connection.flush()?;
@@ -617,15 +618,6 @@ impl Agent {
     pub(crate) fn send(&self, message: ToTool, fd: Option<OwnedFd>) {
         if self.is_on() {
             lock(&self.outbox).push(Outgoing { message, fd });
-        }
-    }
-
-    /// Tells the user something, each text once.
-    pub(crate) fn note(&self, level: NoteLevel, text: String) {
-        let mut said = lock(&self.said);
-        if said.len() < MOST_NOTES && said.insert(text.clone()) {
-            drop(said);
-            self.send(ToTool::Note { level, text }, None);
         }
     }
 

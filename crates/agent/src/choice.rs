@@ -11,6 +11,7 @@ use crate::entry::Entry;
 use crate::generation::Generation;
 use crate::launch::StreamName;
 use crate::nvtx;
+use crate::parties::{Tally, bit_of};
 
 /// A launch as a choice sees it.
 #[derive(Debug, Clone, Copy)]
@@ -96,8 +97,21 @@ impl Agent {
         takes(choice, candidate, device, is_inside, is_picked)
     }
 
+    /// A launch counts as missed: notes which tools would not have had it.
+    pub(crate) fn note_choices(
+        &self,
+        tally: &Tally,
+        generation: &'static Generation,
+        candidate: Candidate,
+    ) {
+        if let Launches::Each = generation.launches() {
+            tally.note_choices(|choice| self.takes(choice, candidate));
+        }
+    }
+
     /// A bit for each choice of a kernel's programs that takes this launch, which is for the current context; 0 if none of them does. To be asked
-    /// once for each launch. Of one context the choices are those of all; `None` where the programs are not known yet.
+    /// once for each launch. Of one context the choices are those of all, and those of all tools ([`crate::entry::Place::of_variant`]); `None` where the
+    /// programs are not known yet.
     #[inline]
     pub(crate) fn chosen(
         &self,
@@ -126,11 +140,9 @@ impl Agent {
             return u64::MAX;
         }
         let taken = |choice: &Arc<Choice>| self.takes(choice, candidate);
-        let all = choices.all().iter().map(taken).enumerate();
-        // Where there are too many for bits of their own nothing has programs, and it only matters whether any takes it.
-        all.fold(0, |mask, (bit, taken)| {
-            mask | u64::from(taken) << bit.min(63)
-        })
+        let all = (0..).zip(choices.all());
+        let taken = all.filter(|(_, choice)| taken(choice));
+        taken.fold(0, |mask, (bit, _)| mask | bit_of(bit))
     }
 
     /// Tells why a kernel has no probes in a graph, where choices go by what only a single launch has.

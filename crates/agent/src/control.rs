@@ -64,7 +64,7 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
             next_snapshot: Instant::now(),
             next_drain: Instant::now(),
             waiting: false,
-            token: None,
+            tokens: Vec::new(),
             requests: Requests::default(),
             replies: VecDeque::new(),
             compaction: Compaction::new(),
@@ -102,8 +102,8 @@ struct Control {
     next_drain: Instant,
     /// The tool has not made room for what is in the rings.
     waiting: bool,
-    /// A snapshot that was asked for.
-    token: Option<u64>,
+    /// Snapshots that were asked for.
+    tokens: Vec<u64>,
     /// Operations on maps that were asked for.
     requests: Requests,
     /// Answers to them that wait until the tool has read others.
@@ -124,7 +124,9 @@ impl Control {
                         self.last_round();
                         return self.farewell("detached");
                     }
-                    ToAgent::Snapshot { token } => self.token = Some(token),
+                    ToAgent::Snapshot { token } => self.tokens.push(token),
+                    ToAgent::Settle { token } => crate::settled::wait(self.agent, token),
+                    ToAgent::Forget { guest } => self.agent.roster.forget(guest),
                     // One wish per connection.
                     ToAgent::Attach { .. }
                     | ToAgent::Observe
@@ -218,6 +220,7 @@ impl Control {
     fn work(&mut self) -> Result<(), WireError> {
         self.operate()?;
         nvrtc::serve(self.agent);
+        self.tokens.extend(self.agent.settled.take());
         let now = Instant::now();
         self.agent.give_up_change(now);
         let steps = self.agent.launch_steps();
@@ -228,7 +231,8 @@ impl Control {
                 self.next_drain = now;
             }
         }
-        if self.token.is_some() || now >= self.next_snapshot {
+        let asked = !self.tokens.is_empty();
+        if asked || now >= self.next_snapshot {
             self.snapshot(now);
             self.calibrate(now);
             if self.agent.watchdog.is_on() {
@@ -244,7 +248,7 @@ impl Control {
                 self.connection.queue(&counts, &[], None)?;
             }
         }
-        if self.token.is_some() || now >= self.next_drain {
+        if asked || now >= self.next_drain {
             self.drain(now);
         }
         if let Some(timeline) = timeline::of(self.agent) {
@@ -261,7 +265,7 @@ impl Control {
             self.compaction = compaction;
         }
         self.post()?;
-        if let Some(token) = self.token.take() {
+        for token in std::mem::take(&mut self.tokens) {
             let message = ToTool::Snapshotted { token };
             self.connection.queue(&message, &[], None)?;
         }
@@ -325,7 +329,7 @@ impl Control {
     fn snapshot(&mut self, now: Instant) {
         let launched = self.pace.idle(now).is_some();
         // Before the first launch only what was there from the start, which one round brings.
-        if launched || self.token.is_some() || self.copied != self.agent.lives.made() {
+        if launched || !self.tokens.is_empty() || self.copied != self.agent.lives.made() {
             self.copied = self.each_context(|agent, pump, live| {
                 // What cannot be copied now is tried again the next time, and told at the end.
                 agent.driver.relaxed(|| pump.snapshot(live));

@@ -9,6 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use warpbpf_session::LoadedVariant;
 use warpbpf_session::choices::Choices;
+use warpbpf_session::guest::OWN;
+
+use crate::generation::Generation;
+use crate::parties::{Party, Tallies, Tally, Wish};
 
 /// No context's handle.
 const NO_CONTEXT: usize = usize::MAX;
@@ -20,12 +24,8 @@ pub(crate) struct Entry {
     pub(crate) mangled: String,
     /// Launches that the application asked for, of all kernels of this name.
     pub(crate) made: &'static AtomicU64,
-    /// Launches of the original, because there was nothing else to run.
-    pub(crate) missed: AtomicU64,
-    /// Launches of the original, because the user wanted no probes in them.
-    pub(crate) skipped: AtomicU64,
-    /// Launches of the original, because no program that was in force wanted it.
-    pub(crate) unwanted: AtomicU64,
+    /// Launches of the original.
+    tallies: Tallies,
     /// Handles under which it is in the table.
     handles: Mutex<Vec<Handle>>,
     first: AtomicPtr<Place>,
@@ -38,6 +38,8 @@ pub(crate) struct Entry {
     pub(crate) told_context: AtomicBool,
     pub(crate) told_overlap: AtomicBool,
     pub(crate) told_compaction: AtomicBool,
+    /// Some run without those who came later.
+    pub(crate) told_alone: AtomicBool,
 }
 
 /// A handle and the context that it is of, which is `None` for that of a library's kernel.
@@ -58,8 +60,10 @@ pub(crate) struct Place {
     pub(crate) generation: u64,
     /// What runs in the kernel's place; `None` if that could not be made, which the user was told, or if nobody wants it.
     pub(crate) variant: Option<Arc<LoadedVariant>>,
-    /// Of the programs that want the kernel, whether it could be made or not: what nobody chose is not missed.
+    /// Of the programs that want the kernel, whether it could be made or not, and whether they are in it: what nobody chose is not missed.
     pub(crate) choices: Choices,
+    /// By choice of the variant's programs, its bit among those; empty if they are the same.
+    bits: Box<[u32]>,
     /// A program wants the kernel.
     wanted: AtomicBool,
     /// The generation whose programs it waits for, if those before did not want it; 0 if it is not there for that.
@@ -72,6 +76,14 @@ pub(crate) struct Place {
     pub(crate) launches: AtomicU64,
     /// Of those, by choice of its programs, those that it takes; none where the choices do not differ.
     taken: Box<[AtomicU64]>,
+    /// Whose programs are in the variant.
+    parties: Box<[Party]>,
+    /// Who wants the kernel; not all need be in the variant.
+    wanted_by: Box<[u32]>,
+    /// Those who are not: their choices are bits of [`Place::choices`], and counted is what they would have been in.
+    absent: Box<[Party]>,
+    /// What runs where the variant with programs of several tools cannot: that without those who came later.
+    pub(crate) alone: Option<&'static Place>,
     next: *const Place,
 }
 
@@ -87,40 +99,109 @@ impl Place {
         generation: u64,
         (variant, choices): (Option<Arc<LoadedVariant>>, Choices),
     ) -> Place {
-        let taken = match variant.is_some() && choices.differ() {
-            true => choices.all().len(),
-            false => 0,
+        let of_variant = variant.as_ref().map(|variant| &variant.choices);
+        let bits = of_variant.map(|own| own.bits_in(&choices));
+        let (choices, bits) = match (of_variant, bits) {
+            // There are too many to tell apart: what others want that are not in it does not count.
+            (Some(own), Some(None)) => (own.clone(), Vec::new()),
+            (_, bits) => (choices, bits.flatten().unwrap_or_default()),
         };
+        let differ = of_variant.filter(|own| own.differ());
+        let taken = differ.map_or(0, |own| own.all().len());
+        let parties = of_variant.map(|own| Party::all(own, &[]));
         Place {
             context: AtomicUsize::new(context),
             number,
             generation,
             variant,
             choices,
+            bits: bits.into(),
             wanted: AtomicBool::new(true),
             awaited: AtomicU64::new(0),
             in_graphs: AtomicBool::new(false),
             sms,
             launches: AtomicU64::new(0),
             taken: (0..taken).map(|_| AtomicU64::new(0)).collect(),
+            parties: parties.unwrap_or_default(),
+            wanted_by: Box::default(),
+            absent: Box::default(),
+            alone: None,
             next: ptr::null(),
         }
     }
 
-    /// What counts a launch of the variant that these choices take.
-    pub(crate) fn counters(&self, chosen: u64) -> impl Iterator<Item = &AtomicU64> {
-        let taken = self.taken.iter().enumerate();
-        let taken = taken.filter(move |(bit, _)| chosen >> bit & 1 != 0);
-        std::iter::once(&self.launches).chain(taken.map(|(_, counter)| counter))
+    /// The same, wanted by these tools, of which the `idle` ones have no place in it.
+    pub(crate) fn of(mut self, wanted_by: &[u32], idle: &[u32]) -> Place {
+        if let Some(variant) = self.variant.as_ref().filter(|_| !idle.is_empty()) {
+            self.parties = Party::all(&variant.choices, idle);
+        }
+        let wanted_by = wanted_by.iter().filter(|guest| !idle.contains(guest));
+        self.wanted_by = wanted_by.copied().collect();
+        let is_in = |guest: &u32| self.parties.iter().any(|party| party.guest == *guest);
+        let absent = self.wanted_by.iter().filter(|guest| !is_in(guest));
+        let absent = absent.map(|guest| Party::absent(*guest, &self.choices));
+        self.absent = absent.collect();
+        self
     }
 
-    /// Launches that each program was in.
-    fn launches_of_programs(&self) -> impl Iterator<Item = (&str, u64)> {
-        let programs = match self.variant {
-            Some(_) => self.choices.programs(),
-            None => &[],
-        };
-        programs.iter().map(|(program, bit)| {
+    /// What counts a launch of the variant.
+    pub(crate) fn counters(&self, chosen: Chosen) -> impl Iterator<Item = &AtomicU64> {
+        let taken = self.taken.iter().enumerate();
+        let taken = taken.filter(move |(bit, _)| chosen.own >> bit & 1 != 0);
+        let parties = (self.parties.iter()).filter(move |p| chosen.own & p.mask != 0);
+        let absent = (self.absent.iter()).filter(move |p| chosen.all & p.mask != 0);
+        std::iter::once(&self.launches)
+            .chain(taken.map(|(_, counter)| counter))
+            .chain(parties.filter_map(|party| party.taken.as_ref()))
+            .chain(absent.filter_map(|party| party.taken.as_ref()))
+    }
+
+    /// Of the choices of all programs that want the kernel, those of the programs in its variant: what launches of it are told, and counted by.
+    #[inline]
+    pub(crate) fn of_variant(&self, chosen: u64) -> u64 {
+        if self.bits.is_empty() || chosen == u64::MAX {
+            return chosen;
+        }
+        let bits = self.bits.iter().enumerate();
+        bits.fold(0, |mask, (own, bit)| mask | (chosen >> bit & 1) << own)
+    }
+
+    /// Launches of the variant that a tool had a program in; `None` if it has none in it.
+    pub(crate) fn launches_of(&self, guest: u32) -> Option<u64> {
+        let party = self.parties.iter().find(|party| party.guest == guest)?;
+        let counter = party.taken.as_ref().unwrap_or(&self.launches);
+        Some(counter.load(Ordering::Relaxed))
+    }
+
+    /// Second tools have programs in the variant.
+    pub(crate) fn has_guests(&self) -> bool {
+        self.parties.iter().any(|party| party.guest != OWN)
+    }
+
+    /// Second tools with programs in the variant that have none in that of `other`.
+    pub(crate) fn guests_beside(&self, other: &Place) -> Vec<u32> {
+        let guests = self.parties.iter().map(|party| party.guest);
+        let lacks = |guest: &u32| other.parties.iter().all(|party| party.guest != *guest);
+        guests
+            .filter(|guest| *guest != OWN && lacks(guest))
+            .collect()
+    }
+
+    /// Launches of the variant that a tool would have a program in which has none in it; `None` if it does not want the kernel.
+    pub(crate) fn launches_without(&self, guest: u32) -> Option<u64> {
+        let party = self.absent.iter().find(|party| party.guest == guest)?;
+        Some(party.taken.as_ref()?.load(Ordering::Relaxed))
+    }
+
+    /// Launches that each program was in, of one tool or all.
+    fn launches_of_programs(&self, guest: Option<u32>) -> impl Iterator<Item = (&str, u64)> {
+        let variant = self.variant.iter();
+        let programs = variant.flat_map(|variant| {
+            let choices = &variant.choices;
+            choices.programs().iter().zip(choices.guests())
+        });
+        let programs = programs.filter(move |(_, of)| guest.is_none_or(|guest| guest == **of));
+        programs.map(|((program, bit), _)| {
             let counter = self.taken.get(*bit as usize).unwrap_or(&self.launches);
             (program.as_str(), counter.load(Ordering::Relaxed))
         })
@@ -181,17 +262,26 @@ impl Place {
     }
 }
 
+/// The choices that take a launch.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Chosen {
+    /// Of the programs in the variant, by their bits there: what its code is told.
+    pub(crate) own: u64,
+    /// Of all programs that want the kernel, by their bits in [`Place::choices`].
+    pub(crate) all: u64,
+}
+
 /// What of a kernel runs in a node of a graph.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Runs {
-    /// The variant of a context, and the choices of its programs that take the launches.
-    Variant(&'static Place, u64),
+    /// The variant of a context, and the choices that take the launches.
+    Variant(&'static Place, Chosen),
     /// The original, for lack of a variant.
-    Original,
+    Original(&'static Tally),
     /// The original, because the user wanted that.
-    Skipped,
+    Skipped(&'static Tally),
     /// The original, because no program wants it.
-    Unwanted,
+    Unwanted(&'static Tally),
 }
 
 impl Runs {
@@ -199,20 +289,17 @@ impl Runs {
     pub(crate) fn place(self) -> Option<&'static Place> {
         match self {
             Runs::Variant(place, _) => Some(place),
-            Runs::Original | Runs::Skipped | Runs::Unwanted => None,
+            Runs::Original(_) | Runs::Skipped(_) | Runs::Unwanted(_) => None,
         }
     }
 
     /// What counts its launches.
-    pub(crate) fn counters(
-        self,
-        entry: &'static Entry,
-    ) -> impl Iterator<Item = &'static AtomicU64> {
+    pub(crate) fn counters(self) -> impl Iterator<Item = &'static AtomicU64> {
         let (of_variant, without) = match self {
             Runs::Variant(place, chosen) => (Some(place.counters(chosen)), None),
-            Runs::Original => (None, Some(&entry.missed)),
-            Runs::Skipped => (None, Some(&entry.skipped)),
-            Runs::Unwanted => (None, Some(&entry.unwanted)),
+            Runs::Original(tally) => (None, Some(&tally.missed)),
+            Runs::Skipped(tally) => (None, Some(&tally.skipped)),
+            Runs::Unwanted(tally) => (None, Some(&tally.unwanted)),
         };
         of_variant.into_iter().flatten().chain(without)
     }
@@ -223,9 +310,7 @@ impl Entry {
         Entry {
             mangled,
             made,
-            missed: AtomicU64::new(0),
-            skipped: AtomicU64::new(0),
-            unwanted: AtomicU64::new(0),
+            tallies: Tallies::default(),
             handles: Mutex::default(),
             first: AtomicPtr::new(ptr::null_mut()),
             too_dear: AtomicU64::new(0),
@@ -235,6 +320,7 @@ impl Entry {
             told_context: AtomicBool::new(false),
             told_overlap: AtomicBool::new(false),
             told_compaction: AtomicBool::new(false),
+            told_alone: AtomicBool::new(false),
         }
     }
 
@@ -366,22 +452,57 @@ impl Entry {
         })
     }
 
-    /// Launches that each program was in, by the number of the maps.
-    pub(crate) fn launches_of_programs(&self) -> impl Iterator<Item = (u32, &'static str, u64)> {
-        self.places().flat_map(|place| {
-            let programs = place.launches_of_programs();
+    /// Launches that each program was in, of one tool or all, by the number of the maps.
+    pub(crate) fn launches_of_programs(
+        &self,
+        guest: Option<u32>,
+    ) -> impl Iterator<Item = (u32, &'static str, u64)> {
+        self.places().flat_map(move |place| {
+            let programs = place.launches_of_programs(guest);
             programs.map(|(program, count)| (place.number, program, count))
         })
     }
 
-    /// Its programs are, or were, in different launches.
-    pub(crate) fn programs_differ(&self) -> bool {
-        self.places().any(|place| !place.taken.is_empty())
+    /// Its programs, of one tool or all, are, or were, in different launches.
+    pub(crate) fn programs_differ(&self, guest: Option<u32>) -> bool {
+        self.places().any(|place| match guest {
+            None => !place.taken.is_empty(),
+            Some(guest) => {
+                let mut parties = place.parties.iter();
+                parties.any(|party| party.guest == guest && party.differs())
+            }
+        })
+    }
+
+    /// Where launches of a generation are counted that run the original.
+    pub(crate) fn tally(&self, generation: &Generation) -> &'static Tally {
+        self.tallies.of(generation.number, || {
+            let session = generation.session.get();
+            session.map_or_else(Box::default, |session| Wish::all(session, &self.mangled))
+        })
+    }
+
+    /// All such counts.
+    pub(crate) fn tallies(&self) -> impl Iterator<Item = &'static Tally> {
+        self.tallies.iter()
+    }
+
+    /// Whoever wanted it at any time, guests alone.
+    pub(crate) fn guests(&self) -> impl Iterator<Item = u32> {
+        let places = self
+            .places()
+            .flat_map(|place| place.wanted_by.iter().copied());
+        let tallies = self.tallies();
+        let tallies = tallies.flat_map(|tally| tally.wishes.iter().map(|wish| wish.guest));
+        places.chain(tallies).filter(|guest| *guest != OWN)
     }
 
     /// Launches without: those that were missed, skipped, and wanted by nobody.
     pub(crate) fn without(&self) -> [u64; 3] {
-        [&self.missed, &self.skipped, &self.unwanted].map(|n| n.load(Ordering::Relaxed))
+        self.tallies().fold([0; 3], |sums, tally| {
+            let all = tally.all();
+            [0, 1, 2].map(|kind| sums[kind] + all[kind])
+        })
     }
 
     /// All launches.
@@ -415,7 +536,8 @@ mod tests {
             .unwrap()
             .launches
             .store(5, Ordering::Relaxed);
-        entry.missed.store(2, Ordering::Relaxed);
+        let tally = |generation| entry.tallies.of(generation, Box::default);
+        tally(1).missed.store(2, Ordering::Relaxed);
         let handle = |value, context| Handle { value, context };
         // A driver may use one handle for both.
         entry.note(handle(1, Some(32)));
@@ -432,8 +554,8 @@ mod tests {
         // The driver may use a context's handle again.
         entry.add(Place::new(32, (2, 4), 1, (None, Choices::default())));
         assert_eq!(of(32), Some(2));
-        entry.skipped.store(1, Ordering::Relaxed);
-        entry.unwanted.store(3, Ordering::Relaxed);
+        tally(1).skipped.store(1, Ordering::Relaxed);
+        tally(2).unwanted.store(3, Ordering::Relaxed);
         let launches: Vec<_> = entry.launches().collect();
         assert_eq!(launches, [(2, 1, 0), (1, 1, 5), (0, 1, 0)]);
         assert_eq!((entry.without(), entry.launched()), ([2, 1, 3], 11));

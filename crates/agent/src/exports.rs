@@ -221,9 +221,9 @@ hooks! {
     stream_create_with_priority = "cuStreamCreateWithPriority"(to: *mut CUstream, flags: c_uint, priority: c_int)
         when (agent => agent.is_on()) => streams::create_with_priority;
     stream_destroy = "cuStreamDestroy_v2"(stream: CUstream)
-        when (agent => agent.quiet.is_watched()) => quiet::stream_destroy;
+        when (agent => agent.quiet.is_watched() || agent.settled.is_used()) => quiet::stream_destroy;
     stream_destroy_v1 = "cuStreamDestroy"(stream: CUstream)
-        when (agent => agent.quiet.is_watched()) => quiet::stream_destroy_v1;
+        when (agent => agent.quiet.is_watched() || agent.settled.is_used()) => quiet::stream_destroy_v1;
     begin_capture = "cuStreamBeginCapture_v2"(stream: CUstream, mode: c_int)
         when (agent => agent.is_on()) => graphs::begin_capture;
     begin_capture_ptsz = "cuStreamBeginCapture_v2_ptsz"(stream: CUstream, mode: c_int)

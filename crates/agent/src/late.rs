@@ -114,7 +114,7 @@ impl Call {
         if let Some(there) = agent().filter(|there| there.is_on()) {
             return Err(match there.is_connected() {
                 true => {
-                    "a tool has its programs in it already: end that first, or `warpbpf detach`"
+                    "a tool has its programs in it already, and these cannot be beside them: end that first, or `warpbpf detach`"
                 }
                 false => "it was started with an agent that waits for its tool",
             }

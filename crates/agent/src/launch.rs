@@ -15,7 +15,7 @@ use warpbpf_wire::NoteLevel;
 use crate::agent::Agent;
 use crate::choice::Candidate;
 use crate::contexts::look_for_life;
-use crate::entry::{Entry, Place, Runs};
+use crate::entry::{Chosen, Entry, Place, Runs};
 use crate::exports::original;
 use crate::generation::Generation;
 use crate::graphs::Captured;
@@ -23,7 +23,7 @@ use crate::guard::Outcome;
 use crate::modules::place_at_launch;
 use crate::params::with_hidden;
 use crate::watchdog::Sample;
-use crate::{unknown, uprobe};
+use crate::{parties, unknown, uprobe};
 
 /// `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`
 const ATTRIBUTE_COOPERATIVE: u32 = 2;
@@ -80,6 +80,18 @@ pub(crate) enum Miss {
     Graph,
     /// The user wants no probes in it.
     Skipped,
+}
+
+impl Miss {
+    /// What runs of a kernel then, by the programs of a generation.
+    pub(crate) fn runs(&self, entry: &Entry, generation: &Generation) -> Runs {
+        let tally = entry.tally(generation);
+        match self {
+            Miss::Skipped => Runs::Skipped(tally),
+            Miss::Unwanted => Runs::Unwanted(tally),
+            _ => Runs::Original(tally),
+        }
+    }
 }
 
 /// Launches `function`'s variant or `function`. `run` calls the driver's function by which the launch came.
@@ -195,12 +207,11 @@ unsafe fn dispatch(
         // What is captured runs, and is counted, when its graph is launched. Not so in a body.
         let unknown = matches!(captured, Some(Captured::Unknown(_)));
         if captured != Some(Captured::Graph) && !unknown {
-            let runs = match miss {
-                Miss::Skipped => Runs::Skipped,
-                Miss::Unwanted => Runs::Unwanted,
-                _ => Runs::Original,
-            };
-            for counter in runs.counters(entry) {
+            let runs = miss.runs(entry, flight.generation);
+            if let Runs::Original(tally) = runs {
+                agent.note_choices(tally, flight.generation, candidate);
+            }
+            for counter in runs.counters() {
                 counter.fetch_add(1, Ordering::Relaxed);
             }
         } else if matches!(miss, Miss::Skipped) {
@@ -212,7 +223,7 @@ unsafe fn dispatch(
 }
 
 /// Has `run` use the variant, in the context that the launch is for. `node` is what programs are told of the graph's node; 0 where that is
-/// not known yet. `chosen` is what [`Agent::chosen`] said. Gives the choices of its programs that take the launch.
+/// not known yet. `chosen` is what [`Agent::chosen`] said. Gives the choices that take the launch.
 ///
 /// # Safety
 /// `params` and `extra` are what CUDA asks for, for the kernel of this entry.
@@ -228,7 +239,7 @@ pub(crate) unsafe fn try_variant(
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
     run: &dyn Fn(CUfunction, *mut *mut c_void, *mut *mut c_void) -> CUresult,
-) -> Result<(&'static Place, u64), Miss> {
+) -> Result<(&'static Place, Chosen), Miss> {
     let place = launched_in.and_then(|context| {
         let known = entry.place(context, generation.number);
         known.or_else(|| place_at_launch(agent, entry, (context, generation.number)))
@@ -246,6 +257,64 @@ pub(crate) unsafe fn try_variant(
     if chosen == 0 {
         return Err(Miss::Skipped);
     }
+    let attempt = |place: &'static Place| match place.of_variant(chosen) {
+        // It was chosen for programs that have no place in it.
+        0 => Err(Miss::None),
+        own => {
+            // Before it is made: who waits for it afterwards asks the stream.
+            let at = launched_in.zip(candidate.stream);
+            let at = at.filter(|_| place.has_guests());
+            let _launch =
+                at.and_then(|(context, stream)| agent.settled.note(agent, context, stream.key()));
+            // SAFETY: the caller's promise.
+            unsafe {
+                try_place(
+                    agent,
+                    entry,
+                    place,
+                    (number, node),
+                    own,
+                    shape,
+                    record,
+                    params,
+                    extra,
+                    run,
+                )?;
+            }
+            Ok((place, Chosen { own, all: chosen }))
+        }
+    };
+    match (attempt(place), place.alone) {
+        (Err(miss), Some(alone)) => match attempt(alone) {
+            Ok(done) => {
+                // Who came later is not to take from others what they would have alone.
+                parties::tell_of_alone(agent, entry, (place, alone), &miss);
+                Ok(done)
+            }
+            Err(Miss::None) => Err(miss),
+            missed => missed,
+        },
+        (tried, _) => tried,
+    }
+}
+
+/// The same with the variant of a place, of whose choices `chosen` are those that take the launch.
+///
+/// # Safety
+/// As [`try_variant`].
+#[expect(clippy::too_many_arguments, reason = "a launch is many things")]
+unsafe fn try_place(
+    agent: &'static Agent,
+    entry: &Entry,
+    place: &'static Place,
+    (number, node): (u64, u64),
+    chosen: u64,
+    shape: &Shape,
+    record: &dyn Fn(&Place) -> Option<u64>,
+    params: *mut *mut c_void,
+    extra: *mut *mut c_void,
+    run: &dyn Fn(CUfunction, *mut *mut c_void, *mut *mut c_void) -> CUresult,
+) -> Result<(), Miss> {
     let variant = place.variant.as_deref().ok_or(Miss::None)?;
     if shape.in_graph && variant.told_at_launch {
         return Err(Miss::Graph);
@@ -279,7 +348,7 @@ pub(crate) unsafe fn try_variant(
         if shape.in_graph {
             agent.tell_of_programs_in_graph(entry, &variant.choices, chosen);
         }
-        Ok((place, chosen))
+        Ok(())
     } else {
         Err(Miss::Refused(code))
     }
@@ -447,7 +516,7 @@ impl StreamName {
         }
     }
 
-    fn key(self) -> Stream {
+    pub(crate) fn key(self) -> Stream {
         stream_key(self.stream, self.null_is_per_thread)
     }
 }

@@ -22,6 +22,7 @@ mod exchange;
 mod load;
 mod report;
 mod settle;
+mod version;
 
 pub(crate) use exchange::{
     catch_up, forgot_images, make_maps, make_ready, n_kept, put_in_force, retire, take_back,
@@ -34,6 +35,7 @@ use report::{Summaries, report, send_site_names};
 pub(crate) use report::{own_handle, send_kernel};
 pub(crate) use settle::place_at_launch;
 use settle::{enlist, settle};
+use version::Version;
 
 /// Bytes of text and of machine code that are kept of images in which no program wants a kernel: one may later. A framework has thousands of images.
 const MOST_UNWANTED: usize = 64 << 20;
@@ -74,32 +76,6 @@ pub(crate) struct Image {
     bytes: usize,
     /// The text that the driver was given, where the application promised to keep its own.
     _text: Option<CString>,
-}
-
-/// What was made of an image for one generation of programs.
-#[derive(Debug)]
-pub(crate) struct Version {
-    session: Arc<Session>,
-    prepared: Prepared,
-    /// Kernels that have the same programs as in the generation before, whose number this is.
-    same: HashSet<String>,
-    before: u64,
-}
-
-impl Version {
-    fn generation(&self) -> u64 {
-        self.session.generation()
-    }
-
-    /// No program wants any of its kernels.
-    fn wants_nothing(&self) -> bool {
-        self.prepared.kernels.iter().all(|k| k.programs.is_empty())
-    }
-
-    /// Programs on the CPU, or a timeline, need what a context gets with an image, whatever is in it.
-    fn watches_host(&self) -> bool {
-        !self.session.host_programs().is_empty() || self.session.timeline()
-    }
 }
 
 impl Image {
@@ -356,6 +332,7 @@ pub(crate) fn loaded(agent: &'static Agent, incoming: Incoming, jit: JitOptions,
         prepared,
         same: HashSet::new(),
         before: 0,
+        left_out: Vec::new(),
     };
     let unused = none && text.is_none() && !version.watches_host();
     let bytes = match &info.machine_code {
@@ -620,6 +597,7 @@ pub(crate) fn context_gone(agent: &Agent, context: usize) {
     });
     drop(images);
     agent.graphs.context_gone(context);
+    agent.settled.context_gone(context);
     agent.roster.retire(&dead);
 }
 

@@ -105,11 +105,11 @@ impl Quiet {
         self.lost.store(true, Ordering::SeqCst);
     }
 
-    /// A stream is about to be captured, which must not be asked anything then: a graph can be launched at any time.
-    pub(crate) fn capture_begins(&self) {
+    /// A stream is about to be captured, which must not be asked anything then: a graph can be launched at any time. Nobody asks until the
+    /// capture is known to have begun, which is while this lives.
+    pub(crate) fn capture_begins(&self) -> MutexGuard<'_, ()> {
         self.give_up();
-        // Whoever asks now has begun before.
-        drop(self.asking());
+        self.asking()
     }
 
     /// A launch in this stream, as [`crate::launch`] names it, begins; `None` while the gate is closed.
@@ -155,7 +155,8 @@ impl Quiet {
         self.give_up();
     }
 
-    fn asking(&self) -> MutexGuard<'_, ()> {
+    /// No capture begins and no stream goes away while this lives.
+    pub(crate) fn asking(&self) -> MutexGuard<'_, ()> {
         self.asking.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -228,6 +229,7 @@ macro_rules! destroys {
             // Until it is gone: its handle may be another's afterwards.
             let _asking = agent.quiet.asking();
             agent.quiet.stream_goes(&agent.driver, stream as usize);
+            agent.settled.stream_goes(agent, stream as usize);
             // SAFETY: the application's own argument.
             outcome.keep(unsafe { original::$name(stream) })
         }

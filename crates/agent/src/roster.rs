@@ -8,7 +8,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use warpbpf_session::LoadedVariant;
-use warpbpf_wire::{Counts, KernelCount};
+use warpbpf_session::guest::OWN;
+use warpbpf_wire::{Counts, KernelCount, PartyCounts};
 
 use crate::entry::Entry;
 
@@ -21,6 +22,13 @@ struct Inner {
     entries: Vec<&'static Entry>,
     /// Launches of kernels whose images are gone.
     retired: HashMap<String, Sums>,
+    /// The same as each tool has them.
+    retired_of: BTreeMap<u32, HashMap<String, Sums>>,
+    /// Second tools that are there, and those that have gone and are told their last launches.
+    guests: Vec<u32>,
+    gone: Vec<u32>,
+    /// There was one: what launches are the first tool's is no longer what all are.
+    shared: bool,
     /// Sum of the above.
     retired_launches: u64,
     /// Launches that were asked for, by name: numbers go on when an image is loaded again.
@@ -47,15 +55,66 @@ const GENERATIONS: usize = 8;
 
 impl Sums {
     fn add(&mut self, entry: &Entry) {
-        for (number, generation, count) in entry.launches().filter(|(.., count)| *count > 0) {
-            *self.launches.entry(number).or_default() += count;
-            *self.generations.entry(generation).or_default() += count;
-            if self.generations.len() > GENERATIONS {
-                self.generations.pop_first();
+        for (number, generation, count) in entry.launches() {
+            self.add_launches(number, generation, count);
+        }
+        self.add_programs(entry, None);
+        let [missed, skipped, unwanted] = entry.without();
+        self.missed += missed;
+        self.skipped += skipped;
+        self.unwanted += unwanted;
+    }
+
+    /// What a tool would be told if it were alone: launches of others' programs are some of the original for it.
+    fn add_as_of(&mut self, entry: &Entry, guest: u32) {
+        for place in entry.places() {
+            let all = place.launches.load(Ordering::Relaxed);
+            match place.launches_of(guest) {
+                Some(own) => {
+                    self.add_launches(place.number, place.generation, own);
+                    // The counters are not read at one moment.
+                    self.skipped += all.saturating_sub(own);
+                }
+                None => match place.launches_without(guest) {
+                    Some(missed) => {
+                        self.missed += missed;
+                        self.skipped += all.saturating_sub(missed);
+                    }
+                    None if guest == OWN => self.unwanted += all,
+                    None => {}
+                },
             }
         }
-        self.differ |= entry.programs_differ();
-        for (number, program, count) in entry.launches_of_programs() {
+        self.add_programs(entry, Some(guest));
+        for tally in entry.tallies() {
+            let [missed, skipped, unwanted] = tally.all();
+            match tally.wishes.iter().find(|wish| wish.guest == guest) {
+                Some(wish) => {
+                    let not_for_it = wish.not_for_it().min(missed);
+                    self.missed += missed - not_for_it;
+                    self.skipped += skipped + not_for_it;
+                    self.unwanted += unwanted;
+                }
+                None if guest == OWN => self.unwanted += missed + skipped + unwanted,
+                None => {}
+            }
+        }
+    }
+
+    fn add_launches(&mut self, number: u32, generation: u64, count: u64) {
+        if count == 0 {
+            return;
+        }
+        *self.launches.entry(number).or_default() += count;
+        *self.generations.entry(generation).or_default() += count;
+        if self.generations.len() > GENERATIONS {
+            self.generations.pop_first();
+        }
+    }
+
+    fn add_programs(&mut self, entry: &Entry, guest: Option<u32>) {
+        self.differ |= entry.programs_differ(guest);
+        for (number, program, count) in entry.launches_of_programs(guest) {
             if !self.programs.contains_key(program) {
                 self.programs.insert(program.to_owned(), BTreeMap::new());
             }
@@ -63,10 +122,6 @@ impl Sums {
                 *sums.entry(number).or_default() += count;
             }
         }
-        let [missed, skipped, unwanted] = entry.without();
-        self.missed += missed;
-        self.skipped += skipped;
-        self.unwanted += unwanted;
     }
 
     fn into_count(self, mangled: &str) -> KernelCount {
@@ -104,6 +159,36 @@ impl Sums {
     }
 }
 
+/// By name.
+fn told(sums: HashMap<&str, Sums>) -> Vec<KernelCount> {
+    let kernels = sums
+        .into_iter()
+        .map(|(mangled, sums)| sums.into_count(mangled));
+    let mut kernels: Vec<KernelCount> = kernels.collect();
+    kernels.sort_unstable_by(|a, b| a.mangled.cmp(&b.mangled));
+    kernels
+}
+
+impl Inner {
+    /// Launches as a tool has them: of a guest, kernels that it wants or wanted.
+    fn counts_of(&self, guest: u32) -> PartyCounts {
+        let known = self.retired_of.get(&guest).into_iter().flatten();
+        let mut sums: HashMap<&str, Sums> = known
+            .map(|(name, sums)| (name.as_str(), sums.clone()))
+            .collect();
+        for entry in &self.entries {
+            if guest == OWN || entry.guests().any(|of| of == guest) {
+                let sums = sums.entry(&entry.mangled).or_default();
+                sums.add_as_of(entry, guest);
+            }
+        }
+        PartyCounts {
+            guest,
+            kernels: told(sums),
+        }
+    }
+}
+
 impl Roster {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -132,7 +217,55 @@ impl Roster {
             inner.retired_launches += entry.launched();
             let sums = inner.retired.entry(entry.mangled.clone()).or_default();
             sums.add(entry);
+            let mut guests: Vec<u32> = entry.guests().chain([OWN]).collect();
+            guests.sort_unstable();
+            guests.dedup();
+            // Who has been forgotten is told nothing.
+            let is_told = |guest: &u32| {
+                *guest == OWN || inner.guests.contains(guest) || inner.gone.contains(guest)
+            };
+            guests.retain(is_told);
+            for guest in guests {
+                let of = inner.retired_of.entry(guest).or_default();
+                let sums = of.entry(entry.mangled.clone()).or_default();
+                sums.add_as_of(entry, guest);
+            }
         }
+    }
+
+    /// A second tool has come, which is told its launches.
+    pub(crate) fn welcome(&self, guest: u32) {
+        let mut inner = self.lock();
+        inner.guests.push(guest);
+        inner.shared = true;
+    }
+
+    /// It has gone, and wants to know its last ones.
+    pub(crate) fn farewell(&self, guest: u32) {
+        let mut inner = self.lock();
+        inner.guests.retain(|there| *there != guest);
+        inner.gone.push(guest);
+    }
+
+    /// It knows them.
+    pub(crate) fn forget(&self, guest: u32) {
+        let mut inner = self.lock();
+        if inner.guests.contains(&guest) {
+            return;
+        }
+        inner.gone.retain(|gone| *gone != guest);
+        inner.retired_of.remove(&guest);
+    }
+
+    /// All second tools that are told their launches.
+    pub(crate) fn told(&self) -> Vec<u32> {
+        let inner = self.lock();
+        inner.guests.iter().chain(&inner.gone).copied().collect()
+    }
+
+    /// Second tools that have gone and are told their last launches.
+    pub(crate) fn leaving(&self) -> Vec<u32> {
+        self.lock().gone.clone()
     }
 
     /// All that runs in kernels' places in a context.
@@ -145,20 +278,19 @@ impl Roster {
     /// Launches so far, per kernel name, by name.
     pub(crate) fn counts(&self) -> Counts {
         let inner = self.lock();
-        let mut sums: HashMap<&str, Sums> = inner
-            .retired
-            .iter()
+        let known = inner.retired.iter();
+        let mut sums: HashMap<&str, Sums> = known
             .map(|(name, sums)| (name.as_str(), sums.clone()))
             .collect();
         for entry in &inner.entries {
             sums.entry(&entry.mangled).or_default().add(entry);
         }
-        let mut kernels: Vec<KernelCount> = sums
-            .into_iter()
-            .map(|(mangled, sums)| sums.into_count(mangled))
-            .collect();
-        kernels.sort_unstable_by(|a, b| a.mangled.cmp(&b.mangled));
-        Counts { kernels }
+        let guests = inner.guests.iter().chain(&inner.gone).copied();
+        let parties = guests.chain(inner.shared.then_some(OWN));
+        Counts {
+            kernels: told(sums),
+            parties: parties.map(|guest| inner.counts_of(guest)).collect(),
+        }
     }
 
     /// Launches that were asked for so far, with or without a variant.
@@ -210,7 +342,9 @@ mod tests {
             place.launches.store(count, Ordering::Relaxed);
         };
         launch(a, 16, 5);
-        again.missed.store(2, Ordering::Relaxed);
+        let generations = crate::generation::Generations::default();
+        let tally = again.tally(generations.now());
+        tally.missed.store(2, Ordering::Relaxed);
         launch(b, 32, 1);
         let expected = |roster: &Roster| {
             let counts = roster.counts().kernels.into_iter();
@@ -226,6 +360,43 @@ mod tests {
         roster.retire(&[a, b]);
         assert_eq!((expected(&roster), roster.launched()), (all.to_vec(), 8));
         assert_eq!(roster.entries(), 1);
+    }
+
+    #[test]
+    fn nothing_is_kept_of_who_is_told_no_more() {
+        let roster = Roster::default();
+        let wanted = || -> &'static Entry {
+            let made = roster.made("a");
+            let entry: &'static Entry = Box::leak(Box::new(Entry::new("a".into(), made)));
+            let place = Place::new(16, (0, 4), 1, (None, Choices::default()));
+            entry.add(place.of(&[1, 2], &[]));
+            roster.add(entry);
+            entry
+        };
+        roster.welcome(1);
+        roster.welcome(2);
+        roster.farewell(1);
+        roster.retire(&[wanted()]);
+        let known = |roster: &Roster| roster.lock().retired_of.keys().copied().collect::<Vec<_>>();
+        assert_eq!(known(&roster), [OWN, 1, 2]);
+        let told = |roster: &Roster| {
+            let parties = roster.counts().parties.into_iter();
+            parties.map(|party| party.guest).collect::<Vec<_>>()
+        };
+        assert_eq!(
+            (roster.leaving(), told(&roster)),
+            (vec![1], vec![2, 1, OWN])
+        );
+        roster.forget(1);
+        // It is still there, and its end will be heard of.
+        roster.forget(2);
+        roster.retire(&[wanted()]);
+        assert_eq!(known(&roster), [OWN, 2]);
+        assert_eq!((roster.leaving(), told(&roster)), (vec![], vec![2, OWN]));
+        roster.farewell(2);
+        roster.forget(2);
+        // What guests alone were in is no launch of the first tool's, for good.
+        assert_eq!(told(&roster), [OWN]);
     }
 
     #[test]

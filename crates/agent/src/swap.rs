@@ -156,7 +156,11 @@ impl Agent {
             Change::Slots => return self.change_slots(token, Some(object), limit),
             Change::Clear => return self.change_slots(token, None, limit),
             Change::OnCpu { programs } => return self.change_on_cpu(token, programs),
-            Change::Replace | Change::Add | Change::Remove { .. } => {}
+            Change::Replace
+            | Change::Add
+            | Change::Remove { .. }
+            | Change::Join { .. }
+            | Change::Leave { .. } => {}
         }
         // If it is refused, nobody needs them.
         let functions = std::mem::take(&mut *lock(&self.swap.functions));
@@ -296,6 +300,19 @@ fn run(agent: &'static Agent, token: u64, before: &Arc<Session>, wish: Wish) {
     }
 }
 
+/// What a second tool may wish for its programs.
+fn options_of_guest(options: &warpbpf_wire::Options) -> warpbpf_session::Options {
+    warpbpf_session::Options {
+        allow_modify: options.allow_modify,
+        budget: options.budget,
+        bound_loops: options.bound_loops,
+        threads: options.threads,
+        choice: options.choice.clone(),
+        choose: options.choose.clone(),
+        ..warpbpf_session::Options::default()
+    }
+}
+
 /// Makes the next session and puts it in force. Where it fails, what was made is still there.
 fn exchange(
     agent: &'static Agent,
@@ -304,13 +321,24 @@ fn exchange(
     progress: &mut Progress,
 ) -> Result<(), (i32, String)> {
     let kept = modules::n_kept(agent);
-    if kept > MOST_KEPT {
+    // A second tool can always go.
+    if kept > MOST_KEPT && !matches!(wish.change, Change::Leave { .. }) {
         let message = format!(
             "{kept} kernels of earlier programs are still loaded, since the driver does not tell when their last launches end: begin a new session"
         );
         return Err((ENOMEM, message));
     }
+    let wished = match &wish.change {
+        Change::Join { options, .. } => options_of_guest(options),
+        _ => warpbpf_session::Options::default(),
+    };
     let change = match &wish.change {
+        Change::Join { guest, .. } => ProgramChange::Join {
+            guest: *guest,
+            object: &wish.object,
+            options: &wished,
+        },
+        Change::Leave { guest } => ProgramChange::Leave { guest: *guest },
         Change::Replace => ProgramChange::Replace(&wish.object),
         Change::Add => ProgramChange::Add(&wish.object),
         Change::Remove { programs } => ProgramChange::Remove(programs),
@@ -319,7 +347,11 @@ fn exchange(
         }
     };
     let session = before.succeeded(change);
-    let session = session.map_err(|error: SucceedError| (EINVAL, error.to_string()))?;
+    let told = |error: SucceedError| match &wish.change {
+        Change::Join { guest, .. } => error.told_to(*guest),
+        _ => error.to_string(),
+    };
+    let session = session.map_err(|error| (EINVAL, told(error)))?;
     let session = Arc::new(session.with_functions(wish.functions));
     progress.next = Some(Arc::clone(&session));
     // The control thread may not have come to look yet.
@@ -360,6 +392,12 @@ fn exchange(
         }
     };
     progress.old = Some(old);
+    agent.settled.leave(old);
+    match &wish.change {
+        Change::Join { guest, .. } => agent.roster.welcome(*guest),
+        Change::Leave { guest } => agent.roster.farewell(*guest),
+        _ => {}
+    }
     agent.adopt_all();
     agent.close_gates(before, &session);
     modules::catch_up(agent, &session, old.number);

@@ -206,7 +206,17 @@ impl Functions for Maker {
 
     fn after(&self, exchange: &Exchange) -> Option<Arc<dyn Functions>> {
         let (session, arch) = self.of.as_ref()?;
+        let guest_options = match exchange {
+            Exchange::Join { options, .. } => guest_options(options),
+            _ => Options::default(),
+        };
         let change = match exchange {
+            Exchange::Join { guest, object, .. } => ProgramChange::Join {
+                guest: *guest,
+                object: object.bytes(),
+                options: &guest_options,
+            },
+            Exchange::Leave { guest } => ProgramChange::Leave { guest: *guest },
             Exchange::Replace(object) => ProgramChange::Replace(object.bytes()),
             Exchange::Add(object) => ProgramChange::Add(object.bytes()),
             Exchange::Remove(programs) => ProgramChange::Remove(programs),
@@ -233,6 +243,19 @@ impl Functions for Maker {
             .collect();
         drop(made);
         Some(Arc::new(next))
+    }
+}
+
+/// What a second tool may wish for its programs, as the agent reads it.
+fn guest_options(wish: &warpbpf::Options) -> Options {
+    Options {
+        allow_modify: wish.allow_modify,
+        budget: wish.budget,
+        bound_loops: wish.bound_loops,
+        threads: wish.threads,
+        choice: wish.choice.clone(),
+        choose: wish.choose.clone(),
+        ..Options::default()
     }
 }
 
@@ -380,9 +403,22 @@ mod tests {
         );
         std::fs::remove_file(&fails).unwrap();
         assert_eq!((made(again.as_ref()), runs()), (both.clone(), 6));
+        // A second tool's come beside them, the very same object too, and go again.
+        let joins = Exchange::Join {
+            guest: 1,
+            object: warpbpf::Object::from_bytes("two", &*object).unwrap(),
+            options: Box::default(),
+        };
+        let joined = first.after(&joins).unwrap();
+        let of_all = made(joined.as_ref());
+        assert_eq!((of_all.len(), runs()), (2, 8));
+        assert!(!of_all.iter().any(|function| both.contains(function)));
+        let alone = joined.after(&Exchange::Leave { guest: 1 }).unwrap();
+        assert_eq!(made(alone.as_ref()), both);
+        let runs_so_far = runs();
         // Where either may call them, each has its own.
         let either = made(&maker_by((9, 0), true));
-        assert_eq!((either.len(), runs()), (4, 10));
+        assert_eq!((either.len(), runs()), (4, runs_so_far + 4));
         assert!(both.iter().all(|function| either.contains(function)));
         // What the agent will refuse.
         assert!(

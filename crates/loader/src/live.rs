@@ -395,7 +395,7 @@ impl Agent {
                     tell(&format!("`{}`: {}", kernel.demangled, kernel.way));
                 }
             }
-            ToTool::Note { level, text } => match level {
+            ToTool::Note { level, text, .. } => match level {
                 NoteLevel::Info => {}
                 NoteLevel::Warning | NoteLevel::Error => tell(&text),
             },

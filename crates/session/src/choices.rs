@@ -18,12 +18,17 @@ pub struct Choices {
     all: Vec<Arc<Choice>>,
     /// Names of the programs, and the bit of each.
     programs: Vec<(String, u32)>,
+    /// Parallel to them: whose they are ([`crate::guest`]), and what identifies them.
+    guests: Vec<u32>,
+    ids: Vec<u64>,
 }
 
 impl Choices {
-    pub(crate) fn of<'p>(programs: impl Iterator<Item = &'p PlannedProgram>) -> Choices {
+    pub(crate) fn of<'p>(programs: impl Iterator<Item = (&'p PlannedProgram, u64)>) -> Choices {
         let mut choices = Choices::default();
-        for program in programs {
+        for (program, id) in programs {
+            choices.guests.push(program.guest);
+            choices.ids.push(id);
             let known = choices
                 .all
                 .iter()
@@ -54,10 +59,34 @@ impl Choices {
         &self.programs
     }
 
+    /// Parallel to the programs: whose they are ([`crate::guest`]).
+    pub fn guests(&self) -> &[u32] {
+        &self.guests
+    }
+
+    /// Parallel to the programs: what identifies them ([`Session::program_ids`]).
+    pub fn ids(&self) -> &[u64] {
+        &self.ids
+    }
+
     /// The bit of a program, by its place in the list that this was made of; `None` where there is nothing to tell apart.
     pub(crate) fn bit(&self, program: usize) -> Option<u32> {
         let (_, bit) = self.programs.get(program).filter(|_| self.differ())?;
         Some(*bit)
+    }
+
+    /// The bit of each of these choices among `all`; none where they are the same. `None` if one is not there, or has no bit of its own: where there
+    /// are too many, the last bit is that of several.
+    pub fn bits_in(&self, all: &Choices) -> Option<Vec<u32>> {
+        if self.all == all.all {
+            return Some(Vec::new());
+        }
+        let bit = |own: &Arc<Choice>| {
+            let known = all.all.iter().position(|known| known == own)?;
+            let shared = all.too_many().is_some() && known >= launch::MOST_CHOICES - 1;
+            (!shared).then_some(known as u32)
+        };
+        self.all.iter().map(bit).collect()
     }
 
     /// Why they cannot be told apart, where `what` has no place for bits.
@@ -90,7 +119,8 @@ impl Choices {
 impl Session {
     /// The choices of these programs.
     pub fn choices_of(&self, programs: &[usize]) -> Choices {
-        Choices::of(programs.iter().map(|index| &self.programs[*index]))
+        let ids = self.program_ids(programs).into_iter();
+        Choices::of(programs.iter().map(|index| &self.programs[*index]).zip(ids))
     }
 
     /// What all programs choose; `None` if they differ.
@@ -125,6 +155,7 @@ mod tests {
         Choices {
             all: (0..count).map(choice).collect(),
             programs: (0..count).map(|n| (format!("p{n}"), n as u32)).collect(),
+            ..Choices::default()
         }
     }
 
@@ -138,6 +169,31 @@ mod tests {
             Some(
                 "its programs choose launches in 65 ways, and 64 can be told apart; choose the same for more of them"
             )
+        );
+    }
+
+    #[test]
+    fn choices_are_found_among_those_of_more_programs() {
+        let all = choices(3);
+        assert_eq!(all.bits_in(&choices(3)), Some(Vec::new()));
+        let some = Choices {
+            all: vec![Arc::clone(&all.all[2]), Arc::clone(&all.all[0])],
+            ..Choices::default()
+        };
+        assert_eq!(some.bits_in(&all), Some(vec![2, 0]));
+        assert_eq!(all.bits_in(&some), None, "one is not there");
+        let most = launch::MOST_CHOICES as u64;
+        assert_eq!(some.bits_in(&choices(most)), Some(vec![2, 0]));
+        assert_eq!(some.bits_in(&choices(most + 1)), Some(vec![2, 0]));
+        let last = Choices {
+            all: vec![Arc::clone(&choices(most).all[most as usize - 1])],
+            ..Choices::default()
+        };
+        assert_eq!(last.bits_in(&choices(most)), Some(vec![most as u32 - 1]));
+        assert_eq!(
+            last.bits_in(&choices(most + 1)),
+            None,
+            "others have it, too"
         );
     }
 

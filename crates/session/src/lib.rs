@@ -47,6 +47,7 @@ pub mod compaction;
 pub mod cpu;
 pub mod drain;
 mod gate;
+pub mod guest;
 pub mod host_ops;
 pub mod live;
 mod process;

@@ -151,6 +151,8 @@ pub struct PlannedProgram {
     pub bounded: Vec<Pc>,
     /// Which launches it is in.
     pub choice: Arc<Choice>,
+    /// Whose it is ([`crate::guest`]).
+    pub guest: u32,
 }
 
 impl PlannedProgram {
@@ -316,6 +318,7 @@ pub(crate) fn prove_programs(
             }
         }
         proved.push(PlannedProgram {
+            guest: crate::guest::OWN,
             choice,
             spec,
             verified,

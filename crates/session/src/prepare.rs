@@ -1,5 +1,6 @@
 //! The text work for one image: which kernels are wanted, which way each can be instrumented, and the PTX for it.
 
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -123,6 +124,27 @@ impl Prepared {
             }
             *kernel = kept;
         }
+    }
+
+    /// Where nothing can be made of a kernel that had programs before, it keeps those, if `programs` gives their numbers in this session: it is told the
+    /// kernel and those before. Names of these kernels, and why they do not have the others too.
+    pub fn fall_back(
+        &mut self,
+        before: &Prepared,
+        programs: impl Fn(&str, &[usize]) -> Option<Vec<usize>>,
+    ) -> Vec<(String, String)> {
+        let lost = |(kernel, old): (&PreparedKernel, &PreparedKernel)| {
+            let lost = !kernel.wanted && !kernel.programs.is_empty() && old.wanted;
+            let kept = lost.then(|| programs(&old.mangled, &old.programs));
+            let kept = kept.flatten()?;
+            Some((kernel.mangled.clone(), (kernel.way.clone(), kept)))
+        };
+        let lost = self.kernels.iter().zip(&before.kernels).filter_map(lost);
+        let lost: HashMap<String, (String, Vec<usize>)> = lost.collect();
+        self.inherit(before, |mangled| Some(lost.get(mangled)?.1.clone()));
+        lost.into_iter()
+            .map(|(mangled, (way, _))| (mangled, way))
+            .collect()
     }
 }
 

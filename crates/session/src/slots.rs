@@ -281,7 +281,7 @@ impl Session {
             let said = &self.options.choose;
             if said.iter().any(|(of, _)| of == program.name()) {
                 let spec = place(program);
-                let mut beside = self.programs.iter().filter(|own| place(own) == spec);
+                let mut beside = self.own_programs().filter(|own| place(own) == spec);
                 if let Some(other) = beside.find(|own| own.choice != program.choice) {
                     return Err(SlotError::Said {
                         program: name(program),

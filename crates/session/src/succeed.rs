@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use warpbpf_abi::choice::Choice;
 use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::MapType;
 use warpbpf_ebpf::{Code, Imm64, Insn};
@@ -20,8 +19,13 @@ use warpbpf_verify::verify;
 use crate::cpu;
 use crate::gate::Gates;
 use crate::growth::Founders;
+use crate::guest::{self, OWN};
 use crate::plan::{self, Options, PlannedProgram, Session, SessionError};
 use crate::slots::Slots;
+
+mod error;
+
+pub use error::SucceedError;
 
 /// Most maps that a session comes to have: each version of constants is one.
 const MOST_MAPS: usize = 4096;
@@ -33,66 +37,22 @@ pub enum Change<'c> {
     Replace(&'c [u8]),
     /// Those of this object file too.
     Add(&'c [u8]),
-    /// All but these, by name.
+    /// All but these of the tool's own, by name.
     Remove(&'c [String]),
-}
-
-/// Why programs are not exchanged. Nothing was changed then.
-#[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "fields are named in the messages")]
-pub enum SucceedError {
-    #[error("{0}")]
-    Session(#[from] SessionError),
-    #[error(
-        "map `{map}` is there already with another {what} ({was}, and {is} in the new object): its contents could not be kept; give the map another name, or declare it as it was"
-    )]
-    Shape {
-        map: String,
-        what: &'static str,
-        was: String,
-        is: String,
+    /// Those of this object file too, for a second tool: its maps are its own, whatever they are called.
+    Join {
+        /// The number of the second tool, not [`OWN`] and no other's.
+        guest: u32,
+        /// The file.
+        object: &'c [u8],
+        /// How its programs are proved, and which launches they are in. All else is as for the first tool's.
+        options: &'c Options,
     },
-    #[error(
-        "map `{map}` has a copy for each multiprocessor, because programs only added to it so far, and now one does more ({reason}); use another map for that, or begin with this program"
-    )]
-    Summed { map: String, reason: String },
-    #[error("map `{map}` is new, and {why}: begin with an object that has it")]
-    New { map: String, why: &'static str },
-    #[error(
-        "map `{map}` is new, and programs in slots use maps that are there: bring it by an exchange first (`warpbpf add`), or begin with an object that has it"
-    )]
-    NewBeside { map: String },
-    #[error(
-        "the session would have {maps} maps; {MOST_MAPS} are the most. Each version of constants counts: begin a new session"
-    )]
-    Maps { maps: usize },
-    #[error(
-        "program `{program}` prints, and no program did when the session began: its ring of messages is made then"
-    )]
-    Printk { program: String },
-    #[error(
-        "program `{program}` has a loop that is ended when it runs, which no program of this name had when the session began: what counts that is made then"
-    )]
-    Stops { program: String },
-    #[error(
-        "program `{program}` reads the application's memory, and no program did when the session began: what memory there is was not followed"
-    )]
-    Reads { program: String },
-    #[error(
-        "program `{program}` is for launches that NVTX tells of ({choice}), and the application's calls of NVTX do not come to us: that is decided when it starts; start it with `--ranges`"
-    )]
-    Ranges {
-        program: String,
-        choice: Arc<Choice>,
+    /// All but those of a second tool.
+    Leave {
+        /// Its number.
+        guest: u32,
     },
-    #[error(
-        "program `{program}` is for the CPU (`{section}`), and only programs of kernels are exchanged: leave it out of the object; those that run there go on"
-    )]
-    OnCpu { program: String, section: String },
-    #[error("there is no program `{program}`; there {there}")]
-    NoProgram { program: String, there: String },
-    #[error("program `{program}` is there already: replace it, or give the new one another name")]
-    Twice { program: String },
 }
 
 /// A variable of a data section: name, offset, bytes.
@@ -115,6 +75,8 @@ pub(crate) struct Lineage {
     pub(crate) gates: Arc<Gates>,
     pub(crate) slots: Arc<Slots>,
     pub(crate) founders: Arc<Founders>,
+    /// Parallel to the maps: whose they are.
+    pub(crate) guests: Vec<u32>,
     /// Parallel to the maps: variables of data sections, where the object's types tell them.
     variables: Vec<Option<Vec<Variable>>>,
     /// A program reads the application's memory, or did.
@@ -142,6 +104,7 @@ impl Lineage {
             gates: Arc::default(),
             slots: Arc::default(),
             founders: Arc::default(),
+            guests: vec![OWN; defs.len()],
             variables: defs.iter().map(|def| variables(def, types)).collect(),
             reads: programs.iter().any(reads),
             ranges: options.nvtx_comes_to_us,
@@ -201,8 +164,8 @@ impl Session {
     /// [`SucceedError`]: what is refused; this session is as it was.
     pub fn succeeded(&self, change: Change<'_>) -> Result<Session, SucceedError> {
         let mut next = Next {
-            before: self,
             brings: Brings::Maps,
+            guest: OWN,
             defs: self.defs.clone(),
             lineage: Lineage {
                 generation: self.lineage.generation + 1,
@@ -211,12 +174,16 @@ impl Session {
         };
         let (programs, ids) = match change {
             Change::Replace(object) => {
-                let programs = next.take_in(object, true)?;
-                let ids = next.program_ids(&programs);
+                let mut programs = next.take_in(object, true, &self.options)?;
+                let mut ids = next.program_ids(&programs);
+                // Those of others are not the tool's to replace.
+                let (others, other_ids) = self.those(|program| program.guest != OWN);
+                programs.extend(others);
+                ids.extend(other_ids);
                 (programs, ids)
             }
             Change::Add(object) => {
-                let added = next.take_in(object, false)?;
+                let added = next.take_in(object, false, &self.options)?;
                 let added_ids = next.program_ids(&added);
                 let twice = added.iter().find(|p| self.has_program(p.name()));
                 if let Some(program) = twice.map(|p| p.name().to_owned()) {
@@ -230,6 +197,26 @@ impl Session {
                 )
             }
             Change::Remove(names) => self.without(names)?,
+            Change::Join {
+                guest,
+                object,
+                options,
+            } => {
+                next.guest = guest;
+                let options = guest::options(&self.options, options, guest);
+                let mut came = next.take_in(object, false, &options)?;
+                for program in &mut came {
+                    program.guest = guest;
+                    if program.verified.facts().uses_printk() {
+                        let program = program.name().to_owned();
+                        return Err(SucceedError::GuestPrints { program });
+                    }
+                }
+                let came_ids = next.program_ids(&came);
+                let ids = [&self.lineage.program_ids[..], &came_ids].concat();
+                ([&self.programs[..], &came].concat(), ids)
+            }
+            Change::Leave { guest } => self.without_guest(guest)?,
         };
         let Next {
             defs, mut lineage, ..
@@ -282,12 +269,12 @@ impl Session {
         object: &[u8],
     ) -> Result<(Vec<PlannedProgram>, Vec<MapPlan>), SucceedError> {
         let mut next = Next {
-            before: self,
             brings: Brings::Constants,
+            guest: OWN,
             defs: self.defs.clone(),
             lineage: self.lineage.clone(),
         };
-        let programs = next.take_in(object, false)?;
+        let programs = next.take_in(object, false, &self.options)?;
         let all = [&self.programs[..], &programs].concat();
         let in_kernels = all.iter().map(|p| p.verified.program());
         cpu::check_shared(&self.host_programs, in_kernels, &next.defs)
@@ -296,13 +283,14 @@ impl Session {
         Ok((programs, plans))
     }
 
+    /// The tool has a program of this name.
     fn has_program(&self, name: &str) -> bool {
-        self.programs.iter().any(|program| program.name() == name)
+        self.own_programs().any(|program| program.name() == name)
     }
 
     /// What there is, as the end of a sentence.
     pub(crate) fn program_names(&self) -> String {
-        let there = self.programs.iter().map(|p| format!("`{}`", p.name()));
+        let there = self.own_programs().map(|p| format!("`{}`", p.name()));
         let there: Vec<String> = there.collect();
         match there.len() {
             0 => "is none".to_owned(),
@@ -318,9 +306,17 @@ impl Session {
                 there: self.program_names(),
             });
         }
+        Ok(self.those(|program| !names.iter().any(|name| name == program.name())))
+    }
+
+    /// Programs that are `wanted`, with what identifies them.
+    pub(crate) fn those(
+        &self,
+        wanted: impl Fn(&PlannedProgram) -> bool,
+    ) -> (Vec<PlannedProgram>, Vec<u64>) {
         let all = self.programs.iter().zip(&self.lineage.program_ids);
-        let left = all.filter(|(program, _)| !names.iter().any(|name| name == program.name()));
-        Ok(left.map(|(program, id)| (program.clone(), *id)).unzip())
+        let left = all.filter(|(program, _)| wanted(program));
+        left.map(|(program, id)| (program.clone(), *id)).unzip()
     }
 
     /// Plans of all maps: the old ones as they were, as far as the new programs can live with that.
@@ -400,21 +396,22 @@ enum Brings {
 }
 
 /// A session that is being made.
-struct Next<'s> {
-    before: &'s Session,
+struct Next {
     brings: Brings,
+    /// Whose programs come.
+    guest: u32,
     defs: Vec<MapDef>,
     lineage: Lineage,
 }
 
-impl Next<'_> {
+impl Next {
     /// Proves the programs of an object against the maps that there are and those that come.
     fn take_in(
         &mut self,
         object: &[u8],
         replaces: bool,
+        options: &Options,
     ) -> Result<Vec<PlannedProgram>, SucceedError> {
-        let options = &self.before.options;
         let object = warpbpf_object::load(object);
         let mut object = object.map_err(|source| SessionError::Object { source })?;
         if let Some(host) = cpu::take(&mut object).map_err(SessionError::Cpu)?.first() {
@@ -428,6 +425,7 @@ impl Next<'_> {
         }
         let types = object.btf.as_ref();
         plan::complete(&mut object.maps, types, options);
+        guest::rename(&mut object.programs, &mut object.maps, self.guest);
         let there = |name: &str| object.maps.iter().any(|map| map.name == name);
         let wishes = options.place.iter().filter(|(name, _)| there(name));
         let wishes: Vec<_> = wishes.cloned().collect();
@@ -436,6 +434,7 @@ impl Next<'_> {
         for def in &object.maps {
             let variables = variables(def, types);
             let known = match &def.kind {
+                _ if self.guest != OWN => None,
                 MapKind::User => self.same_map(def)?,
                 MapKind::Data { .. } => self.same_data(def, variables.as_deref(), replaces),
             };
@@ -536,7 +535,8 @@ impl Next<'_> {
             .zip(&self.lineage.variables)
             .enumerate()
             .rev();
-        let (found, _) = all.find(|(_, (before, lie))| match &before.kind {
+        let (found, _) = all.find(|(at, (before, lie))| match &before.kind {
+            _ if self.lineage.guests[*at] != OWN => false,
             MapKind::Data { section: of, .. } if of != section => false,
             MapKind::Data {
                 image: contents,
@@ -563,7 +563,10 @@ impl Next<'_> {
                 return Err(SucceedError::NewBeside { map });
             }
             if let Some(why) = only_at_the_start(&def) {
-                return Err(SucceedError::New { map, why });
+                return Err(match self.guest {
+                    OWN => SucceedError::New { map, why },
+                    _ => SucceedError::GuestMap { map, why },
+                });
             }
         }
         let index = self.defs.len();
@@ -576,6 +579,7 @@ impl Next<'_> {
         }
         self.defs.push(def);
         self.lineage.map_ids.push(self.lineage.id());
+        self.lineage.guests.push(self.guest);
         self.lineage.variables.push(variables);
         Ok(index as u32)
     }

@@ -484,6 +484,174 @@ fn maps_that_need_more_than_memory_do_not_come() {
     assert!(refused(&first, &unknown).starts_with("map `others`: "));
 }
 
+fn joined(session: &Session, guest: u32, object: &[u8]) -> Result<Session, String> {
+    let options = Options::default();
+    let change = ProgramChange::Join {
+        guest,
+        object,
+        options: &options,
+    };
+    session
+        .succeeded(change)
+        .map_err(|error| error.told_to(guest))
+}
+
+fn program_names(session: &Session) -> Vec<&str> {
+    session.programs().iter().map(|p| p.name()).collect()
+}
+
+#[test]
+fn a_second_tool_has_programs_and_maps_of_its_own() {
+    let object = versioned(8, 1, ADDS);
+    let first = begun(&object);
+    // The very same object, twice, and one whose map of the same name is another.
+    let second = joined(&first, 1, &object).unwrap();
+    let third = joined(&second, 2, &versioned(9, 1, ADDS)).unwrap();
+    assert_eq!(program_names(&third), ["first", "first@g1", "first@g2"]);
+    let names = [
+        "counts",
+        ".rodata",
+        "counts@g1",
+        ".rodata@g1",
+        "counts@g2",
+        ".rodata@g2",
+    ];
+    assert_eq!(map_names(&third), names);
+    let guests: Vec<u32> = (0..6).map(|map| third.map_guest(map)).collect();
+    assert_eq!(guests, [0, 0, 1, 1, 2, 2]);
+    assert_eq!(third.guests_of(&[2, 0]), [0, 2]);
+
+    // What the first tool does is about its own, and constants are not taken from others.
+    let again = third.succeeded(ProgramChange::Replace(&versioned(8, 2, ADDS)));
+    let again = again.unwrap();
+    assert_eq!(program_names(&again), ["first", "first@g1", "first@g2"]);
+    assert_eq!(
+        again.program_ids(&[1, 2]),
+        third.program_ids(&[1, 2]),
+        "guests' programs stay what they were"
+    );
+    assert_ne!(again.program_ids(&[0]), third.program_ids(&[0]));
+    assert_eq!(map_names(&again)[6..], [".rodata@4"]);
+    let name = ["first@g1".to_owned()];
+    let refused = third.succeeded(ProgramChange::Remove(&name)).unwrap_err();
+    assert_eq!(
+        refused.to_string(),
+        "there is no program `first@g1`; there is `first`"
+    );
+
+    // In any order they go, and what is left is the same.
+    let left = third.succeeded(ProgramChange::Leave { guest: 1 }).unwrap();
+    assert_eq!(program_names(&left), ["first", "first@g2"]);
+    assert_eq!(left.program_ids(&[0, 1]), third.program_ids(&[0, 2]));
+    assert_eq!(left.numbers(&third.program_ids(&[2, 0])), Some(vec![1, 0]));
+    assert_eq!(left.numbers(&third.program_ids(&[1])), None);
+    assert_eq!(map_names(&left), names);
+    for guest in [0, 1] {
+        let gone = left.succeeded(ProgramChange::Leave { guest }).unwrap_err();
+        let told = format!("no programs of a second tool of number {guest} are there");
+        assert_eq!(gone.to_string(), told);
+    }
+}
+
+#[test]
+fn a_second_tool_is_told_what_it_cannot_have() {
+    let prints = ADDS.replace("return 0", "bpf_printk(\"x\"); return 0");
+    let first = begun(&versioned(8, 1, &prints));
+    let refused = |object: &[u8]| joined(&first, 3, object).map(|_| ()).unwrap_err();
+    assert_eq!(
+        refused(&versioned(8, 1, &prints)),
+        "program `first` prints, and what is printed goes to the first tool: attach when that has ended, or count in a map"
+    );
+    assert_eq!(
+        refused(&with_other("ARRAY", "__uint(warpbpf_place, 2);")),
+        "map `others` cannot come with a second tool: maps in the host's memory are only made when a session begins; begin the first tool with an object that has it, or attach when that has ended"
+    );
+    // Its budget is its own, and not the first tool's.
+    let bounded = Options {
+        budget: Some(2),
+        ..Options::default()
+    };
+    let object = versioned(8, 1, ADDS);
+    let change = ProgramChange::Join {
+        guest: 3,
+        object: &object,
+        options: &bounded,
+    };
+    let over = first.succeeded(change).unwrap_err().told_to(3);
+    assert!(over.starts_with("program `first` was refused\n"), "{over}");
+    assert!(joined(&first, 3, &object).is_ok());
+    // So are its launches.
+    let wish: Wish = "every=4".parse().unwrap();
+    let chosen = Options {
+        choose: vec![("first".into(), wish)],
+        ..Options::default()
+    };
+    let change = ProgramChange::Join {
+        guest: 3,
+        object: &object,
+        options: &chosen,
+    };
+    let every = first.succeeded(change).unwrap();
+    let every: Vec<u64> = every.choices().map(|choice| choice.every).collect();
+    assert_eq!(every, [0, 4]);
+}
+
+#[test]
+fn a_kernel_keeps_what_it_has_where_a_second_tools_programs_cannot_come_too() {
+    let object = versioned(8, 1, ADDS);
+    let first = begun(&object);
+    let image = inspect(MODULE.as_bytes(), CAPABILITY).unwrap();
+    let before = first.prepare(&image);
+    assert!(before.kernels.iter().all(|kernel| kernel.wanted));
+    let second = joined(&first, 1, &object).unwrap();
+    let mut both = second.prepare(&image);
+    // The module is loaded, so nothing comes into it.
+    both.refuse_clones("it is loaded");
+    let left_out = both.fall_back(&before, |name, programs| {
+        second.may_keep(name, &first.program_ids(programs))
+    });
+    assert_eq!(left_out.len(), 1);
+    let (name, why) = &left_out[0];
+    assert_eq!(name, "looks");
+    assert!(why.starts_with("refused: it needs a clone"), "{why}");
+    let programs: Vec<_> = both
+        .kernels
+        .iter()
+        .map(|kernel| (kernel.mangled.as_str(), kernel.programs.clone()))
+        .collect();
+    assert_eq!(programs, [("_Z4plusPi", vec![0, 1]), ("looks", vec![0])]);
+}
+
+#[test]
+fn a_kernel_has_the_first_tools_programs_where_those_of_all_cannot_be() {
+    let object = versioned(8, 1, ADDS);
+    let first = begun(&object);
+    let image = inspect(MODULE.as_bytes(), CAPABILITY).unwrap();
+    let second = joined(&first, 1, &object).unwrap();
+    let refused = |session: &Session| {
+        let mut prepared = session.prepare(&image);
+        for kernel in &mut prepared.kernels {
+            kernel.wanted = false;
+            kernel.way = "refused: too much".to_owned();
+        }
+        prepared
+    };
+    let mut both = refused(&second);
+    let left_out = second.without_guests_where_refused(&image, &mut both, "it is loaded");
+    let plus = ("_Z4plusPi".to_owned(), "refused: too much".to_owned());
+    // The other one needs a clone.
+    assert_eq!(left_out, [plus]);
+    let kernels: Vec<_> = both
+        .kernels
+        .iter()
+        .map(|kernel| (kernel.wanted, kernel.programs.clone()))
+        .collect();
+    assert_eq!(kernels, [(true, vec![0]), (false, vec![0, 1])]);
+    // Without guests nothing else can be made.
+    let left_out = first.without_guests_where_refused(&image, &mut refused(&first), "");
+    assert_eq!(left_out, []);
+}
+
 #[test]
 fn what_cannot_follow_is_refused_by_name() {
     let first = begun(&versioned(8, 1, ADDS));
@@ -726,6 +894,9 @@ fn what_is_said_of_a_name_holds_in_slots_or_is_refused() {
     );
     let session = with(&[("first", "every=4"), ("second", "every=4")]);
     assert!(session.filling(&elsewhere).is_ok());
+    // A second tool's, which are in all launches, have nothing to do with it.
+    let beside = Arc::new(joined(&session, 1, &object).unwrap());
+    assert!(beside.filling(&elsewhere).is_ok());
 }
 
 #[test]

@@ -824,6 +824,9 @@ fn what_a_capture_cannot_hold_spoils_it() {
         assert_eq!(begin(main, 0), 0);
         assert_eq!(cuMemAlloc_v2(&raw mut address, 4), 0);
         assert_eq!(end(main).0, 0);
+        // But a captured stream is in the context that is waited for.
+        assert_eq!((begin(main, 0), cuCtxSynchronize()), (0, UNSUPPORTED));
+        assert_eq!(end(main), (INVALIDATED, 0));
         assert_eq!(
             (cuThreadExchangeStreamCaptureMode(&raw mut mode), mode),
             (0, 2)

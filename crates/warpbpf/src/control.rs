@@ -11,9 +11,12 @@ use warpbpf_wire::{Acceptor, Connection, ContextInfo, MapInfo, SharedReader, Wir
 use crate::{Error, Exchanged, Object, Process};
 
 mod exchange;
+mod guests;
 
 use exchange::Pending;
 pub use exchange::{ExchangeRequest, ProgramInfo};
+pub use guests::{GuestInfo, JoinRequest};
+use guests::{Guests, Joining};
 pub use warpbpf_wire::Change as ProgramChange;
 
 /// How long an answer to `warpbpf maps` may take: the agent's patience and some.
@@ -56,6 +59,8 @@ pub enum Request {
     },
     /// Programs are to be exchanged.
     Exchange(ExchangeRequest),
+    /// A second tool wants to have programs in an application; the blob is the object file.
+    Join(Box<JoinRequest>),
 }
 
 /// What it is answered.
@@ -86,6 +91,11 @@ pub enum Reply {
         /// Programs in slots.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         slots: Vec<String>,
+    },
+    /// To [`Request::Join`]; the descriptor is the second tool's connection, at whose other end is what an agent would be.
+    Joined {
+        /// Its number.
+        guest: u32,
     },
     /// It cannot be answered.
     Failed {
@@ -135,6 +145,9 @@ pub struct ProcessInfo {
     /// How many sets of programs it has had.
     #[serde(default)]
     pub generation: u64,
+    /// Other tools that have programs in it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub guests: Vec<GuestInfo>,
 }
 
 type ServerConnection = Connection<Reply, Request>;
@@ -145,13 +158,31 @@ type ClientConnection = Connection<Request, Reply>;
 pub(crate) struct Server {
     acceptor: Acceptor,
     clients: Vec<Asking>,
+    guests: Guests,
 }
 
 /// A client, and what it waits for.
 #[derive(Debug)]
 struct Asking {
     connection: ServerConnection,
-    waits: Option<Pending>,
+    waits: Option<Waits>,
+}
+
+/// What a client waits for.
+#[derive(Debug)]
+enum Waits {
+    Exchange(Pending),
+    Join(Joining),
+}
+
+impl Waits {
+    /// The answer, and the descriptor that goes with it, if it is there.
+    fn answer(&mut self, guests: &mut Guests) -> Option<(Reply, Option<OwnedFd>)> {
+        match self {
+            Waits::Exchange(pending) => Some((pending.answer()?, None)),
+            Waits::Join(joining) => guests.join(joining),
+        }
+    }
 }
 
 impl Server {
@@ -160,12 +191,19 @@ impl Server {
         Ok(Server {
             acceptor: Acceptor::bind(&agents.with_file_name(SOCKET))?,
             clients: Vec::new(),
+            guests: Guests::default(),
         })
     }
 
     pub(crate) fn sockets<'s>(&'s self, into: &mut Vec<BorrowedFd<'s>>) {
         into.push(self.acceptor.as_fd());
         into.extend(self.clients.iter().map(|client| client.connection.as_fd()));
+        self.guests.sockets(into);
+    }
+
+    /// The tool ends: who has programs beside its own is told what there is, and that it ends.
+    pub(crate) fn farewell(&mut self) {
+        self.guests.farewell(READING);
     }
 
     /// Answers what was asked, until it has taken [`TURN`]: at most [`AGENT`] and [`READING`] longer. A client that does not keep to the protocol, or is gone, is dropped.
@@ -184,34 +222,50 @@ impl Server {
             }
         }
         let end = Instant::now() + TURN;
+        let guests = &mut self.guests;
         self.clients.retain_mut(|client| {
             loop {
                 if Instant::now() > end {
                     return true;
                 }
                 let connection = &mut client.connection;
-                if let Some(pending) = &client.waits {
-                    let Some(reply) = pending.answer() else {
+                if let Some(waits) = &mut client.waits {
+                    let Some((reply, fd)) = waits.answer(guests) else {
                         return true;
                     };
                     client.waits = None;
-                    if connection.send(&reply, &[], None, READING).is_err() {
+                    if connection.send(&reply, &[], fd, READING).is_err() {
                         return false;
                     }
                 }
                 match connection.try_recv() {
                     Ok(Some(frame)) => {
-                        let (reply, blob, fd) = if let Request::Exchange(request) = &frame.message {
-                            let process = processes.get(request.process as usize);
-                            match Pending::begin(process, request, &frame.blob) {
-                                Ok(pending) => {
-                                    client.waits = Some(pending);
-                                    return true;
-                                }
-                                Err(error) => (failed(&error), Vec::new(), None),
+                        let of = |number: u32| own(processes, number);
+                        let begun = match &frame.message {
+                            Request::Exchange(request) => {
+                                let process = of(request.process);
+                                let begun = Pending::begin(process, request, &frame.blob);
+                                Some(begun.map(Waits::Exchange))
                             }
-                        } else {
-                            answer(&frame.message, &frame.blob, processes, command, object)
+                            Request::Join(request) => {
+                                let process = of(request.process);
+                                let begun = guests.begin(process, request, &frame.blob);
+                                Some(begun.map(Waits::Join))
+                            }
+                            Request::Session | Request::Memory { .. } | Request::MapOps { .. } => {
+                                None
+                            }
+                        };
+                        let (reply, blob, fd) = match begun {
+                            Some(Ok(waits)) => {
+                                client.waits = Some(waits);
+                                return true;
+                            }
+                            Some(Err(error)) => (failed(&error), Vec::new(), None),
+                            None => {
+                                let asked = (&frame.message, &frame.blob[..]);
+                                answer(asked, (processes, guests), command, object)
+                            }
                         };
                         if connection.send(&reply, &blob, fd, READING).is_err() {
                             return false;
@@ -222,6 +276,7 @@ impl Server {
                 }
             }
         });
+        self.guests.turn();
         // Who asks without end does not keep the others out.
         if Instant::now() > end && !self.clients.is_empty() {
             self.clients.rotate_left(1);
@@ -229,22 +284,31 @@ impl Server {
     }
 }
 
+/// The application of a number. Where this tool is a second one itself, the first answers.
+fn own(processes: &[Process], number: u32) -> Option<&Process> {
+    let process = processes.get(number as usize)?;
+    Some(process).filter(|process| process.host().is_none())
+}
+
 fn answer(
-    request: &Request,
-    blob: &[u8],
-    processes: &[Process],
+    (request, blob): (&Request, &[u8]),
+    (processes, guests): (&[Process], &Guests),
     command: &[String],
     object: Option<&Object>,
 ) -> (Reply, Vec<u8>, Option<OwnedFd>) {
     let failed = |error: &Error| (failed(error), Vec::new(), None);
-    let find = |process: u32| processes.get(process as usize);
+    let find = |process: u32| own(processes, process);
     match request {
         Request::Session => {
             let session = SessionInfo {
                 tool: std::process::id(),
                 command: command.to_vec(),
                 object: object.map_or_else(String::new, |o| o.name().to_owned()),
-                processes: (0..).zip(processes).map(describe).collect(),
+                processes: (0..)
+                    .zip(processes)
+                    .filter(|(_, process)| process.host().is_none())
+                    .map(|each| describe(each, guests))
+                    .collect(),
             };
             let bytes = object.map_or_else(Vec::new, |o| o.bytes().to_vec());
             (Reply::Session(session), bytes, None)
@@ -273,7 +337,7 @@ fn answer(
             None => failed(&Error::NotReady { pid: 0 }),
         },
         // Answered when the agent has.
-        Request::Exchange(_) => failed(&Error::NotReady { pid: 0 }),
+        Request::Exchange(_) | Request::Join(_) => failed(&Error::NotReady { pid: 0 }),
     }
 }
 
@@ -284,7 +348,8 @@ fn failed(error: &Error) -> Reply {
     }
 }
 
-fn describe((number, process): (u32, &Process)) -> ProcessInfo {
+fn describe((number, process): (u32, &Process), guests: &Guests) -> ProcessInfo {
+    let guests = guests.of(process);
     let state = process.lock();
     ProcessInfo {
         process: number,
@@ -297,6 +362,7 @@ fn describe((number, process): (u32, &Process)) -> ProcessInfo {
         contexts: state.contexts.iter().map(|c| c.info.clone()).collect(),
         programs: exchange::programs(&state),
         generation: state.generation,
+        guests,
     }
 }
 
@@ -382,6 +448,21 @@ impl Client {
             }),
             Reply::Failed { message, errno } => Err(Error::Answered { message, errno }),
             other => Err(unexpected(other)),
+        }
+    }
+
+    /// Has a second tool's programs put into an application: its connection, by which it hears what it would of an agent.
+    pub(crate) fn join(
+        &mut self,
+        request: JoinRequest,
+        object: &[u8],
+        limit: Duration,
+    ) -> Result<OwnedFd, Error> {
+        let request = Request::Join(Box::new(request));
+        match self.ask_for(&request, object, limit + PATIENCE)? {
+            (Reply::Joined { .. }, _, Some(connection)) => Ok(connection),
+            (Reply::Failed { message, errno }, ..) => Err(Error::Answered { message, errno }),
+            (other, ..) => Err(unexpected(other)),
         }
     }
 
@@ -491,6 +572,7 @@ fn unexpected(reply: Reply) -> Error {
         Reply::Session(_)
         | Reply::Memory { .. }
         | Reply::MapOps { .. }
+        | Reply::Joined { .. }
         | Reply::Exchanged { .. } => "the answer is to another question".to_owned(),
     };
     Error::Wire(WireError::Frame { what })

@@ -4,9 +4,10 @@
 use std::time::Duration;
 
 use warpbpf_object::MapDef;
-use warpbpf_wire::{Changed, MapInfo, ToAgent};
+use warpbpf_wire::{Changed, MapInfo, Options, ToAgent};
 
 use crate::map::untyped_map;
+use crate::parties::OWN;
 use crate::state::Answer;
 use crate::{Error, Object, Process};
 
@@ -35,6 +36,20 @@ pub enum Exchange {
     Slots(Object),
     /// The same, and nothing is in slots.
     Clear,
+    /// Those of this object too, for a second tool: its maps are its own, whatever they are called.
+    Join {
+        /// The number of the second tool, which no other has or had.
+        guest: u32,
+        /// The object.
+        object: Object,
+        /// How its programs are proved and which launches they are in.
+        options: Box<Options>,
+    },
+    /// All but those of a second tool.
+    Leave {
+        /// Its number.
+        guest: u32,
+    },
 }
 
 /// What became of it.
@@ -64,15 +79,24 @@ impl Exchange {
             },
             Exchange::Slots(_) => warpbpf_wire::Change::Slots,
             Exchange::Clear => warpbpf_wire::Change::Clear,
+            Exchange::Join { guest, options, .. } => warpbpf_wire::Change::Join {
+                guest: *guest,
+                options: options.clone(),
+            },
+            Exchange::Leave { guest } => warpbpf_wire::Change::Leave { guest: *guest },
         }
     }
 
     pub(crate) fn object(&self) -> Option<&Object> {
         match self {
-            Exchange::Replace(object) | Exchange::Add(object) | Exchange::Slots(object) => {
-                Some(object)
-            }
-            Exchange::Remove(_) | Exchange::Gate { .. } | Exchange::Clear => None,
+            Exchange::Replace(object)
+            | Exchange::Add(object)
+            | Exchange::Slots(object)
+            | Exchange::Join { object, .. } => Some(object),
+            Exchange::Remove(_)
+            | Exchange::Gate { .. }
+            | Exchange::Clear
+            | Exchange::Leave { .. } => None,
         }
     }
 }
@@ -203,7 +227,15 @@ impl crate::state::State {
     fn merge(&mut self, exchange: &Exchange, changed: &Changed) {
         let new = match exchange {
             Exchange::Replace(new) | Exchange::Add(new) => new,
-            Exchange::Remove(_) | Exchange::Gate { .. } | Exchange::Slots(_) | Exchange::Clear => {
+            Exchange::Join { .. } => {
+                self.object = self.object.take().map(|old| beside(&old, &changed.maps));
+                return;
+            }
+            Exchange::Remove(_)
+            | Exchange::Gate { .. }
+            | Exchange::Slots(_)
+            | Exchange::Clear
+            | Exchange::Leave { .. } => {
                 return;
             }
         };
@@ -219,7 +251,12 @@ fn merged(old: &Object, exchange: &Exchange, maps: &[MapInfo]) -> Object {
     let (new, replaces) = match exchange {
         Exchange::Replace(new) => (new, true),
         Exchange::Add(new) => (new, false),
-        Exchange::Remove(_) | Exchange::Gate { .. } | Exchange::Slots(_) | Exchange::Clear => {
+        Exchange::Remove(_)
+        | Exchange::Gate { .. }
+        | Exchange::Slots(_)
+        | Exchange::Clear
+        | Exchange::Join { .. }
+        | Exchange::Leave { .. } => {
             return old.clone();
         }
     };
@@ -235,6 +272,7 @@ fn merged(old: &Object, exchange: &Exchange, maps: &[MapInfo]) -> Object {
         .map(|map| map.name.as_str())
         .collect();
     let definition = |(number, info): (usize, &MapInfo)| match was.get(number) {
+        known if info.guest != OWN => known.cloned().unwrap_or_else(|| untyped_map(info)),
         // It is the old one, though the new object may have another of this name.
         Some(def) => {
             let again = came
@@ -261,6 +299,14 @@ fn merged(old: &Object, exchange: &Exchange, maps: &[MapInfo]) -> Object {
             .extend(new.parsed().programs.iter().cloned());
     }
     Object::from_parsed(base.name(), base.bytes(), parsed)
+}
+
+/// An object, and maps of second tools behind its own: of those the bytes are shown.
+fn beside(old: &Object, maps: &[MapInfo]) -> Object {
+    let mut parsed = old.parsed().clone();
+    let known = parsed.maps.len();
+    parsed.maps.extend(maps.iter().skip(known).map(untyped_map));
+    Object::from_parsed(old.name(), old.bytes(), parsed)
 }
 
 fn untyped(mut def: MapDef) -> MapDef {

@@ -144,7 +144,11 @@ impl Process {
     ) -> Result<Option<u64>, Error> {
         if !matches!(
             exchange,
-            Exchange::Replace(_) | Exchange::Add(_) | Exchange::Remove(_)
+            Exchange::Replace(_)
+                | Exchange::Add(_)
+                | Exchange::Remove(_)
+                | Exchange::Join { .. }
+                | Exchange::Leave { .. }
         ) {
             return Ok(None);
         }

@@ -44,6 +44,8 @@ pub struct Change {
     pub places: usize,
     /// What else is to be known; may be empty.
     pub said: String,
+    /// The process of the tool that had programs in it before, and that keeps them there: nothing of the process itself was changed.
+    pub host: Option<u32>,
 }
 
 impl Change {
@@ -53,6 +55,7 @@ impl Change {
             pause: done.pause,
             places: done.patches,
             said: done.said.clone(),
+            host: None,
         }
     }
 }

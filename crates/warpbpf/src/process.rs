@@ -12,6 +12,7 @@ use warpbpf_wire::{
 };
 
 use crate::events::{Batch, Event};
+use crate::parties::OWN;
 use crate::state::{Answer, State};
 use crate::{Error, Map};
 
@@ -174,9 +175,15 @@ impl Process {
     pub fn stacks(&self) -> HostStacks {
         self.lock().stacks.clone()
     }
-    /// The programs in its kernels, in the object's order.
+    /// The programs in its kernels, in the object's order. Those of other tools are not among them.
     pub fn programs(&self) -> Vec<Program> {
-        self.lock().programs.clone()
+        let programs = self.lock().programs.clone();
+        let own = programs.into_iter().filter(|program| program.guest == OWN);
+        own.collect()
+    }
+    /// The process of the tool beside whose programs this one's are, where that was there first ([`Tool::attach_to`](crate::Tool::attach_to)).
+    pub fn host(&self) -> Option<u32> {
+        self.lock().host
     }
     /// How many sets of programs it has had: 1 from the start, one more at each exchange ([`Process::replace`]); 0 before its maps exist.
     pub fn generation(&self) -> u64 {
@@ -200,11 +207,9 @@ impl Process {
     /// Its kernels, in the order in which they were loaded. A kernel whose image was loaded again is there again.
     pub fn kernels(&self) -> Vec<KernelInfo> {
         let state = self.lock();
-        let with_counts = |kernel: &Kernel| {
-            let counts = state.counts.get(&kernel.mangled);
-            let counts = counts.filter(|_| kernel.way != "not matched" || kernel.generation > 1);
+        let with_counts = |kernel: Kernel| {
+            let counts = state.own_count(&kernel);
             KernelInfo {
-                kernel: kernel.clone(),
                 launches: counts.map_or(0, |c| c.launches),
                 missed: counts.map_or(0, |c| c.missed),
                 skipped: counts.map_or(0, |c| c.skipped),
@@ -213,16 +218,18 @@ impl Process {
                 generations: counts.map_or_else(Vec::new, |c| c.generations.clone()),
                 programs: counts.map_or_else(Vec::new, |c| c.programs.clone()),
                 context_programs: counts.map_or_else(Vec::new, |c| c.context_programs.clone()),
+                kernel,
             }
         };
-        state.kernels.iter().map(with_counts).collect()
+        state.kernels_of(OWN).into_iter().map(with_counts).collect()
     }
 
-    /// Its maps, in the object's order; empty before they exist.
+    /// Its maps, in the object's order; empty before they exist. Those of other tools are not among them.
     pub fn maps(&self) -> Vec<Map> {
         let infos: Vec<MapInfo> = self.lock().maps.clone();
-        let handle = |(index, info)| Map::new(self.clone(), index, info);
-        (0..).zip(infos).map(handle).collect()
+        let own = (0..).zip(infos).filter(|(_, info)| info.guest == OWN);
+        own.map(|(index, info)| Map::new(self.clone(), index, info))
+            .collect()
     }
 
     /// A map by its name.
@@ -241,9 +248,12 @@ impl Process {
         if !state.is_ready() {
             return Err(Error::NotReady { pid: state.pid });
         }
-        let found = state.maps.iter().position(|map| map.name == name);
+        let own = |map: &&MapInfo| map.guest == OWN;
+        let mut maps = state.maps.iter();
+        let found = maps.position(|map| own(&map) && map.name == name);
         let Some(index) = found else {
-            let names: Vec<String> = state.maps.iter().map(|m| format!("`{}`", m.name)).collect();
+            let names = state.maps.iter().filter(own);
+            let names: Vec<String> = names.map(|m| format!("`{}`", m.name)).collect();
             return Err(Error::NoMap {
                 name: name.to_owned(),
                 there: names.join(", "),
@@ -328,6 +338,11 @@ impl Process {
             Some(Answer::Waiting) | None => Some(Err(ended)),
             Some(answer) => Some(Ok(answer)),
         }
+    }
+
+    /// Nobody waits for the answer to a request any more.
+    pub(crate) fn forget_answer(&self, token: u64) {
+        self.lock().answers.remove(&token);
     }
 
     /// Sends a request and waits for its answer.

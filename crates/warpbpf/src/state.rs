@@ -11,6 +11,8 @@ use warpbpf_wire::{
 
 use crate::events::{Batch, Losses};
 use crate::functions::OfProcess;
+use crate::guest::lost_host;
+use crate::parties::Parties;
 use crate::process::Note;
 
 /// Bytes of events that are kept for handles that have not asked for them.
@@ -28,6 +30,8 @@ pub(crate) struct State {
     /// Launches and misses by mangled name.
     pub(crate) counts: HashMap<String, KernelCount>,
     pub(crate) programs: Vec<Program>,
+    /// What there is to know of several tools in it.
+    pub(crate) parties: Parties,
     /// How many sets of programs there were; 0 before the first is known.
     pub(crate) generation: u64,
     /// The object in its kernels, with what became of it.
@@ -46,6 +50,10 @@ pub(crate) struct State {
     /// The agent came late, and sees all launches by now.
     pub(crate) attached: bool,
     pub(crate) complete: bool,
+    /// Why, in the agent's words.
+    pub(crate) farewell: String,
+    /// The process of the tool whose guest this one is in it.
+    pub(crate) host: Option<u32>,
     /// The contexts that have maps, by number.
     pub(crate) contexts: Vec<InContext>,
     pub(crate) next_token: u64,
@@ -71,6 +79,8 @@ pub(crate) struct InContext {
     pub(crate) shared: SharedReader,
     /// The shared memory once more, to be given to others: that of the first maps, then of those that came.
     pub(crate) memory: Vec<OwnedFd>,
+    /// Parallel to it: the numbers of their first maps.
+    pub(crate) firsts: Vec<u32>,
     /// The ring is damaged, or another tool reads it.
     no_events: bool,
 }
@@ -104,7 +114,12 @@ impl State {
                 Ok(Some(frame)) => self.take(frame.message, frame.blob, frame.fd),
                 Ok(None) => return,
                 // The process ended, with or without a good-bye: what it wrote is in the shared memory.
-                Err(_) => self.connection = None,
+                Err(_) => {
+                    self.connection = None;
+                    if let Some(host) = self.host.filter(|_| !self.complete) {
+                        self.note(NoteLevel::Warning, lost_host(host, self.pid));
+                    }
+                }
             }
         }
     }
@@ -154,12 +169,16 @@ impl State {
             ToTool::Ready(ready) => {
                 self.maps = ready.maps;
                 self.programs = ready.programs;
+                self.parties.areas = ready.areas;
                 self.generation = self.generation.max(1);
+                self.know(self.generation);
                 self.open(ready.context, fd);
             }
             ToTool::Context(context) => self.open(context, fd),
             ToTool::Maps(maps) => self.open_more(maps, fd),
+            ToTool::Kernel(kernel) if kernel.guest != 0 => self.parties.left_out(kernel),
             ToTool::Kernel(kernel) => {
+                self.parties.changes += 1;
                 if let Some(id) = kernel.kernel_id {
                     let id = id as usize;
                     if self.kernel_names.len() <= id {
@@ -178,10 +197,18 @@ impl State {
                 }
             }
             ToTool::Sites(sites) => place(&mut self.site_names, sites),
-            ToTool::Note { level, text } => self.note(level, text),
+            ToTool::Note {
+                level,
+                text,
+                guests,
+            } => match guests.is_empty() {
+                true => self.note(level, text),
+                false => self.parties.notes.push((guests, Note { level, text })),
+            },
             ToTool::Counts(counts) => {
-                let counts = counts.kernels.into_iter();
-                self.counts.extend(counts.map(|c| (c.mangled.clone(), c)));
+                let kernels = counts.kernels.into_iter();
+                self.counts.extend(kernels.map(|c| (c.mangled.clone(), c)));
+                self.parties.count(counts.parties);
             }
             ToTool::Operations(told) => {
                 self.operations.operations.extend(told.operations);
@@ -219,12 +246,13 @@ impl State {
                 if changed.refused.is_none() && changed.generation >= self.generation {
                     self.generation = changed.generation;
                     self.programs.clone_from(&changed.programs);
+                    self.know(changed.generation);
                     self.maps.clone_from(&changed.maps);
                 }
                 self.functions.changed(&changed);
                 self.answer(changed.token, Answer::Changed(Box::new(changed)));
             }
-            ToTool::Bye { .. } => self.complete = true,
+            ToTool::Bye { reason } => (self.complete, self.farewell) = (true, reason),
         }
     }
 
@@ -249,7 +277,9 @@ impl State {
                 info,
                 shared,
                 memory: vec![memory],
-                no_events: false,
+                firsts: vec![0],
+                // The first tool reads them.
+                no_events: self.host.is_some(),
             }),
             Err(error) => self.note(NoteLevel::Error, error.to_string()),
         }
@@ -270,6 +300,7 @@ impl State {
                 context.shared.append(shared);
                 context.info.device_bytes = maps.device_bytes;
                 context.memory.push(memory);
+                context.firsts.push(maps.first);
             }
             Ok(_) => {
                 let text = format!(
@@ -350,6 +381,10 @@ impl State {
 
     /// Records of a ring that did not reach us.
     pub(crate) fn losses(&self, map: u32) -> Losses {
+        if self.host.is_some() {
+            // It has no rings, and those that there are, are not its own.
+            return Losses::default();
+        }
         let mut losses = Losses {
             unread: self.dropped.get(&map).copied().unwrap_or(0),
             ..Losses::default()

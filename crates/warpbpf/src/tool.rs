@@ -17,6 +17,7 @@ use warpbpf_wire::{CacheWish, Listener, MapOp, Options, ToolConnection, encode_o
 use crate::control::Server;
 use crate::functions::{Assembler, AtStart, Function, Functions};
 use crate::greet::Greeters;
+use crate::guest::Host;
 use crate::live::{AttachError, Change};
 use crate::machine::{self, Device, DeviceChoice};
 use crate::start::{self, Entry, Inject, Surroundings, Variables};
@@ -27,7 +28,7 @@ const TICK: Duration = Duration::from_millis(20);
 /// The same while somebody is greeted.
 const GREETING: Duration = Duration::from_millis(1);
 /// How long an agent that came into a running process may take until it sees all launches.
-const ATTACHED: Duration = Duration::from_secs(10);
+pub(crate) const ATTACHED: Duration = Duration::from_secs(10);
 /// How long to wait for an agent's last words after its application has ended.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
@@ -54,7 +55,7 @@ impl std::fmt::Debug for Beginning {
 pub(crate) struct Shared {
     /// Before the listener, whose folder its socket is in.
     server: Mutex<Option<Server>>,
-    listener: Listener,
+    pub(crate) listener: Listener,
     pub(crate) object: Option<Object>,
     pub(crate) options: Options,
     pub(crate) presets: Mutex<Vec<(String, Vec<u8>)>>,
@@ -173,6 +174,7 @@ impl Tool {
                 while !in_thread.ends.load(Ordering::Relaxed) {
                     in_thread.turn();
                 }
+                in_thread.farewell();
             });
         let thread = thread.map_err(|source| Error::Read {
             path: "a new thread".into(),
@@ -264,7 +266,7 @@ impl Tool {
         *lock(&self.shared.cache) = Some(wish);
     }
 
-    /// Lets other commands of this user (`warpbpf maps`) reach the maps of this tool's applications.
+    /// Lets other commands of this user (`warpbpf maps`) reach the maps of this tool's applications, and other tools put programs beside its own.
     ///
     /// # Errors
     /// [`Error::Wire`]: no socket can be made.
@@ -366,9 +368,15 @@ impl Tool {
     /// [`Tool::processes`] then. What it loads from now on gets programs as always; kernels that are loaded already, when they are
     /// launched and a thread of the agent has come to it.
     ///
+    /// Where another tool has its programs in it, and lets others in ([`Tool::serve`], as `warpbpf run`, `attach` and `serve` do), these
+    /// are put beside them, with maps of their own ([`Change::host`]). They go when this tool ends or the process is [detached](Process::detach).
+    ///
     /// # Errors
     /// [`AttachError`]: why it cannot be, or the agent is not built.
     pub fn attach_to(&self, pid: u32) -> Result<Change, AttachError> {
+        if let Some(host) = Host::of(pid) {
+            return self.shared.join(host, pid);
+        }
         let agent = machine::agent()?;
         let agent = std::fs::canonicalize(&agent).unwrap_or(agent);
         let done = warpbpf_inject::attach(pid, &agent);
@@ -468,6 +476,16 @@ impl Shared {
         if let Some(server) = &mut *lock(&self.server) {
             let command = lock(&self.command).clone();
             server.turn(&processes, &command, self.object.as_ref());
+        }
+    }
+
+    /// Whoever has programs beside this tool's is not left without a word.
+    fn farewell(&self) {
+        for process in &*lock(&self.processes) {
+            process.pump();
+        }
+        if let Some(server) = &mut *lock(&self.server) {
+            server.farewell();
         }
     }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::message::{MapInfo, Program};
+use crate::message::{MapInfo, Options, Program};
 
 /// What is to become of the programs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +32,18 @@ pub enum Change {
     OnCpu {
         /// Their C functions' names.
         programs: Vec<String>,
+    },
+    /// Those of the object that comes along too, for a second tool: it has maps of its own, whatever they are called.
+    Join {
+        /// Its number, which no other has or had.
+        guest: u32,
+        /// How its programs are proved and which launches they are in; all else is as for the first tool.
+        options: Box<Options>,
+    },
+    /// All but those of a second tool.
+    Leave {
+        /// Its number.
+        guest: u32,
     },
 }
 
@@ -102,6 +114,32 @@ mod tests {
         };
         let text = serde_json::to_string(&message).unwrap();
         let expected = r#"{"type":"change","token":9,"change":{"change":"slots"},"limit_ms":500}"#;
+        assert_eq!(text, expected);
+        assert_eq!(serde_json::from_str::<ToAgent>(&text).unwrap(), message);
+        let options = Options {
+            budget: Some(7),
+            ..Options::default()
+        };
+        let message = ToAgent::Change {
+            token: 10,
+            change: Change::Join {
+                guest: 2,
+                options: Box::new(options),
+            },
+            limit_ms: 500,
+        };
+        let text = serde_json::to_string(&message).unwrap();
+        let expected = r#"{"type":"change","token":10,"change":{"change":"join","guest":2,"options":{"allow_modify":false,"budget":7,"#;
+        assert!(text.starts_with(expected), "{text}");
+        assert_eq!(serde_json::from_str::<ToAgent>(&text).unwrap(), message);
+        let message = ToAgent::Change {
+            token: 11,
+            change: Change::Leave { guest: 2 },
+            limit_ms: 500,
+        };
+        let text = serde_json::to_string(&message).unwrap();
+        let expected =
+            r#"{"type":"change","token":11,"change":{"change":"leave","guest":2},"limit_ms":500}"#;
         assert_eq!(text, expected);
         assert_eq!(serde_json::from_str::<ToAgent>(&text).unwrap(), message);
         let refused = Refusal {

@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, SocketAddrUnix, SocketFlags, SocketType, connect, recvmsg,
-    sendmsg, socket_with,
+    sendmsg, socket_with, socketpair,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -150,6 +150,21 @@ impl<S: Serialize, R: DeserializeOwned> Connection<S, R> {
             backlog: 0,
             messages: PhantomData,
         })
+    }
+
+    /// One end of a new pair, and the other, to be given away.
+    pub fn pair() -> Result<(Connection<S, R>, OwnedFd), WireError> {
+        let pair = socketpair(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        );
+        let (own, other) = pair.map_err(|errno| WireError::Os {
+            call: "socketpair",
+            errno,
+        })?;
+        Ok((Connection::trusted(own)?, other))
     }
 
     /// Keeps a message for [`Connection::flush`].
@@ -494,6 +509,7 @@ mod tests {
         let note = ToTool::Note {
             level: NoteLevel::Info,
             text: "long".into(),
+            guests: Vec::new(),
         };
         agent.queue(&note, &blob, None).unwrap();
         assert!(!agent.flush().unwrap());

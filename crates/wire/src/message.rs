@@ -10,7 +10,9 @@ use crate::timeline::{HostStacks, Operations, Ranges};
 use warpbpf_abi::choice::{Choice, Wish};
 
 /// Raised when a message comes or changes its meaning. [`Hello`] carries it; a tool refuses an agent of another number.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
+/// Second tools that there may be at once in one application.
+pub const MOST_GUESTS: usize = 32;
 /// How long an application's first load waits for the tool's wish, and again for what comes behind each function that the tool has made.
 pub const HANDSHAKE: Duration = Duration::from_secs(10);
 
@@ -36,6 +38,17 @@ pub enum ToAgent {
     Snapshot {
         /// Chosen by the tool.
         token: u64,
+    },
+    /// As `Snapshot`, once the kernels with second tools' programs that were launched so far have ended, or a note has said that this could not be
+    /// known; answered as that is.
+    Settle {
+        /// Chosen by the tool.
+        token: u64,
+    },
+    /// A second tool that has gone has all that it wanted to know: nothing is told of it any more.
+    Forget {
+        /// Its number.
+        guest: u32,
     },
     /// Before `Attach`: operations on a map before any kernel runs. The frame's blob is a batch ([`crate::encode_ops`]) of
     /// updates. What cannot be done makes the attach fail.
@@ -102,6 +115,9 @@ pub enum ToTool {
         level: NoteLevel,
         /// One or more lines.
         text: String,
+        /// The second tools ([`PartyCounts::guest`]) to which alone this is news; all tools if there is none.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        guests: Vec<u32>,
     },
     /// Launches so far; sent when they changed.
     Counts(Counts),
@@ -111,7 +127,7 @@ pub enum ToTool {
     Ranges(Ranges),
     /// Stacks on the CPU ([`Options::stacks`]).
     Stacks(HostStacks),
-    /// The answer to `Snapshot`.
+    /// The answer to `Snapshot` and `Settle`.
     Snapshotted {
         /// The request's.
         token: u64,
@@ -285,6 +301,9 @@ pub struct Ready {
     pub maps: Vec<MapInfo>,
     /// Its programs in order.
     pub programs: Vec<Program>,
+    /// To a second tool: the areas of its maps in the shared memory, which is that of all tools.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub areas: Vec<u32>,
     /// Where these maps are.
     #[serde(default)]
     pub context: ContextInfo,
@@ -328,6 +347,9 @@ pub struct Program {
     pub section: String,
     /// Kernel glob of the section.
     pub glob: String,
+    /// Whose it is ([`PartyCounts::guest`]).
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub guest: u32,
 }
 
 /// A map and where its bytes mean what.
@@ -352,6 +374,9 @@ pub struct MapInfo {
     pub added: Vec<SumField>,
     /// Bytes of a snapshot; 0 for a ring, whose records are events.
     pub bytes: u64,
+    /// Whose it is ([`PartyCounts::guest`]).
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub guest: u32,
 }
 
 /// Names that a session gave to sites in the middle of kernels.
@@ -414,10 +439,18 @@ pub struct Kernel {
     /// The set of programs that this is about, counted from 1; 0 from an older agent.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub generation: u64,
+    /// The second tool ([`PartyCounts::guest`]) to which alone this is news: its programs are not in the kernel, and those of others are as they were.
+    #[serde(default, skip_serializing_if = "is_none")]
+    pub guest: u32,
 }
 
 fn is_zero(number: &u64) -> bool {
     *number == 0
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
+fn is_none(guest: &u32) -> bool {
+    *guest == 0
 }
 
 /// Blocks that one SM runs at once.
@@ -447,6 +480,18 @@ pub enum NoteLevel {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// One per kernel.
+    pub kernels: Vec<KernelCount>,
+    /// The same as each tool has them, where there are, or were, several: of second tools those that are not forgotten ([`ToAgent::Forget`]).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parties: Vec<PartyCounts>,
+}
+
+/// Launches as one of several tools would be told them if it were alone.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PartyCounts {
+    /// The number of a second tool ([`crate::Change::Join`]); 0 is the one that the agent speaks to.
+    pub guest: u32,
+    /// One per kernel; of a second tool, those that its programs match.
     pub kernels: Vec<KernelCount>,
 }
 
@@ -490,9 +535,12 @@ mod tests {
         let text = serde_json::to_string(&ToTool::Note {
             level: NoteLevel::Warning,
             text: "x".into(),
+            guests: Vec::new(),
         })
         .unwrap();
         assert_eq!(text, r#"{"type":"note","level":"warning","text":"x"}"#);
+        let text = serde_json::to_string(&ToAgent::Forget { guest: 3 }).unwrap();
+        assert_eq!(text, r#"{"type":"forget","guest":3}"#);
         let wish = ToAgent::Cache(CacheWish {
             place: Some("off".into()),
             bytes: None,
@@ -510,7 +558,7 @@ mod tests {
         let text = serde_json::to_string(&hello).unwrap();
         assert_eq!(
             text,
-            r#"{"type":"hello","protocol":2,"pid":1,"exe":"/a","argv":["a"],"device":null}"#
+            r#"{"type":"hello","protocol":3,"pid":1,"exe":"/a","argv":["a"],"device":null}"#
         );
         assert_eq!(serde_json::from_str::<ToTool>(&text).unwrap(), hello);
     }
@@ -527,7 +575,7 @@ mod tests {
         assert_eq!(hello(PROTOCOL).refusal(), None);
         assert_eq!(
             hello(1).refusal().unwrap(),
-            "the agent in process 77 is of another warpbpf: its messages are of version 1, and this tool's of version 2; use the tool that came with it, or start the application anew"
+            "the agent in process 77 is of another warpbpf: its messages are of version 1, and this tool's of version 3; use the tool that came with it, or start the application anew"
         );
     }
 

@@ -8,8 +8,11 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use warpbpf::{Object, Options, Tool};
 
+use crate::library::failed;
 use crate::run::{Bench, Case, Told, same, says};
+use crate::swap::start;
 
 /// How long something may take that others do.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -240,7 +243,7 @@ impl Attached {
         }
     }
 
-    fn signal(&self, signal: &str) -> Result<(), String> {
+    pub(crate) fn signal(&self, signal: &str) -> Result<(), String> {
         let pid = self.child.id().to_string();
         let sent = Command::new("kill").args([signal, &pid]).status();
         same("kill", sent.map_err(|e| e.to_string())?.success(), true)
@@ -551,7 +554,18 @@ fn taken(bench: &Bench) -> Told {
     let row = rows.find(|row| number(&row["tool"]) == tool);
     let row = row.ok_or_else(|| format!("nobody is served by {tool}: {all}"))?;
     same("agent", row["has_agent"].as_bool(), Some(true))?;
-    let pid = number(&row["pid"]).to_string();
+    application.launch(3)?;
+    application.end()?;
+    let text = std::fs::read(&saved).map_err(|e| e.to_string())?;
+    let report: Value = serde_json::from_slice(&text).map_err(|e| e.to_string())?;
+    same("launches", number(&kernel(&report, "step")?["launches"]), 6)?;
+
+    // One whose tool lets no other in.
+    let object = Object::open(bench.object("scopes")).map_err(failed)?;
+    let tool = Tool::attach(object, Options::default()).map_err(failed)?;
+    let mut application = start(bench, &tool, &["live"])?;
+    application.launch(3)?;
+    let pid = application.pid();
     let output = bench
         .warpbpf("attach")
         .args(["-p", &pid])
@@ -566,9 +580,14 @@ fn taken(bench: &Bench) -> Told {
     says(&errors, &expected)?;
     application.launch(3)?;
     application.end()?;
-    let text = std::fs::read(&saved).map_err(|e| e.to_string())?;
-    let report: Value = serde_json::from_slice(&text).map_err(|e| e.to_string())?;
-    same("launches", number(&kernel(&report, "step")?["launches"]), 6)?;
+    same("last words", tool.wait_last_words(PATIENCE), true)?;
+    let step = tool.processes()[0].kernels().into_iter();
+    let mut step = step.filter(|kernel| kernel.kernel.demangled == "step");
+    same(
+        "launches",
+        step.next().map(|kernel| kernel.launches),
+        Some(6),
+    )?;
     Ok("refused, and nobody noticed".into())
 }
 

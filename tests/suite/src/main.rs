@@ -23,6 +23,7 @@ mod driver_api;
 mod faults;
 mod gate;
 mod graphs;
+mod guests;
 mod helpers;
 mod host_ops;
 mod instructions;
@@ -171,6 +172,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(attach_more::cases());
     cases.extend(ways::cases());
     cases.extend(swap::cases());
+    cases.extend(guests::cases());
     cases.extend(gate::cases());
     cases.extend(slots::cases());
     cases.extend(bad_input::cases());

@@ -209,7 +209,7 @@ impl Graphs {
             Ok(true) => {}
             Ok(false) => return None,
             // Another stream is captured, and the legacy stream must not be used meanwhile: the launch is the driver's to refuse.
-            Err(code) if CAPTURE_ERRORS.contains(&code) => return None,
+            Err(code) if is_of_capture(code) => return None,
             Err(code) => return Some(Captured::Unknown(code)),
         }
         Some(match self.n_bodies.load(Ordering::Relaxed) {
@@ -279,7 +279,12 @@ impl Graphs {
         lock(&self.in_bodies).contains(&(node as usize))
     }
 
-    fn note_capture(&self, stream: StreamName, goes_on: bool) {
+    /// Something is captured, for all that was seen.
+    pub(crate) fn is_capturing_any(&self) -> bool {
+        self.n_captures.load(Ordering::SeqCst) > 0
+    }
+
+    pub(crate) fn note_capture(&self, stream: StreamName, goes_on: bool) {
         let mut captures = lock(&self.captures);
         match goes_on {
             true => captures.insert(stream.handle() as usize),
@@ -299,6 +304,11 @@ pub(crate) fn needs(symbol: &str) -> bool {
 /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` to `CUDA_ERROR_CAPTURED_EVENT`: what the driver says of captures themselves.
 const CAPTURE_ERRORS: std::ops::RangeInclusive<CUresult> = 900..=907;
 
+/// The driver refuses because of captures.
+pub(crate) fn is_of_capture(code: CUresult) -> bool {
+    CAPTURE_ERRORS.contains(&code)
+}
+
 /// Whether a stream is captured, or what the driver says instead.
 pub(crate) fn is_capturing(agent: &Agent, stream: StreamName) -> Result<bool, CUresult> {
     let mut status: c_int = 0;
@@ -315,7 +325,7 @@ macro_rules! captures {
         /// # Safety
         /// As the driver's function.
         pub(crate) unsafe fn $begin_v1(agent: &'static Agent, outcome: &Outcome, stream: CUstream) -> CUresult {
-            agent.quiet.capture_begins();
+            let _asking = agent.quiet.capture_begins();
             // SAFETY: the application's own arguments.
             let code = outcome.keep(unsafe { original::$v1_original(stream) });
             began(agent, code, StreamName { stream, null_is_per_thread: $per_thread });
@@ -325,7 +335,7 @@ macro_rules! captures {
         /// # Safety
         /// As the driver's function.
         pub(crate) unsafe fn $begin(agent: &'static Agent, outcome: &Outcome, stream: CUstream, mode: c_int) -> CUresult {
-            agent.quiet.capture_begins();
+            let _asking = agent.quiet.capture_begins();
             // SAFETY: the application's own arguments.
             let code = outcome.keep(unsafe { original::$begin_original(stream, mode) });
             began(agent, code, StreamName { stream, null_is_per_thread: $per_thread });
@@ -339,7 +349,7 @@ macro_rules! captures {
             agent: &'static Agent, outcome: &Outcome, stream: CUstream, graph: CUgraph, nodes: *const CUgraphNode,
             data: *const std::ffi::c_void, count: usize, mode: c_int,
         ) -> CUresult {
-            agent.quiet.capture_begins();
+            let _asking = agent.quiet.capture_begins();
             // SAFETY: the application's own arguments.
             let code = unsafe { original::$into_original(stream, graph, nodes, data, count, mode) };
             outcome.keep(code);

@@ -136,16 +136,13 @@ unsafe fn exchange(
         Err(miss) => miss,
     };
     let code = outcome.keep(set(None));
-    let runs = match miss {
-        Miss::Skipped => Runs::Skipped,
-        Miss::Unwanted => Runs::Unwanted,
-        _ => Runs::Original,
-    };
+    let runs = miss.runs(entry, flight.generation);
     if code == sys::SUCCESS {
         if body {
-            entry.missed.fetch_add(1, Ordering::Relaxed);
+            let tally = entry.tally(flight.generation);
+            tally.missed.fetch_add(1, Ordering::Relaxed);
         }
-        if let Runs::Skipped = runs {
+        if let Runs::Skipped(_) = runs {
             agent.tell_of_choice_in_graph(entry);
         }
         tell(agent, entry, miss);

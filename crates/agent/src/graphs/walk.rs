@@ -13,7 +13,7 @@ use super::Variant;
 use super::order::Order;
 use crate::agent::Agent;
 use crate::choice::Candidate;
-use crate::entry::{Entry, Runs};
+use crate::entry::{Chosen, Entry, Runs};
 use crate::launch::{Miss, count, tell};
 use crate::params::{hidden_of, with_hidden};
 use crate::timeline;
@@ -265,6 +265,13 @@ fn prepare_one(
         launch: 0,
         name: None,
     };
+    let candidate = Candidate {
+        number: None,
+        blocks: count(first.grid),
+        stream: None,
+        // Its ranges were those of its capture.
+        now: false,
+    };
     let Some(Variant { entry, place }) = agent.graphs.variants.get(first.func as usize) else {
         let wanted = agent.table.get(first.func as usize);
         let wanted = wanted.or_else(|| agent.table.get(found.params.kern as usize));
@@ -273,22 +280,18 @@ fn prepare_one(
             false => first.func as usize,
         };
         it.name = name_for_timeline(agent, named);
-        let candidate = Candidate {
-            number: None,
-            blocks: count(first.grid),
-            stream: None,
-            // Its ranges were those of its capture.
-            now: false,
-        };
         let generation = agent.generations.now();
         let skips = |entry: &Entry| {
             entry.is_too_dear(generation.number)
                 || agent.chosen(generation, entry, candidate) == Some(0)
         };
-        it.kernel = wanted.map(|entry| match agent.is_wanted(entry) {
-            false => (entry, Runs::Unwanted),
-            true if skips(entry) => (entry, Runs::Skipped),
-            true => (entry, Runs::Original),
+        it.kernel = wanted.map(|entry| {
+            let miss = match agent.is_wanted(entry) {
+                false => Miss::Unwanted,
+                true if skips(entry) => Miss::Skipped,
+                true => Miss::None,
+            };
+            (entry, miss.runs(entry, generation))
         });
         return it;
     };
@@ -305,8 +308,12 @@ fn prepare_one(
         };
         told.map(|[.., chosen]| chosen)
     };
-    let chosen = place.variant.as_deref().and_then(chosen);
-    it.kernel = Some((entry, Runs::Variant(place, chosen.unwrap_or(u64::MAX))));
+    let own = place.variant.as_deref().and_then(chosen);
+    let chosen = Chosen {
+        own: own.unwrap_or(u64::MAX),
+        all: agent.chosen_of(&place.choices, candidate),
+    };
+    it.kernel = Some((entry, Runs::Variant(place, chosen)));
     it.name = timeline::served(agent).map(|_| entry.mangled.clone());
     let Some((context, variant)) = place.context().zip(place.variant.as_deref()) else {
         return it;
@@ -343,7 +350,8 @@ fn prepare_one(
         },
         None => {
             if restore(agent, found.node, variant, found.params) {
-                it.kernel = Some((entry, Runs::Original));
+                let runs = Miss::Record.runs(entry, agent.generations.now());
+                it.kernel = Some((entry, runs));
                 it.launch = 0;
             }
             tell(agent, entry, Miss::Record);

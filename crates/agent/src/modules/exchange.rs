@@ -10,7 +10,7 @@ use warpbpf_driver::sys::CUcontext;
 use warpbpf_session::choices::Choices;
 use warpbpf_session::{KernelSummary, LoadedVariant, Session};
 
-use super::report::{Summaries, report};
+use super::report::{Summaries, report, tell_left_out};
 use super::settle::{enlist, settle_for, settle_in};
 use super::{Image, Version, lock};
 use crate::agent::Agent;
@@ -154,12 +154,26 @@ fn await_programs(
 fn next_version(image: &Image, before: u64, session: &Arc<Session>) -> Version {
     let old = image.version(before);
     // Of each kernel, the programs that it has now, and whether it had the same.
+    // A kernel may have fewer programs than want it.
+    let in_code: HashMap<&str, &[usize]> = match &old {
+        Some(old) => old.in_code().collect(),
+        None => HashMap::new(),
+    };
     let programs = |kernel: &KernelSummary| {
         let is = session.matching(&kernel.mangled);
-        let same = old.as_ref().is_some_and(|old| {
+        let same = old.as_ref().and_then(|old| {
             let was = old.session.matching(&kernel.mangled);
-            old.session.program_ids(&was) == session.program_ids(&is)
+            let had = in_code.get(kernel.mangled.as_str());
+            let had = had.map_or(&was[..], |programs| *programs);
+            let ids = session.program_ids(&is);
+            let had = old.session.program_ids(had);
+            let same = old.session.program_ids(&was) == ids || !had.is_empty() && had == ids;
+            same.then(|| session.numbers(&had)).flatten()
         });
+        let (is, same) = match same {
+            Some(had) => (had, true),
+            None => (is, false),
+        };
         (kernel.mangled.clone(), (is, same))
     };
     let programs: HashMap<String, (Vec<usize>, bool)> =
@@ -177,9 +191,22 @@ fn next_version(image: &Image, before: u64, session: &Arc<Session>) -> Version {
     if let Some(old) = &old {
         prepared.inherit(&old.prepared, unchanged);
     }
+    let mut left_out = match &old {
+        // What others have in a kernel is not to be lost because of a second tool.
+        Some(old) => prepared.fall_back(&old.prepared, |mangled, before| {
+            session.may_keep(mangled, &old.session.program_ids(before))
+        }),
+        None => Vec::new(),
+    };
     let same = prepared.kernels.iter().map(|k| k.mangled.clone());
+    let kept = |name: &String| left_out.iter().any(|(of, _)| of == name);
+    let same = same.filter(|name| unchanged(name).is_some() || kept(name));
+    let same = same.collect();
+    // Nor are its own new programs.
+    left_out.extend(session.without_guests_where_refused(&image.info, &mut prepared, ADVICE));
     Version {
-        same: same.filter(|name| unchanged(name).is_some()).collect(),
+        same,
+        left_out,
         prepared,
         before,
         session: Arc::clone(session),
@@ -189,6 +216,15 @@ fn next_version(image: &Image, before: u64, session: &Arc<Session>) -> Version {
 /// Tells what becomes of kernels that get no variant: they run as they are from then on.
 fn tell(agent: &Agent, image: &Image, version: &Version) {
     let summaries = Summaries::of(image);
+    for (mangled, reason) in &version.left_out {
+        let mut kernels = version.prepared.kernels.iter();
+        if let Some(kernel) = kernels.find(|k| k.mangled == *mangled) {
+            tell_left_out(agent, &summaries, version, kernel, reason);
+            let reason = reason.strip_prefix("refused: ").unwrap_or(reason);
+            let name = kernel.demangled.clone();
+            lock(&image.without).push((version.generation(), name, reason.to_owned()));
+        }
+    }
     for kernel in version.prepared.kernels.iter().filter(|k| !k.wanted) {
         let known = lock(&image.entries).contains_key(&kernel.mangled);
         if !known && kernel.programs.is_empty() {
@@ -254,6 +290,7 @@ pub(crate) fn catch_up(agent: &'static Agent, session: &Arc<Session>, before: u6
                 &entry.told_context,
                 &entry.told_failed,
                 &entry.told_residency,
+                &entry.told_alone,
             ] {
                 told.store(false, Ordering::Relaxed);
             }
@@ -353,11 +390,17 @@ pub(crate) fn retire(agent: &Agent, generation: u64) {
 /// Variants that are there because they were launched once, and that no launch runs any more.
 pub(crate) fn n_kept(agent: &Agent) -> usize {
     let now = agent.generations.now().number;
+    // Kernels whose programs stay the same have one variant in many generations.
     let of_entry = |entry: &&'static crate::entry::Entry| {
-        let kept = entry.places().filter(|place| {
-            place.generation != now && place.variant.is_some() && place.context().is_some()
-        });
-        kept.count()
+        let (mut in_force, mut kept) = (HashSet::new(), HashSet::new());
+        for place in entry.places().filter(|place| place.context().is_some()) {
+            let variants = match place.generation == now {
+                true => &mut in_force,
+                false => &mut kept,
+            };
+            variants.extend(place.variant.as_ref().map(Arc::as_ptr));
+        }
+        kept.difference(&in_force).count()
     };
     let of_image = |image: &Arc<Image>| lock(&image.entries).values().map(of_entry).sum::<usize>();
     all(agent).iter().map(of_image).sum()

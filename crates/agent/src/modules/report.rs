@@ -3,14 +3,15 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use warpbpf_session::guest::OWN;
 use warpbpf_session::{KernelSummary, LoadedVariant, PreparedKernel, Session};
 use warpbpf_wire::{Kernel, NoteLevel, Occupancy, Sites, ToTool};
 
 use super::{Handle, Image, Version, lock};
 use crate::agent::Agent;
 
-/// What tells reports apart: name, source, way and the programs' generation.
-pub(super) type Key = (String, String, String, u64);
+/// What tells reports apart: name, source, way, whose they are, and the programs' generation.
+pub(super) type Key = (String, String, String, u32, u64);
 
 /// An image, and what it says of its kernels, by name: it may have thousands.
 pub(super) struct Summaries<'i> {
@@ -65,6 +66,9 @@ pub(super) fn report(
     let registers_before = change
         .map(|c| c.before.registers)
         .or_else(|| summary.and_then(|s| s.registers));
+    // It may be without those of a second tool.
+    let programs = variant.and_then(|v| version.session.numbers(v.choices.ids()));
+    let programs = programs.unwrap_or_else(|| kernel.programs.clone());
     send_kernel(
         agent,
         Kernel {
@@ -91,10 +95,47 @@ pub(super) fn report(
             placed: kernel.placed.clone(),
             way,
             instrumented: variant.is_some(),
-            programs: kernel.programs.clone(),
+            programs,
             generation: version.generation(),
+            guest: 0,
         },
     );
+}
+
+/// Tells second tools that want a kernel, and have no program in what runs there, why. Others are told nothing: for them it is as it was.
+pub(super) fn tell_left_out(
+    agent: &Agent,
+    summaries: &Summaries<'_>,
+    version: &Version,
+    kernel: &PreparedKernel,
+    reason: &str,
+) {
+    let session = &version.session;
+    let wanted_by = session.matching(&kernel.mangled);
+    let there = session.guests_of(&kernel.programs);
+    let summary = summaries.kernels.get(kernel.mangled.as_str());
+    for guest in session.guests_of(&wanted_by) {
+        if guest == OWN || there.contains(&guest) {
+            continue;
+        }
+        let own = wanted_by.iter().copied();
+        send_kernel(
+            agent,
+            Kernel {
+                mangled: kernel.mangled.clone(),
+                demangled: kernel.demangled.clone(),
+                source: summary.map(|s| s.source.clone()).unwrap_or_default(),
+                registers_before: summary.and_then(|s| s.registers),
+                way: reason.to_owned(),
+                programs: own
+                    .filter(|program| session.programs()[*program].guest == guest)
+                    .collect(),
+                generation: version.generation(),
+                guest,
+                ..Kernel::default()
+            },
+        );
+    }
 }
 
 /// Sends the names that the session gave to sites since the last time.
@@ -117,8 +158,8 @@ pub(super) fn send_site_names(agent: &Agent, session: &Session) {
 fn is_reported(agent: &Agent, mangled: &str, source: &str, generation: u64) -> bool {
     let reported = lock(&agent.images.reported);
     let mut reported = reported.iter();
-    reported.any(|(name, from, _, of)| {
-        (name, from, *of) == (&mangled.into(), &source.into(), generation)
+    reported.any(|(name, from, _, guest, of)| {
+        (name, from, *guest, *of) == (&mangled.into(), &source.into(), OWN, generation)
     })
 }
 
@@ -143,6 +184,7 @@ pub(crate) fn send_kernel(agent: &Agent, kernel: Kernel) {
         kernel.mangled.clone(),
         kernel.source.clone(),
         kernel.way.clone(),
+        kernel.guest,
         kernel.generation,
     );
     if lock(&agent.images.reported).insert(key) {

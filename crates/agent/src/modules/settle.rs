@@ -6,14 +6,18 @@ use std::sync::atomic::Ordering;
 
 use warpbpf_driver::sys::{CUcontext, CUfunction, CUlibrary, CUmodule};
 use warpbpf_driver::{Context, Library, Module};
-use warpbpf_session::{Live, LoadedVariant, Prepared};
+use warpbpf_session::guest::OWN;
+use warpbpf_session::{Live, LoadedVariant, Prepared, PreparedKernel, Session};
 
-use super::report::{Summaries, report};
+use super::report::{Summaries, report, tell_left_out};
 use super::{Handle, Image, Version, enter, enter_known_handles, lock, settle_pending};
 use crate::agent::{Absent, Agent};
 use crate::entry::{Entry, Place};
 
 type Results = HashMap<String, Result<Arc<LoadedVariant>, String>>;
+
+/// What others have alone, by kernel: it runs where a variant with a second tool's programs too cannot.
+type Alone = HashMap<String, Arc<LoadedVariant>>;
 
 /// The place of a kernel in a context where it is launched for the first time. A driver that loads lazily loads the kernel itself
 /// now, and applications that cannot bear this ask it not to; any other has loaded it long ago, and nothing is done here.
@@ -87,7 +91,7 @@ pub(super) fn settle_for(agent: &'static Agent, image: &Image, version: &Version
         && image.claim(here, generation)
     {
         let results = failures(&version.prepared, why);
-        register(agent, image, version, context, &results);
+        register(agent, image, version, context, &results, &Alone::new());
         pends_no_more(agent, image);
     }
 }
@@ -127,12 +131,132 @@ pub(super) fn settle_in(agent: &'static Agent, image: &Image, version: &Version,
                 &|kernel| !results.contains_key(&kernel.mangled),
             );
             results.extend(made);
+            fall_back(agent, image, version, here, &mut results);
+            if let Some(own) = own_alone(version, image, &results) {
+                let made = live.instrument_for(
+                    &version.session,
+                    &own,
+                    (module, &image.standing),
+                    &image.jit,
+                    &|_| true,
+                );
+                take_own(agent, image, version, made, &mut results);
+            }
             results
         }
         Some(Err(error)) => failures(&version.prepared, &error.to_string()),
     };
-    register(agent, image, version, context, &results);
+    let alone = alone(image, version, here, &results);
+    register(agent, image, version, context, &results, &alone);
     pends_no_more(agent, image);
+}
+
+/// Kernels whose code with second tools' programs too the driver does not load keep what others have in them.
+fn fall_back(
+    agent: &'static Agent,
+    image: &Image,
+    version: &Version,
+    context: usize,
+    results: &mut Results,
+) {
+    let summaries = Summaries::of(image);
+    for (name, result) in results {
+        let Err(reason) = result else { continue };
+        let variant = {
+            // Who gives up code that nobody has counts its owners under this lock.
+            let entries = lock(&image.entries);
+            let entry = entries.get(name);
+            let before = entry.and_then(|entry| entry.place(context, version.before));
+            before.and_then(|place| place.variant.clone())
+        };
+        let Some(variant) = variant else {
+            continue;
+        };
+        let mut kernels = version.prepared.kernels.iter();
+        let kernel = kernels.find(|kernel| kernel.mangled == *name);
+        let programs = version.session.may_keep(name, variant.choices.ids());
+        if let Some((kernel, programs)) = kernel.zip(programs) {
+            let mut kept = kernel.clone();
+            kept.programs = programs;
+            tell_left_out(
+                agent,
+                &summaries,
+                version,
+                &kept,
+                &format!("failed: {reason}"),
+            );
+            let failure = (
+                version.generation(),
+                kernel.demangled.clone(),
+                reason.clone(),
+            );
+            lock(&image.without).push(failure);
+            *result = Ok(variant);
+        }
+    }
+}
+
+/// Kernels whose code with second tools' programs too the driver does not load, and of which there is none without: the same with the first tool's programs alone.
+fn own_alone(version: &Version, image: &Image, results: &Results) -> Option<Prepared> {
+    let is_lost = |name: &str| results.get(name).is_some_and(Result::is_err);
+    if !version.session.has_guests() || results.values().all(Result::is_ok) {
+        return None;
+    }
+    let mut own = version.session.prepare_own(&image.info, &is_lost);
+    // The image is as it was loaded.
+    own.refuse_clones("its image is loaded already");
+    Some(own)
+}
+
+/// What came of that.
+fn take_own(
+    agent: &'static Agent,
+    image: &Image,
+    version: &Version,
+    made: Vec<(String, Result<Arc<LoadedVariant>, String>)>,
+    results: &mut Results,
+) {
+    let summaries = Summaries::of(image);
+    for (name, made) in made {
+        let mut kernels = version.prepared.kernels.iter();
+        let kernel = kernels.find(|kernel| kernel.mangled == name);
+        let (Ok(variant), Some(kernel), Some(Err(reason))) = (made, kernel, results.get(&name))
+        else {
+            continue;
+        };
+        let programs = version.session.numbers(variant.choices.ids());
+        let mut kept = kernel.clone();
+        kept.programs = programs.unwrap_or_default();
+        let reason = format!("failed: {reason}");
+        tell_left_out(agent, &summaries, version, &kept, &reason);
+        results.insert(name, Ok(variant));
+    }
+}
+
+/// Of kernels that a second tool has programs in, what those had before that it came to; of its own programs the first tool's are all there.
+fn alone(image: &Image, version: &Version, context: usize, results: &Results) -> Alone {
+    let entries = lock(&image.entries);
+    let of = |(name, result): (&String, &Result<Arc<LoadedVariant>, String>)| {
+        let choices = &result.as_ref().ok()?.choices;
+        if choices.guests().iter().all(|guest| *guest == OWN) {
+            return None;
+        }
+        let serves = |variant: &LoadedVariant| {
+            let ids = variant.choices.ids();
+            let fewer = ids.len() < choices.ids().len();
+            let own = choices.ids().iter().zip(choices.guests());
+            let mut own = own.filter(|(_, guest)| **guest == OWN);
+            fewer
+                && ids.iter().all(|id| choices.ids().contains(id))
+                && own.all(|(id, _)| ids.contains(id))
+        };
+        let before = entries.get(name)?.place(context, version.before)?;
+        let alone = before.alone.and_then(|place| place.variant.clone());
+        let found = alone.filter(|variant| serves(variant));
+        let found = found.or_else(|| before.variant.clone().filter(|variant| serves(variant)));
+        Some((name.clone(), found?))
+    };
+    results.iter().filter_map(of).collect()
 }
 
 /// An image was settled in a context. A library may still be used in others.
@@ -156,7 +280,34 @@ fn unchanged(image: &Image, version: &Version, context: usize) -> Results {
         let place = entries.get(name)?.place(context, version.before)?;
         Some((name.clone(), Ok(place.variant.clone()?)))
     });
-    kept.collect()
+    let mut kept: Results = kept.collect();
+    // Programs that were there before others came beside them are in code that is still loaded, as a rule.
+    for kernel in version.prepared.kernels.iter().filter(|k| k.wanted) {
+        let Some(entry) = entries.get(&kernel.mangled) else {
+            continue;
+        };
+        let ids = version.session.program_ids(&kernel.programs);
+        let mut variants = entry.places_in(context).filter_map(|p| p.variant.as_ref());
+        if let Some(variant) = variants.find(|variant| variant.choices.ids() == ids) {
+            let kept = kept.entry(kernel.mangled.clone());
+            kept.or_insert_with(|| Ok(Arc::clone(variant)));
+        }
+    }
+    kept
+}
+
+/// Tools whose programs want a kernel, and have no place in it, where others' have.
+fn idle(session: &Session, kernel: &PreparedKernel) -> Vec<u32> {
+    let mut guests = session.guests_of(&kernel.programs);
+    if guests.len() > 1 {
+        let placed = kernel.placed.iter().filter(|(_, count)| *count > 0);
+        let placed: Vec<usize> = placed.map(|(program, _)| *program).collect();
+        let placed = session.guests_of(&placed);
+        guests.retain(|guest| !placed.contains(guest));
+    } else {
+        guests.clear();
+    }
+    guests
 }
 
 /// Puts what came of an image's kernels in a context where launches find it.
@@ -166,6 +317,7 @@ fn register(
     version: &Version,
     context: Context,
     results: &Results,
+    alone: &Alone,
 ) {
     let summaries = Summaries::of(image);
     let shard = agent.lives.of(context);
@@ -195,13 +347,30 @@ fn register(
         let original = variant.as_ref().map(|variant| variant.original.0);
         let context = context.0 as usize;
         let numbers = (number.unwrap_or(0), sms);
-        let choices = match &variant {
-            Some(variant) => variant.choices.clone(),
-            None => version.session.choices_of(&kernel.programs),
+        let session = &version.session;
+        let wanted_by = match wanted {
+            true => session.matching(&kernel.mangled),
+            false => Vec::new(),
         };
-        let made = (variant, choices);
-        let place = Place::new(context, numbers, version.generation(), made);
-        place.set_wanted(wanted);
+        let left_out = wanted_by.iter().filter(|p| !kernel.programs.contains(p));
+        let all: Vec<usize> = kernel.programs.iter().chain(left_out).copied().collect();
+        let choices = session.choices_of(&all);
+        let wanted_by = session.guests_of(&wanted_by);
+        let idle = idle(session, kernel);
+        let place = |variant| {
+            let made = (variant, choices.clone());
+            let place = Place::new(context, numbers, version.generation(), made);
+            place.set_wanted(wanted);
+            place.of(&wanted_by, &idle)
+        };
+        // Launches find the last one that was added.
+        let alone = alone.get(&kernel.mangled).map(|alone| {
+            let place = entry.add(place(Some(Arc::clone(alone))));
+            agent.graphs.know(entry, place);
+            place
+        });
+        let mut place = place(variant);
+        place.alone = alone;
         let place = entry.add(place);
         agent.graphs.know(entry, place);
         if let Some(original) = original {

@@ -165,9 +165,19 @@ impl Application {
     }
 
     pub(super) fn launch(&mut self, function: usize, blocks: c_uint, threads: c_uint) {
+        self.launch_in(0, function, blocks, threads);
+    }
+
+    pub(super) fn launch_in(
+        &mut self,
+        stream: usize,
+        function: usize,
+        blocks: c_uint,
+        threads: c_uint,
+    ) {
         let mut value = 0u64;
         let mut params = [ptr::from_mut(&mut value).cast::<c_void>()];
-        let (outcome, none) = (Outcome::default(), ptr::null_mut());
+        let outcome = Outcome::default();
         let function = function as *mut c_void;
         // SAFETY: the one parameter that the kernel has.
         let code = unsafe {
@@ -182,7 +192,7 @@ impl Application {
                 1,
                 1,
                 0,
-                none,
+                stream as *mut c_void,
                 params.as_mut_ptr(),
                 ptr::null_mut(),
             )

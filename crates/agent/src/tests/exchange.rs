@@ -42,7 +42,7 @@ pub(super) fn object(name: &str, kernel: &str) -> Vec<u8> {
     compile(&format!("exchange-{name}"), &text)
 }
 
-fn started(name: &str) -> (Application, usize) {
+pub(super) fn started(name: &str) -> (Application, usize) {
     let mut app = Application::with(Options::default(), &object(name, "inc"), &[]);
     let module = app.load();
     let function = app.function(module);
@@ -50,7 +50,7 @@ fn started(name: &str) -> (Application, usize) {
 }
 
 /// Exchanges programs, and unloads what is left of the old ones.
-fn exchange(app: &mut Application, change: Change, object: Vec<u8>) {
+pub(super) fn exchange(app: &mut Application, change: Change, object: Vec<u8>) {
     let before = app.agent.generations.now();
     assert_eq!(asked(app, change, &object).0.refused, None);
     // The thread does this too, after its answer; who comes second finds nothing.
@@ -140,13 +140,13 @@ fn with_host_ops(name: &str) -> (Application, usize) {
 }
 
 /// The slices that are loaded, which hold the kernel's own code too.
-fn slices(app: &Application) -> usize {
+pub(super) fn slices(app: &Application) -> usize {
     let all = app.world.modules();
     let is_slice = |text: &&String| text.contains("wbpf") && text.contains("red.global.add.u32");
     all.iter().filter(is_slice).count()
 }
 
-fn places(app: &Application, function: usize) -> Vec<&'static Place> {
+pub(super) fn places(app: &Application, function: usize) -> Vec<&'static Place> {
     app.agent.table.get(function).unwrap().places().collect()
 }
 

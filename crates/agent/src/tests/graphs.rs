@@ -220,13 +220,15 @@ unsafe extern "C" fn event_create(event: *mut usize, _flags: u32) -> CUresult {
     0
 }
 unsafe extern "C" fn event_record(_event: usize, _stream: usize) -> CUresult {
-    0
+    code(super::world::answer("cuEventRecord"))
 }
 unsafe extern "C" fn event_query(_event: usize) -> CUresult {
-    driver(|d| if d.busy { 600 } else { 0 })
+    let busy = super::world::is_busy("cuEventQuery") || driver(|d| d.busy);
+    if busy { 600 } else { 0 }
 }
 unsafe extern "C" fn event_destroy(_event: usize) -> CUresult {
-    driver(|d| d.n_events -= 1);
+    // It may be another thread's.
+    driver(|d| d.n_events = d.n_events.saturating_sub(1));
     0
 }
 unsafe extern "C" fn exec_destroy(_exec: usize) -> CUresult {

@@ -9,6 +9,7 @@ mod fake;
 pub(crate) mod faults;
 mod gate;
 mod graphs;
+mod guests;
 mod handshake;
 mod host_ops;
 mod late;

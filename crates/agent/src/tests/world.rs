@@ -37,6 +37,8 @@ struct Inner {
     retains: i32,
     /// The primary context is current but not alive until it is held.
     asleep: bool,
+    /// Blocks of a function that an SM has room for, where it is not as of all others.
+    rooms: HashMap<usize, c_int>,
     /// What is in streams is not done.
     busy: bool,
     /// Copies of so many bytes to the device fail so many times, halfway.
@@ -109,6 +111,11 @@ impl World {
         let (address, _) = found.next().unwrap();
         assert!(found.next().is_none(), "two of {bytes} bytes");
         *address as *mut u8
+    }
+
+    /// An SM has room for so many blocks of a function.
+    pub(super) fn set_room(&self, function: usize, blocks: c_int) {
+        self.lock().rooms.insert(function, blocks);
     }
 
     /// What is in streams is done, or not.
@@ -211,6 +218,19 @@ fn current() -> Option<usize> {
 /// A world is current on this thread.
 pub(super) fn is_entered() -> bool {
     current().is_some()
+}
+
+/// A call of ours of which the world knows nothing, but when it fails; all is well where there is none.
+pub(super) fn answer(symbol: &'static str) -> Result<(), CUresult> {
+    match is_entered() {
+        true => ours(symbol).map(|_| ()),
+        false => Ok(()),
+    }
+}
+
+/// A call of ours that is answered by whether what is in streams is done.
+pub(super) fn is_busy(symbol: &'static str) -> bool {
+    ours(symbol).is_ok_and(|world| world.lock().busy)
 }
 
 fn world() -> Option<Arc<World>> {
@@ -424,7 +444,8 @@ driver! {
     }
     func_set_attribute = "cuFuncSetAttribute"(_function: usize, _attribute: c_int, _value: c_int) |_world| { Ok(()) }
     occupancy = "cuOccupancyMaxActiveBlocksPerMultiprocessor"(blocks: *mut c_int, function: usize, _block: c_int, _shared: usize) |world| {
-        *blocks = if world.is_slice(function) { 6 } else { 8 };
+        let rooms = world.lock().rooms.get(&function).copied();
+        *blocks = rooms.unwrap_or(if world.is_slice(function) { 6 } else { 8 });
         Ok(())
     }
     library_module = "cuLibraryGetModule"(module: *mut usize, library: usize) |_world| {

@@ -177,7 +177,14 @@ impl Surroundings for World<'_> {
     fn print(&mut self, text: &str) {
         let text = text.trim_end_matches('\n').to_owned();
         let level = NoteLevel::Warning;
-        self.sites.agent.send(ToTool::Note { level, text }, None);
+        self.sites.agent.send(
+            ToTool::Note {
+                level,
+                text,
+                guests: Vec::new(),
+            },
+            None,
+        );
     }
 
     fn read(&mut self, address: u64, into: &mut [u8]) -> bool {

@@ -134,7 +134,11 @@ impl<'t> Targets<'t> {
             eprintln!("warpbpf: {}", change.said);
         }
         self.notes.push(note);
-        self.attached.push(pid);
+        match change.host {
+            // Its code is the first tool's affair.
+            Some(_) => self.notes.push(change.said),
+            None => self.attached.push(pid),
+        }
         Ok(())
     }
 

@@ -81,6 +81,12 @@ pub fn programs(flags: &ProgramsFlags) -> Result<u8, CliError> {
             ]);
         }
         table.write(&mut text);
+        for guest in &process.guests {
+            text += &format!(
+                "…@g{} is of `{}`, by process {}\n",
+                guest.guest, guest.object, guest.tool
+            );
+        }
         say(&text);
     }
     Ok(0)
@@ -89,7 +95,9 @@ pub fn programs(flags: &ProgramsFlags) -> Result<u8, CliError> {
 fn listed(process: &ProcessInfo) -> Value {
     let program = |program: &warpbpf::control::ProgramInfo| json!({ "name": program.name, "section": program.section, "launches": program.launches });
     let programs: Vec<Value> = process.programs.iter().map(program).collect();
-    json!({ "pid": process.pid, "exe": process.exe, "generation": process.generation, "programs": programs })
+    let guest = |guest: &warpbpf::control::GuestInfo| json!({ "guest": guest.guest, "tool": guest.tool, "object": guest.object });
+    let guests: Vec<Value> = process.guests.iter().map(guest).collect();
+    json!({ "pid": process.pid, "exe": process.exe, "generation": process.generation, "programs": programs, "guests": guests })
 }
 
 /// The applications that run with programs, or those that `pid` means.
@@ -167,6 +175,8 @@ fn exchange(
                 ProgramChange::Replace
                 | ProgramChange::Add
                 | ProgramChange::Remove { .. }
+                | ProgramChange::Join { .. }
+                | ProgramChange::Leave { .. }
                 | ProgramChange::OnCpu { .. } => {
                     tell(process, &exchanged);
                 }

@@ -78,6 +78,7 @@ impl Late {
                 pause: done.pause,
                 places: done.patches,
                 said: done.said,
+                host: None,
             });
             let sent = giver.send(&Given { pid }, &[], done.socket, PATIENCE);
             sent.map_err(|error| {

@@ -526,6 +526,7 @@ mod tests {
             summed: Vec::new(),
             added: Vec::new(),
             bytes: 8,
+            guest: 0,
         };
         let process = ProcessInfo {
             maps: ["a", "wbpf.stops.walks", "b"].map(map).to_vec(),

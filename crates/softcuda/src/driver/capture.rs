@@ -165,6 +165,18 @@ pub(crate) fn refuse(soft: &Soft, context: &Context, stream: &Stream) -> CuResul
     }
 }
 
+/// To wait for a context has nothing to do while a stream of it is captured, whatever the thread's mode is.
+pub(crate) fn refuse_context(soft: &Soft, context: &Context) -> CuResult {
+    let captures = all(soft);
+    let of = captures.iter().filter(|c| c.context == context.handle);
+    let mut of = of.peekable();
+    if of.peek().is_none() {
+        return Ok(());
+    }
+    of.for_each(|capture| capture.spoil());
+    Err(CuError::STREAM_CAPTURE_UNSUPPORTED)
+}
+
 /// A call that a graph would not repeat, in whatever stream: the thread's mode says whether it may be made meanwhile.
 pub(crate) fn unsafe_call(soft: &Soft) -> CuResult {
     let mode = MODE.get();

@@ -115,15 +115,19 @@ pub(crate) unsafe fn get_device_v2(to: *mut c_int, handle: Handle) -> CuResult {
 
 pub(crate) unsafe fn synchronize() -> CuResult {
     capture::unsafe_call(soft()?)?;
-    current_any()?.synchronize()
+    let context = current_any()?;
+    capture::refuse_context(soft()?, &context)?;
+    context.synchronize()
 }
 
 pub(crate) unsafe fn synchronize_v2(handle: Handle) -> CuResult {
     capture::unsafe_call(soft()?)?;
-    match handle {
-        0 => current_any()?.synchronize(),
-        handle => context(soft()?, handle)?.synchronize(),
-    }
+    let context = match handle {
+        0 => current_any()?,
+        handle => context(soft()?, handle)?,
+    };
+    capture::refuse_context(soft()?, &context)?;
+    context.synchronize()
 }
 
 pub(crate) unsafe fn flags(to: *mut u32) -> CuResult {

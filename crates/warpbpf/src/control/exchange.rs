@@ -49,7 +49,7 @@ impl Pending {
         request: &ExchangeRequest,
         object: &[u8],
     ) -> Result<Pending, Error> {
-        let process = process.ok_or(Error::NotReady { pid: 0 })?;
+        let process = process.ok_or(Error::NotReady { pid: 0 })?.clone();
         let object = || Object::from_bytes(&request.name, object);
         let exchange = match &request.change {
             warpbpf_wire::Change::Replace => Exchange::Replace(object()?),
@@ -63,27 +63,48 @@ impl Pending {
             warpbpf_wire::Change::Clear => Exchange::Clear,
             // Those of a tool of libbpf, which has no socket of this kind.
             warpbpf_wire::Change::OnCpu { .. } => {
-                return Err(Error::Answered {
-                    message: "programs on the CPU are there as long as the application has any"
-                        .to_owned(),
-                    errno: warpbpf_abi::maps::EINVAL as i32,
-                });
+                return Err(invalid(
+                    "programs on the CPU are there as long as the application has any",
+                ));
+            }
+            warpbpf_wire::Change::Join { .. } | warpbpf_wire::Change::Leave { .. } => {
+                return Err(invalid(
+                    "a second tool comes and goes by a connection of its own",
+                ));
             }
         };
-        let limit = Duration::from_millis(request.limit_ms);
+        Pending::of(process, exchange, Duration::from_millis(request.limit_ms))
+    }
+
+    /// Asks the agent.
+    pub(super) fn of(
+        process: Process,
+        exchange: Exchange,
+        limit: Duration,
+    ) -> Result<Pending, Error> {
         let token = process.begin_exchange(&exchange, limit)?;
         Ok(Pending {
-            process: process.clone(),
+            process,
             exchange,
             token,
         })
     }
 
+    /// Asks once more, where others were being exchanged. It may take what is left of the time.
+    pub(super) fn again(&mut self, left: Duration) -> Result<(), Error> {
+        self.token = self.process.begin_exchange(&self.exchange, left)?;
+        Ok(())
+    }
+
     /// What became of it; nothing yet.
-    pub(super) fn answer(&self) -> Option<Reply> {
+    pub(super) fn done(&self) -> Option<Result<Exchanged, Error>> {
         let answer = self.process.take_answer(self.token)?;
-        let done = answer.and_then(|answer| self.process.exchanged(&self.exchange, answer));
-        Some(match done {
+        Some(answer.and_then(|answer| self.process.exchanged(&self.exchange, answer)))
+    }
+
+    /// The same, as the one who asked is told.
+    pub(super) fn answer(&self) -> Option<Reply> {
+        Some(match self.done()? {
             Ok(Exchanged {
                 generation,
                 programs,
@@ -97,6 +118,13 @@ impl Pending {
             },
             Err(error) => failed(&error),
         })
+    }
+}
+
+fn invalid(why: &str) -> Error {
+    Error::Answered {
+        message: why.to_owned(),
+        errno: warpbpf_abi::maps::EINVAL as i32,
     }
 }
 

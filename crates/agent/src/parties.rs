@@ -1,0 +1,270 @@
+//! Whose launches a kernel's launches are, where several tools have programs in one application: each is told what it would be told
+//! alone.
+//!
+//! A launch of a variant is of every tool that has a program in it which takes the launch. One that ran the original is noted with the
+//! generation of programs that it was of, because who wanted the kernel then says whose it is.
+
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+
+use warpbpf_session::Session;
+use warpbpf_session::choices::Choices;
+use warpbpf_wire::{Choice, NoteLevel};
+
+use crate::agent::Agent;
+use crate::entry::{Entry, Place};
+use crate::launch::Miss;
+
+/// A tool with programs in a variant.
+#[derive(Debug)]
+pub(crate) struct Party {
+    /// [`warpbpf_session::guest::OWN`] or the number of a guest.
+    pub(crate) guest: u32,
+    /// The choices of its programs.
+    pub(crate) mask: u64,
+    /// Launches that those take; `None` where that is all of them.
+    pub(crate) taken: Option<AtomicU64>,
+}
+
+impl Party {
+    /// Of a variant with these choices, without those of `idle`, whose programs have no place in it.
+    pub(crate) fn all(choices: &Choices, idle: &[u32]) -> Box<[Party]> {
+        let mut all: Vec<Party> = Vec::new();
+        for ((_, bit), guest) in choices.programs().iter().zip(choices.guests()) {
+            let mask = bit_of(*bit);
+            match all.iter_mut().find(|party| party.guest == *guest) {
+                Some(party) => party.mask |= mask,
+                None => all.push(Party {
+                    guest: *guest,
+                    mask,
+                    taken: None,
+                }),
+            }
+        }
+        let alone = all.len() == 1;
+        all.retain(|party| !idle.contains(&party.guest));
+        if choices.differ() && !alone {
+            for party in &mut all {
+                party.taken = Some(AtomicU64::new(0));
+            }
+        }
+        all.into()
+    }
+
+    /// One without programs in a variant, where `all` are the choices of all who want the kernel.
+    pub(crate) fn absent(guest: u32, all: &Choices) -> Party {
+        let programs = all.programs().iter().zip(all.guests());
+        let own = programs.filter(|(_, of)| **of == guest);
+        let mask = own.fold(0, |mask, ((_, bit), _)| mask | bit_of(*bit));
+        Party {
+            guest,
+            // Where its choices have no bits of their own, it would be in all of them, for all that is known.
+            mask: if mask == 0 { u64::MAX } else { mask },
+            taken: Some(AtomicU64::new(0)),
+        }
+    }
+
+    /// Its programs choose different launches.
+    pub(crate) fn differs(&self) -> bool {
+        self.mask.count_ones() > 1
+    }
+}
+
+/// The bit of a choice: the last one is that of all for which there is none.
+pub(crate) fn bit_of(choice: u32) -> u64 {
+    1 << choice.min(63)
+}
+
+/// A tool that wants a kernel, and its launches that ran the original.
+#[derive(Debug)]
+pub(crate) struct Wish {
+    pub(crate) guest: u32,
+    /// What its programs choose.
+    choices: Vec<Arc<Choice>>,
+    /// Launches that count as missed, which it would not have had anyway.
+    not_for_it: AtomicU64,
+}
+
+impl Wish {
+    /// Who wants a kernel.
+    pub(crate) fn all(session: &Session, mangled: &str) -> Box<[Wish]> {
+        let programs = session.matching(mangled);
+        let guests = session.guests_of(&programs).into_iter();
+        let wish = |guest| {
+            let own = programs.iter().map(|program| &session.programs()[*program]);
+            let own = own.filter(|program| program.guest == guest);
+            Wish {
+                guest,
+                choices: own.map(|program| Arc::clone(&program.choice)).collect(),
+                not_for_it: AtomicU64::new(0),
+            }
+        };
+        guests.map(wish).collect()
+    }
+
+    /// Launches among the missed ones that it did not want.
+    pub(crate) fn not_for_it(&self) -> u64 {
+        self.not_for_it.load(Ordering::Relaxed)
+    }
+}
+
+/// Launches of a kernel that ran the original, of one generation of programs. Never freed, because a launch may be looking at it.
+#[derive(Debug)]
+pub(crate) struct Tally {
+    pub(crate) generation: u64,
+    /// Who wanted the kernel.
+    pub(crate) wishes: Box<[Wish]>,
+    /// There was nothing else to run.
+    pub(crate) missed: AtomicU64,
+    /// The user wanted no probes in them.
+    pub(crate) skipped: AtomicU64,
+    /// No program wanted the kernel.
+    pub(crate) unwanted: AtomicU64,
+    next: *const Tally,
+}
+
+// SAFETY: `next` is null or a tally that is never freed.
+unsafe impl Send for Tally {}
+// SAFETY: as above, and nobody changes it.
+unsafe impl Sync for Tally {}
+
+impl Tally {
+    /// Missed, skipped and unwanted launches.
+    pub(crate) fn all(&self) -> [u64; 3] {
+        [&self.missed, &self.skipped, &self.unwanted].map(|n| n.load(Ordering::Relaxed))
+    }
+
+    /// A launch that counts as missed: notes who would not have had it, where tools want different ones. `takes` says whether a choice takes it.
+    pub(crate) fn note_choices(&self, takes: impl Fn(&Choice) -> bool) {
+        if self.wishes.len() < 2 {
+            return;
+        }
+        for wish in &self.wishes {
+            if !wish.choices.iter().any(|choice| takes(choice)) {
+                wish.not_for_it.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+/// All of a kernel, the newest first.
+#[derive(Debug)]
+pub(crate) struct Tallies(AtomicPtr<Tally>);
+
+impl Default for Tallies {
+    fn default() -> Tallies {
+        Tallies(AtomicPtr::new(ptr::null_mut()))
+    }
+}
+
+impl Tallies {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &'static Tally> {
+        let mut next = self.0.load(Ordering::Acquire).cast_const();
+        std::iter::from_fn(move || {
+            // SAFETY: null, or a tally that `of` leaked.
+            let tally = unsafe { next.as_ref() }?;
+            next = tally.next;
+            Some(tally)
+        })
+    }
+
+    /// That of a generation. Two threads may make one each at the same moment: what they count is added up anyway.
+    pub(crate) fn of(
+        &self,
+        generation: u64,
+        wishes: impl FnOnce() -> Box<[Wish]>,
+    ) -> &'static Tally {
+        if let Some(known) = self.iter().find(|tally| tally.generation == generation) {
+            return known;
+        }
+        let mut first = self.0.load(Ordering::Relaxed);
+        let tally = Box::into_raw(Box::new(Tally {
+            generation,
+            wishes: wishes(),
+            missed: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
+            unwanted: AtomicU64::new(0),
+            next: first,
+        }));
+        while let Err(now) =
+            (self.0).compare_exchange(first, tally, Ordering::Release, Ordering::Relaxed)
+        {
+            first = now;
+            // SAFETY: nobody else sees it yet.
+            unsafe { (*tally).next = first };
+        }
+        // SAFETY: just made, and never freed.
+        unsafe { &*tally }
+    }
+}
+
+/// Tells second tools that launches of a kernel run without their programs, where those of `place` cannot run and those of `alone` do. Others have
+/// theirs in these launches, and [`crate::launch::tell`] tells of such without any.
+pub(crate) fn tell_of_alone(
+    agent: &'static Agent,
+    entry: &Entry,
+    (place, alone): (&Place, &Place),
+    miss: &Miss,
+) {
+    let why = match miss {
+        Miss::Residency(..) => "all blocks of a grid would not run at once any more",
+        Miss::Threads(_) => "blocks are larger than it allows",
+        Miss::Overlap => "they overlap with the kernel before",
+        Miss::Record => "there is no room for a launch record",
+        Miss::Params => "its parameters cannot be extended",
+        Miss::Refused(_) => "the driver refuses it",
+        Miss::Graph => "it is in a graph",
+        Miss::None
+        | Miss::Unwanted
+        | Miss::Context(_)
+        | Miss::Compaction
+        | Miss::Captured(_)
+        | Miss::Body
+        | Miss::DeviceLaunch
+        | Miss::Skipped => return,
+    };
+    let guests = place.guests_beside(alone);
+    if !guests.is_empty() && !entry.told_alone.swap(true, Ordering::Relaxed) {
+        let name = &entry.mangled;
+        agent.note_to(
+            &guests,
+            NoteLevel::Info,
+            format!(
+                "kernel `{name}`: some launches cannot have the programs of all tools ({why}); they run with those that were there before, and count as missed for this one"
+            ),
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_generation_has_a_tally_of_its_own() {
+        let tallies = Tallies::default();
+        let wish = |guest, every| Wish {
+            guest,
+            choices: vec![Arc::new(Choice {
+                every,
+                ..Choice::default()
+            })],
+            not_for_it: AtomicU64::new(0),
+        };
+        let first = tallies.of(1, Box::default);
+        first.missed.fetch_add(2, Ordering::Relaxed);
+        let second = tallies.of(2, || [wish(0, 2), wish(1, 1)].into());
+        second.unwanted.fetch_add(1, Ordering::Relaxed);
+        assert!(ptr::eq(tallies.of(1, Box::default), first));
+        let all: Vec<_> = tallies.iter().map(|t| (t.generation, t.all())).collect();
+        assert_eq!(all, [(2, [0, 0, 1]), (1, [2, 0, 0])]);
+        // Of those that were missed the first tool would not have had one.
+        second.note_choices(|choice| choice.every == 1);
+        let not_for = second
+            .wishes
+            .iter()
+            .map(|wish| (wish.guest, wish.not_for_it()));
+        assert_eq!(not_for.collect::<Vec<_>>(), [(0, 1), (1, 0)]);
+    }
+}

@@ -1,0 +1,375 @@
+//! A second tool's programs beside those of the first: what runs, what is kept for the first, and whose launches are whose.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use warpbpf_wire::{Change, Choice, KernelCount, Options, ToAgent, ToTool};
+
+use super::attached::Application;
+use super::exchange::{exchange, object, places, slices, started};
+use crate::launch::StreamName;
+
+/// What has programs in every so many launches.
+fn every(every: u64) -> Options {
+    let choice = Choice {
+        every,
+        ..Choice::default()
+    };
+    Options {
+        choice,
+        ..Options::default()
+    }
+}
+
+fn join(app: &mut Application, guest: u32, name: &str) {
+    join_for(app, guest, name, Options::default());
+}
+
+fn join_for(app: &mut Application, guest: u32, name: &str, options: Options) {
+    let options = Box::new(options);
+    exchange(app, Change::Join { guest, options }, object(name, "inc"));
+}
+
+fn leave(app: &mut Application, guest: u32) {
+    exchange(app, Change::Leave { guest }, Vec::new());
+}
+
+/// Launches with programs of each tool, missed, skipped and unwanted ones, by its number.
+fn told(app: &Application) -> Vec<(u32, [u64; 4])> {
+    let parties = app.agent.roster.counts().parties.into_iter();
+    let of = |count: &KernelCount| [count.launches, count.missed, count.skipped, count.unwanted];
+    let mut all: Vec<_> = parties
+        .map(|party| (party.guest, party.kernels.first().map_or([0; 4], of)))
+        .collect();
+    all.sort_unstable();
+    all
+}
+
+#[test]
+fn what_has_no_room_for_all_has_the_first_tools_alone() {
+    let (mut app, function) = started("hosts");
+    app.launch(function, 2, 64);
+    let alone = places(&app, function)[0].variant.clone().unwrap();
+    join(&mut app, 1, "guests");
+    let all = places(&app, function)[0].variant.clone().unwrap();
+    assert!(!Arc::ptr_eq(&all, &alone));
+    assert_eq!(all.choices.guests(), [0, 1]);
+    // Of 4 SMs each has room for 8 blocks, for 6 with the first tool's programs, and for 4 with all.
+    app.world.set_room(all.function.0 as usize, 4);
+    for blocks in [16, 17, 24, 25] {
+        app.launch(function, blocks, 64);
+    }
+    let launched = app.world.launched();
+    let [joint, single] = [&all, &alone].map(|variant| variant.function.0 as usize);
+    assert_eq!(launched, [single, joint, single, single, function]);
+    assert_eq!(told(&app), [(0, [4, 1, 0, 0]), (1, [1, 3, 0, 0])]);
+    settle(&mut app, 7);
+    let said = settled(&mut app, 7).into_iter();
+    let said = said.filter(|text| text.contains("launched with") || text.contains("all tools"));
+    let said: Vec<String> = said.collect();
+    let [with_some, without] = &said[..] else {
+        panic!("{said:?}");
+    };
+    assert_eq!(
+        with_some,
+        "kernel `inc`: some launches cannot have the programs of all tools (all blocks of a grid would not run at once any more); they run with those that were there before, and count as missed for this one"
+    );
+    // The first tool's own launch without probes, of which nothing was said yet.
+    assert!(
+        without.starts_with("kernel `inc` was launched with 25 blocks"),
+        "{without}"
+    );
+
+    // What it had is still there.
+    let loaded = app.world.calls()["cuModuleLoadDataEx"];
+    leave(&mut app, 1);
+    let again = places(&app, function)[0].variant.clone().unwrap();
+    assert!(Arc::ptr_eq(&again, &alone));
+    assert_eq!(app.world.calls()["cuModuleLoadDataEx"], loaded);
+    // The guest's was launched, and may run.
+    assert_eq!(slices(&app), 2);
+    app.launch(function, 24, 64);
+    assert_eq!(told(&app), [(0, [5, 1, 0, 0]), (1, [1, 3, 0, 0])]);
+    assert!(app.answers.iter().all(|code| *code == 0));
+}
+
+#[test]
+fn a_kernel_of_a_guest_alone_is_none_of_the_first_tools() {
+    let mut app = Application::with(Options::default(), &object("apart", "another"), &[]);
+    let module = app.load();
+    let function = app.function(module);
+    app.launch(function, 1, 32);
+    join(&mut app, 1, "one");
+    app.launch(function, 1, 32);
+    join(&mut app, 2, "two");
+    app.launch(function, 1, 32);
+    leave(&mut app, 1);
+    app.launch(function, 1, 32);
+    leave(&mut app, 2);
+    app.launch(function, 1, 32);
+    assert_eq!(app.world.with_probes(), 3);
+    // Launches that no other tool would have noticed are the first tool's for nothing.
+    let expected = [(0, [0, 0, 0, 4]), (1, [2, 0, 0, 0]), (2, [2, 0, 0, 0])];
+    assert_eq!(told(&app), expected);
+}
+
+#[test]
+fn code_that_the_driver_does_not_load_leaves_what_is_there() {
+    let (mut app, function) = started("stays");
+    app.launch(function, 1, 32);
+    let before = places(&app, function)[0].variant.clone().unwrap();
+    app.world.fail(
+        "cuModuleLoadDataEx",
+        app.world.calls()["cuModuleLoadDataEx"] + 1,
+    );
+    join(&mut app, 1, "fails");
+    let after = places(&app, function)[0].variant.clone().unwrap();
+    assert!(Arc::ptr_eq(&before, &after));
+    app.launch(function, 1, 32);
+    assert_eq!(told(&app), [(0, [2, 0, 0, 0]), (1, [0, 1, 0, 0])]);
+    // The next one may have more luck, and then it is in.
+    leave(&mut app, 1);
+    join(&mut app, 2, "enters");
+    app.launch(function, 1, 32);
+    let expected = [(0, [3, 0, 0, 0]), (1, [0, 1, 0, 0]), (2, [1, 0, 0, 0])];
+    assert_eq!(told(&app), expected);
+}
+
+#[test]
+fn code_that_the_driver_does_not_load_is_made_without_guests() {
+    let (mut app, function) = started("anew");
+    join(&mut app, 1, "beside");
+    app.launch(function, 1, 32);
+    let loads = app.world.calls()["cuModuleLoadDataEx"];
+    app.world.fail("cuModuleLoadDataEx", loads + 1);
+    exchange(&mut app, Change::Replace, object("newer", "inc"));
+    assert_eq!(app.world.calls()["cuModuleLoadDataEx"], loads + 2);
+    let now = places(&app, function)[0].variant.clone().unwrap();
+    assert_eq!(now.choices.guests(), [0]);
+    app.launch(function, 1, 32);
+    assert_eq!(app.world.with_probes(), 2);
+    assert_eq!(told(&app), [(0, [2, 0, 0, 0]), (1, [1, 1, 0, 0])]);
+    // It goes from what it is not in.
+    leave(&mut app, 1);
+    app.launch(function, 1, 32);
+    assert_eq!(told(&app), [(0, [3, 0, 0, 0]), (1, [1, 1, 0, 0])]);
+    assert_eq!(app.world.calls()["cuModuleLoadDataEx"], loads + 2);
+}
+
+#[test]
+fn what_is_chosen_for_who_has_no_place_is_missed_by_it_alone() {
+    // The first tool's are 1, 5 and 9. The other one came for 3, 5, 7 and 9, or for 4 and 7.
+    for (of_guest, missed) in [(2, 4), (3, 2)] {
+        let mut app = Application::with(every(4), &object("fourth", "inc"), &[]);
+        let module = app.load();
+        let function = app.function(module);
+        app.launch(function, 1, 32);
+        app.world.fail(
+            "cuModuleLoadDataEx",
+            app.world.calls()["cuModuleLoadDataEx"] + 1,
+        );
+        join_for(&mut app, 1, "second", every(of_guest));
+        for _ in 2..=9 {
+            app.launch(function, 1, 32);
+        }
+        assert_eq!(app.world.with_probes(), 3);
+        let expected = [(0, [3, 0, 6, 0]), (1, [0, missed, 8 - missed, 0])];
+        assert_eq!(told(&app), expected, "one in {of_guest}");
+    }
+}
+
+#[test]
+fn who_runs_alone_is_in_the_launches_that_it_chose() {
+    let mut app = Application::with(every(2), &object("half", "inc"), &[]);
+    let module = app.load();
+    let function = app.function(module);
+    app.launch(function, 2, 64);
+    let alone = places(&app, function)[0].variant.clone().unwrap();
+    join(&mut app, 1, "whole");
+    let all = places(&app, function)[0].variant.clone().unwrap();
+    // As above: there is room for 24 blocks with the first tool's programs, and for 16 with all.
+    app.world.set_room(all.function.0 as usize, 4);
+    for blocks in [16, 17, 17, 25] {
+        app.launch(function, blocks, 64);
+    }
+    let launched = app.world.launched();
+    let [joint, single] = [&all, &alone].map(|variant| variant.function.0 as usize);
+    assert_eq!(launched, [single, joint, single, function, function]);
+    assert_eq!(told(&app), [(0, [2, 1, 2, 0]), (1, [1, 3, 0, 0])]);
+}
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Asks that kernels have ended.
+fn settle(app: &mut Application, token: u64) {
+    let tool = app.tool.as_mut().unwrap();
+    let message = ToAgent::Settle { token };
+    tool.send(&message, &[], None, LIMIT).unwrap();
+}
+
+/// What is said until that is answered.
+fn settled(app: &mut Application, asked: u64) -> Vec<String> {
+    let (tool, mut notes) = (app.tool.as_mut().unwrap(), Vec::new());
+    loop {
+        match tool.recv(LIMIT).unwrap().expect("an answer").message {
+            ToTool::Snapshotted { token } if token == asked => return notes,
+            ToTool::Note { text, .. } => notes.push(text),
+            _ => {}
+        }
+    }
+}
+
+/// Waits for the whole context, and questions to streams.
+fn asked(app: &Application) -> [u32; 2] {
+    let calls = app.world.calls();
+    ["cuCtxSynchronize", "cuStreamQuery"].map(|name| calls.get(name).copied().unwrap_or(0))
+}
+
+#[test]
+fn kernels_of_who_goes_are_waited_for_beside_captures() {
+    let (mut app, function) = started("captures");
+    join(&mut app, 1, "waits");
+    app.world.set_busy(true);
+    app.launch(function, 1, 32);
+    leave(&mut app, 1);
+    let captured = StreamName {
+        stream: 0x5550 as *mut _,
+        null_is_per_thread: false,
+    };
+    app.agent.graphs.note_capture(captured, true);
+    let before = asked(&app);
+    settle(&mut app, 7);
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(asked(&app), before, "something is captured");
+    app.agent.graphs.note_capture(captured, false);
+    std::thread::sleep(Duration::from_millis(100));
+    app.world.set_busy(false);
+    assert_eq!(settled(&mut app, 7), [""; 0]);
+    let after = asked(&app);
+    assert_eq!(after[0], before[0], "nobody waits for a whole context");
+    assert!(after[1] > before[1] + 1, "it was asked until it was done");
+}
+
+#[test]
+fn launches_under_way_are_waited_for_too() {
+    let (mut app, function) = started("under_way");
+    join(&mut app, 1, "slow");
+    app.launch(function, 1, 32);
+    let flight = app.agent.generations.enter();
+    let (answer, _) = super::exchange::asked(&mut app, Change::Leave { guest: 1 }, &[]);
+    assert_eq!(answer.refused, None);
+    let before = asked(&app);
+    settle(&mut app, 7);
+    std::thread::sleep(Duration::from_millis(100));
+    assert_eq!(asked(&app), before, "its stream is not known yet");
+    drop(flight);
+    assert_eq!(settled(&mut app, 7), [""; 0]);
+    assert!(asked(&app)[1] > before[1]);
+}
+
+/// Events that were put behind launches, and questions whether they have happened.
+fn events(app: &Application) -> [u32; 2] {
+    let calls = app.world.calls();
+    ["cuEventRecord", "cuEventQuery"].map(|name| calls.get(name).copied().unwrap_or(0))
+}
+
+#[test]
+fn launches_in_streams_of_threads_are_waited_for_by_events() {
+    let (mut app, function) = started("threads");
+    // The stream of each thread, of which no other can ask; only the first tool's programs are in that launch.
+    app.launch_in(2, function, 1, 32);
+    join(&mut app, 1, "once");
+    app.launch(function, 1, 32);
+    settle(&mut app, 7);
+    assert_eq!(settled(&mut app, 7), [""; 0]);
+    assert_eq!(events(&app), [0, 0]);
+    for token in [8, 9] {
+        app.launch_in(2, function, 1, 32);
+        app.launch_in(2, function, 1, 32);
+        let before = events(&app);
+        assert_eq!(before[0], 2 * (token - 7), "one behind each launch");
+        app.world.set_busy(true);
+        settle(&mut app, u64::from(token));
+        while events(&app)[1] < before[1] + 3 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        app.world.set_busy(false);
+        assert_eq!(settled(&mut app, u64::from(token)), [""; 0]);
+    }
+}
+
+#[test]
+fn what_cannot_be_known_of_who_goes_is_said_to_it() {
+    let (mut app, function) = started("unknown");
+    join(&mut app, 1, "goes");
+    join(&mut app, 2, "stays");
+    let stream = 0x5550;
+    app.launch_in(stream, function, 1, 32);
+    app.world.set_busy(true);
+    leave(&mut app, 1);
+    // Nothing may be asked of it, or put into it, while something is captured.
+    let captured = StreamName {
+        stream: 0x6660 as *mut _,
+        null_is_per_thread: false,
+    };
+    app.agent.graphs.note_capture(captured, true);
+    destroy(&app, stream);
+    app.agent.graphs.note_capture(captured, false);
+    app.world.set_busy(false);
+    settle(&mut app, 7);
+    let tool = app.tool.as_mut().unwrap();
+    let said = loop {
+        match tool.recv(LIMIT).unwrap().expect("an answer").message {
+            ToTool::Note { text, guests, .. } => break (text, guests),
+            ToTool::Snapshotted { .. } => panic!("nothing was said"),
+            _ => {}
+        }
+    };
+    assert!(
+        said.0
+            .contains("whether those have ended could not be known"),
+        "{said:?}"
+    );
+    assert_eq!(said.1, [1]);
+    // One that comes now had nothing in that launch.
+    join(&mut app, 3, "later");
+    app.agent.roster.forget(1);
+    leave(&mut app, 3);
+    settle(&mut app, 8);
+    assert_eq!(settled(&mut app, 8), [""; 0]);
+    leave(&mut app, 2);
+    settle(&mut app, 9);
+    assert_eq!(settled(&mut app, 9).len(), 1);
+}
+
+/// The application destroys a stream.
+fn destroy(app: &Application, stream: usize) {
+    let outcome = crate::guard::Outcome::default();
+    // SAFETY: the driver of the tests has no such function behind the hook and says so.
+    let code = unsafe {
+        crate::quiet::stream_destroy(app.agent, &outcome, stream as *mut std::ffi::c_void as _)
+    };
+    assert_eq!(code, 801);
+}
+
+#[test]
+fn a_stream_that_goes_is_asked_no_more() {
+    for busy in [false, true] {
+        let (mut app, function) = started("streams");
+        join(&mut app, 1, "there");
+        let stream = 0x5550;
+        app.launch_in(stream, function, 1, 32);
+        app.world.set_busy(busy);
+        destroy(&app, stream);
+        let before = asked(&app);
+        settle(&mut app, 7);
+        // What was in it is known by an event.
+        while busy && events(&app)[1] < 3 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        app.world.set_busy(false);
+        assert_eq!(settled(&mut app, 7), [""; 0]);
+        assert_eq!(asked(&app), before);
+        assert_eq!(events(&app)[0], u32::from(busy));
+    }
+}

@@ -1,0 +1,651 @@
+//! Several tools on one application: each counts what it would count alone, whoever comes and goes.
+
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use warpbpf::{AttachError, Choice, Client, Object, Options, Process, Tool};
+
+use crate::attach::{Application, Attached, kernel, number, value};
+use crate::library::{PATIENCE, failed};
+use crate::run::{Bench, Case, Told, same, says};
+use crate::swap::start;
+
+mod load;
+
+/// All cases.
+pub fn cases() -> Vec<Case> {
+    let case = |name, check| Case { name, check };
+    vec![
+        case("guests: three tools on one application", three),
+        case("guests: one object three times", again),
+        case("guests: a tool that is killed", killed),
+        case("guests: the first tool ends first", first_ends),
+        case("guests: the first tool is killed", first_killed),
+        case("guests: the application ends first", application_ends),
+        case("guests: other launches for each tool", choices),
+        case("guests: the first tool exchanges its programs", exchanges),
+        case("guests: graphs keep what they were made with", graphs),
+        case("guests: one goes while something is captured", captures),
+        case("guests: launches in the stream of a thread", thread_streams),
+        case("guests: a tool of the library beside another", library),
+        case("guests: they come and go under full load", load::stress),
+        case("guests: the same on two GPUs", load::stress_of_two),
+        case("guests: refused by name", refused),
+    ]
+}
+
+/// A first tool that others may join, and its application.
+struct First {
+    tool: Tool,
+    application: Application,
+    process: Process,
+}
+
+impl First {
+    /// With version 1 of `swap.bpf.c` in it, and three launches of each kernel.
+    fn begin(bench: &Bench, options: Options) -> Result<First, String> {
+        let object = Object::open(bench.object("swap")).map_err(failed)?;
+        let tool = Tool::attach(object, options).map_err(failed)?;
+        tool.serve().map_err(failed)?;
+        let mut application = start(bench, &tool, &["live"])?;
+        application.launch(3)?;
+        let process = tool.wait_ready(PATIENCE).map_err(failed)?;
+        Ok(First {
+            tool,
+            application,
+            process,
+        })
+    }
+
+    fn counted(&self, version: u32) -> Result<[u64; 2], String> {
+        counted(&self.process, version)
+    }
+
+    /// Of each kernel: its name, launches with its programs, missed, skipped and unwanted.
+    fn launches(&self) -> Result<Vec<(String, [u64; 4])>, String> {
+        self.process.snapshot().map_err(failed)?;
+        let kernels = self.process.kernels().into_iter().map(|kernel| {
+            let counts = [
+                kernel.launches,
+                kernel.missed,
+                kernel.skipped,
+                kernel.unwanted,
+            ];
+            (kernel.kernel.demangled, counts)
+        });
+        let mut kernels: Vec<_> = kernels.collect();
+        kernels.sort();
+        Ok(kernels)
+    }
+
+    /// Everything is as if it were alone, after so many launches of each kernel.
+    fn is_undisturbed(&self, launches: u64) -> Result<(), String> {
+        same("first tool's counts", self.counted(1)?, [2 * launches; 2])?;
+        let all = [launches, 0, 0, 0];
+        let expected = ["scaled", "step"].map(|name| (name.to_owned(), all));
+        same("first tool's launches", self.launches()?, expected.to_vec())?;
+        let programs = self.process.programs().into_iter().map(|p| p.name);
+        let programs: Vec<String> = programs.collect();
+        same(
+            "first tool's programs",
+            programs,
+            names(&["enter", "leave"]),
+        )?;
+        let maps = self.process.maps();
+        let maps = maps.iter().map(|map| map.name().to_owned()).collect();
+        let expected = names(&["entered", "left", ".rodata"]);
+        same("first tool's maps", sorted(maps), sorted(expected))
+    }
+
+    /// A guest: `warpbpf attach` with an object, under a name of its own.
+    fn guest(&self, bench: &Bench, object: &str, flags: &[&str]) -> Result<Attached, String> {
+        guest(bench, &self.application.pid(), object, flags)
+    }
+
+    /// All programs, as another command sees them.
+    fn seen(&self) -> Result<Vec<String>, String> {
+        let mut client = Client::connect(&self.tool.socket().with_file_name("maps"));
+        let client = client.as_mut().map_err(|error| error.to_string())?;
+        let (session, _) = client.session().map_err(failed)?;
+        let programs = session.processes[0].programs.iter();
+        Ok(programs.map(|program| program.name.clone()).collect())
+    }
+
+    /// Waits until only programs of these names are there.
+    fn until_alone(&self, expected: &[&str]) -> Result<(), String> {
+        let end = Instant::now() + PATIENCE;
+        loop {
+            let seen = self.seen()?;
+            if seen == expected {
+                return Ok(());
+            }
+            if Instant::now() > end {
+                return Err(format!("programs are still there: {seen:?}"));
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Launches that the first tool's programs counted in both kernels, at their starts and ends, of a version.
+fn counted(process: &Process, version: u32) -> Result<[u64; 2], String> {
+    let [entered, left] = ["entered", "left"].map(|name| {
+        let map = process.map(name)?.typed::<u32, u64>()?;
+        Ok(map.get(&version)?.unwrap_or(0))
+    });
+    Ok([entered.map_err(failed)?, left.map_err(failed)?])
+}
+
+fn names(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| (*name).to_owned()).collect()
+}
+
+fn sorted(mut names: Vec<String>) -> Vec<String> {
+    names.sort();
+    names
+}
+
+fn guest(bench: &Bench, pid: &str, object: &str, flags: &[&str]) -> Result<Attached, String> {
+    static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
+    let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    let saved: PathBuf = bench.scratch(&format!("guest-{number}.json"));
+    let mut command = bench.warpbpf("attach");
+    command.args(["-p", pid, "--json", "-o"]).arg(&saved);
+    command.args(flags).arg(bench.object(object));
+    Attached::by(command, saved)
+}
+
+/// Launches with a guest's programs, missed, skipped and unwanted.
+fn counts(report: &Value, name: &str) -> Result<[u64; 4], String> {
+    let kernel = kernel(report, name)?;
+    let count = |what: &str| number(&kernel[what]);
+    Ok(["launches", "missed", "skipped", "unwanted"].map(count))
+}
+
+fn list(report: &Value, what: &str) -> Vec<String> {
+    let all = report["processes"][0][what].as_array();
+    let names = all.into_iter().flatten().map(|each| &each["name"]);
+    names
+        .filter_map(|name| Some(name.as_str()?.to_owned()))
+        .collect()
+}
+
+fn complete(report: &Value) -> Option<bool> {
+    report["processes"][0]["complete"].as_bool()
+}
+
+/// What two others count, who come and go in the order in which they came.
+fn three(bench: &Bench) -> Told {
+    let mut first = First::begin(bench, Options::default())?;
+    let other = first.guest(bench, "swap_other", &[])?;
+    first.application.launch(4)?;
+    let scopes = first.guest(bench, "scopes", &[])?;
+    first.application.launch(5)?;
+    let there = first.seen()?;
+    same(
+        "the guest's program is there",
+        there.contains(&"other@g1".to_owned()),
+        true,
+    )?;
+    same("programs of all", there.len(), 2 + 1 + 6)?;
+    // One map of the name is the first tool's, the other the guest's.
+    let pid = first.application.pid();
+    let mut command = bench.warpbpf("maps");
+    let output = command.args(["--pid", &pid, "--json", "lookup", "entered@g1", "1000"]);
+    let output = output.output().map_err(|e| e.to_string())?;
+    let looked_up = String::from_utf8_lossy(&output.stdout).into_owned();
+    same("from outside", looked_up.trim(), "9")?;
+
+    let report = other.interrupt()?;
+    same(
+        "launches of the second",
+        counts(&report, "step")?,
+        [9, 0, 0, 0],
+    )?;
+    same("what it counted", value(&report, "entered", 1000), 9)?;
+    same("what it did not", value(&report, "entered", 1), 0)?;
+    same("its maps", list(&report, "maps"), names(&["entered"]))?;
+    let programs = report["programs"].as_array().map_or(0, Vec::len);
+    same("its programs", programs, 1)?;
+    let scaled = kernel(&report, "scaled")?;
+    same(
+        "its other kernel",
+        scaled["way"].as_str(),
+        Some("not matched"),
+    )?;
+    same("launches of that", counts(&report, "scaled")?, [0; 4])?;
+    let step = kernel(&report, "step")?;
+    same("its kernel", step["instrumented"].as_bool(), Some(true))?;
+    let kernels = sorted(list(&report, "kernels"));
+    same("kernels", kernels, names(&["scaled", "step"]))?;
+    same("complete", complete(&report), Some(true))?;
+    first.application.launch(2)?;
+
+    let report = scopes.interrupt()?;
+    same(
+        "launches of the third",
+        counts(&report, "step")?,
+        [7, 0, 0, 0],
+    )?;
+    let step = number(&kernel(&report, "step")?["id"]) * 8;
+    let (threads, blocks) = (7 * 4 * 64, 7 * 4);
+    for (what, expected) in [(0, threads), (2, blocks), (4, threads), (6, blocks)] {
+        same(
+            "threads and blocks",
+            value(&report, "counts", step + what),
+            expected,
+        )?;
+    }
+    // Code beside a constant would have to be in the module from the start; what the first tool has there stays.
+    let scaled = kernel(&report, "scaled")?;
+    same(
+        "not in the clone",
+        scaled["instrumented"].as_bool(),
+        Some(false),
+    )?;
+    says(
+        scaled["way"].as_str().unwrap_or(""),
+        "its image is loaded already",
+    )?;
+    same("missed there", counts(&report, "scaled")?, [0, 7, 0, 0])?;
+    let kernels = sorted(list(&report, "kernels"));
+    same("kernels", kernels, names(&["scaled", "step"]))?;
+
+    first.application.launch(1)?;
+    first.until_alone(&["enter", "leave"])?;
+    first.is_undisturbed(15)?;
+    same("nobody else's count", first.counted(1000)?, [0; 2])?;
+    first.application.end()?;
+    Ok("15 launches of each kernel, two guests".into())
+}
+
+/// The very same object, names and all, of which each is another.
+fn again(bench: &Bench) -> Told {
+    let mut first = First::begin(bench, Options::default())?;
+    let second = first.guest(bench, "swap", &[])?;
+    first.application.launch(2)?;
+    let third = first.guest(bench, "swap", &["--set", "version=5"])?;
+    first.application.launch(4)?;
+    // In another order than they came.
+    let of_second = second.interrupt()?;
+    first.application.launch(1)?;
+    let of_third = third.interrupt()?;
+    first.application.launch(2)?;
+    for (report, version, launches) in [(&of_second, 1, 6), (&of_third, 5, 5)] {
+        same("launches", counts(report, "step")?, [launches, 0, 0, 0])?;
+        same("entered", value(report, "entered", version), launches)?;
+        same("left", value(report, "left", version), launches)?;
+        same(
+            "a version of another",
+            value(report, "left", 6 - version),
+            0,
+        )?;
+        let maps = sorted(list(report, "maps"));
+        same("maps", maps, names(&["entered", "left"]))?;
+        let kernels = sorted(list(report, "kernels"));
+        same("kernels", kernels, names(&["scaled", "step"]))?;
+        let way = |name: &str| Ok::<_, String>(kernel(report, name)?["way"].to_string());
+        says(&way("step")?, "slice")?;
+        says(&way("scaled")?, "it needs a clone")?;
+    }
+    first.is_undisturbed(12)?;
+    first.application.end()?;
+    Ok("each its own counts".into())
+}
+
+/// Nobody has to say that it goes.
+fn killed(bench: &Bench) -> Told {
+    let mut first = First::begin(bench, Options::default())?;
+    let doomed = first.guest(bench, "swap_other", &[])?;
+    let other = first.guest(bench, "swap_other", &[])?;
+    first.application.launch(2)?;
+    // It is ended with SIGKILL.
+    drop(doomed);
+    first.until_alone(&["enter", "leave", "other@g2"])?;
+    first.application.launch(3)?;
+    let third = first.guest(bench, "swap_other", &[])?;
+    first.application.launch(4)?;
+    let of_third = third.interrupt()?;
+    let of_other = other.interrupt()?;
+    for (report, launches) in [(&of_other, 9), (&of_third, 4)] {
+        same("launches", counts(report, "step")?, [launches, 0, 0, 0])?;
+        same("counted", value(report, "entered", 1000), launches)?;
+    }
+    first.is_undisturbed(12)?;
+    first.application.end()?;
+    Ok("its programs went, and others came".into())
+}
+
+/// Whoever is left has what there was, and may come again by itself.
+fn first_ends(bench: &Bench) -> Told {
+    let mut first = First::begin(bench, Options::default())?;
+    let second = first.guest(bench, "swap_other", &[])?;
+    first.application.launch(4)?;
+    first.process.snapshot().map_err(failed)?;
+    let First {
+        tool,
+        mut application,
+        process,
+    } = first;
+    drop(tool);
+    drop(process);
+    let report = second.report()?;
+    same("counted", value(&report, "entered", 1000), 4)?;
+    same("launches", counts(&report, "step")?, [4, 0, 0, 0])?;
+    let notes = report["notes"].to_string();
+    says(
+        &notes,
+        "beside whose programs these were has ended, and they are out of process",
+    )?;
+    // Launches are of originals, and another tool can come as to any application.
+    application.launch(3)?;
+    let pid = application.pid();
+    let later = match guest(bench, &pid, "swap_other", &[]) {
+        Err(reason) if reason.starts_with("skipped: ") => {
+            application.end()?;
+            return Ok("the guest has its report; ptrace is not permitted".into());
+        }
+        later => later?,
+    };
+    crate::attach::until_seen(bench, (&pid, "entered"), || application.launch(1))?;
+    let report = later.interrupt()?;
+    let step = counts(&report, "step")?[0];
+    same("counted", value(&report, "entered", 1000), step)?;
+    application.end()?;
+    Ok("the guest has its report, and another came".into())
+}
+
+fn first_killed(bench: &Bench) -> Told {
+    let mut application = Application::plain(bench)?;
+    let first = match guest(bench, &application.pid(), "swap", &[]) {
+        Err(reason) if reason.starts_with("skipped: ") => return Ok(reason),
+        first => first?,
+    };
+    let pid = application.pid();
+    crate::attach::until_seen(bench, (&pid, "entered"), || application.launch(1))?;
+    let second = guest(bench, &pid, "swap_other", &[])?;
+    crate::attach::until_seen(bench, (&pid, "entered@g1"), || application.launch(1))?;
+    drop(first);
+    let report = second.report()?;
+    same("counted", value(&report, "entered", 1000) > 0, true)?;
+    says(&report["notes"].to_string(), "has ended without a word")?;
+    application.launch(2)?;
+    application.end()?;
+    Ok("the guest has what was copied".into())
+}
+
+/// Its last data come to all.
+fn application_ends(bench: &Bench) -> Told {
+    let mut first = First::begin(bench, Options::default())?;
+    let second = first.guest(bench, "swap_other", &[])?;
+    let third = first.guest(bench, "swap", &[])?;
+    first.application.launch(6)?;
+    let First {
+        tool,
+        application,
+        process,
+    } = first;
+    application.end()?;
+    let (of_second, of_third) = (second.report()?, third.report()?);
+    for (report, key) in [(&of_second, 1000), (&of_third, 1)] {
+        same("complete", complete(report), Some(true))?;
+        same("launches", counts(report, "step")?, [6, 0, 0, 0])?;
+        same("counted", value(report, "entered", key), 6)?;
+    }
+    same("last words", tool.wait_last_words(PATIENCE), true)?;
+    same("the first", counted(&process, 1)?, [18, 18])?;
+    Ok("all have all".into())
+}
+
+/// Each is in launches that it chose, and told of no others.
+fn choices(bench: &Bench) -> Told {
+    let every = |every| Choice {
+        every,
+        ..Choice::default()
+    };
+    let options = Options {
+        choice: every(2),
+        ..Options::default()
+    };
+    let mut first = First::begin(bench, options)?;
+    let all = first.guest(bench, "swap", &[])?;
+    let third = first.guest(bench, "swap", &["--every", "3"])?;
+    // Numbers 4 to 15 of each kernel.
+    first.application.launch(12)?;
+    let of_third = third.interrupt()?;
+    let of_all = all.interrupt()?;
+    // 4, 7, 10 and 13.
+    same("one in three", counts(&of_third, "step")?, [4, 0, 8, 0])?;
+    same("counted", value(&of_third, "entered", 1), 4)?;
+    same("all", counts(&of_all, "step")?, [12, 0, 0, 0])?;
+    same("counted", value(&of_all, "entered", 1), 12)?;
+    first.application.launch(1)?;
+    // Odd numbers up to 15, of 16.
+    let expected = ["scaled", "step"].map(|name| (name.to_owned(), [8, 0, 8, 0]));
+    same(
+        "launches of the first",
+        first.launches()?,
+        expected.to_vec(),
+    )?;
+    same("counted", first.counted(1)?, [16; 2])?;
+    let programs = first.process.kernels().into_iter().flat_map(|k| k.programs);
+    same("by program", programs.count(), 0)?;
+    first.application.end()?;
+    Ok("16 launches: 8, 12 and 4 of them".into())
+}
+
+/// What the first tool does with its own programs does not touch others'.
+fn exchanges(bench: &Bench) -> Told {
+    let mut first = First::begin(bench, Options::default())?;
+    let second = first.guest(bench, "swap", &["--set", "version=9"])?;
+    first.application.launch(1)?;
+    let object = Object::open(bench.object("swap")).map_err(failed)?;
+    let object = object.with_variables(&[("version", "2")]).map_err(failed)?;
+    first.process.replace(&object).map_err(failed)?;
+    first.application.launch(2)?;
+    let other = Object::open(bench.object("swap_other")).map_err(failed)?;
+    first.process.add(&other).map_err(failed)?;
+    first.application.launch(3)?;
+    // Its names are not the guest's.
+    let unknown = first.process.remove(&["enter@g1"]).err().map(failed);
+    says(
+        &unknown.unwrap_or_default(),
+        "there is no program `enter@g1`; there are `enter`, `leave`, `other`",
+    )?;
+    let programs = ["enter", "leave", "other"];
+    first.process.remove(&programs).map_err(failed)?;
+    first.application.launch(4)?;
+    let report = second.interrupt()?;
+    same(
+        "launches of the second",
+        counts(&report, "step")?,
+        [10, 0, 0, 0],
+    )?;
+    same("counted", value(&report, "left", 9), 10)?;
+    first.application.launch(1)?;
+    // `scaled` is a clone, which no exchange makes.
+    same("of the first version", first.counted(1)?, [8, 8])?;
+    same("of the second", first.counted(2)?, [5, 5])?;
+    same("of the one that was added", first.counted(1000)?, [3, 0])?;
+    let expected = [("scaled", [4, 5, 0, 5]), ("step", [9, 0, 0, 5])];
+    let expected = expected.map(|(name, counts)| (name.to_owned(), counts));
+    same("launches", first.launches()?, expected.to_vec())?;
+    first.application.end()?;
+    Ok("14 launches, three exchanges".into())
+}
+
+fn graphs(bench: &Bench) -> Told {
+    let mut first = First::begin(bench, Options::default())?;
+    first.application.launch_as("g", 2)?;
+    let second = first.guest(bench, "swap_other", &[])?;
+    // As it was captured.
+    first.application.launch_as("g", 3)?;
+    first.application.launch_as("G", 4)?;
+    let report = second.interrupt()?;
+    same("launches", counts(&report, "step")?, [4, 0, 0, 0])?;
+    same("counted", value(&report, "entered", 1000), 4)?;
+    // A graph keeps its nodes, and the first tool counts in them.
+    first.application.launch_as("g", 1)?;
+    first.application.launch_as("G", 2)?;
+    first.is_undisturbed(15)?;
+    first.application.end()?;
+    Ok("12 launches of graphs".into())
+}
+
+/// Whether the end of a guest's last kernels was known.
+fn is_known(report: &Value) -> bool {
+    let notes = report["notes"].to_string();
+    !notes.contains("could not be known") && !notes.contains("still run")
+}
+
+/// Its last kernels are waited for when nothing is captured any more, and the capture never hears of it.
+fn captures(bench: &Bench) -> Told {
+    let mut first = First::begin(bench, Options::default())?;
+    let second = first.guest(bench, "swap_other", &[])?;
+    first.application.launch(2)?;
+    same(
+        "a capture",
+        first.application.ask("(")?.as_str(),
+        "capturing",
+    )?;
+    second.signal("-INT")?;
+    first.until_alone(&["enter", "leave"])?;
+    let third = first.guest(bench, "swap_other", &[])?;
+    same("its end", first.application.ask(")")?.as_str(), "captured")?;
+    let report = second.report()?;
+    same("launches", counts(&report, "step")?, [2, 0, 0, 0])?;
+    same("counted", value(&report, "entered", 1000), 2)?;
+    same("complete", complete(&report), Some(true))?;
+    same("its end is known", is_known(&report), true)?;
+    // What was captured keeps what it was captured with, which is neither guest's any more.
+    first.application.launch_as("g", 4)?;
+    first.application.launch(1)?;
+    let report = third.interrupt()?;
+    same("launches", counts(&report, "step")?, [1, 0, 0, 0])?;
+    same("counted", value(&report, "entered", 1000), 1)?;
+    same("its end is known", is_known(&report), true)?;
+    first.is_undisturbed(10)?;
+    first.application.end()?;
+    Ok("10 launches, 4 of them of the graph".into())
+}
+
+/// Nobody else can ask such a stream, and the end of what is in it is known nevertheless, for each guest.
+fn thread_streams(bench: &Bench) -> Told {
+    let mut first = First::begin(bench, Options::default())?;
+    let stays = first.guest(bench, "swap", &["--set", "version=7"])?;
+    for launches in [4, 5] {
+        let goes = first.guest(bench, "swap_other", &[])?;
+        first.application.launch_as("p", launches)?;
+        let report = goes.interrupt()?;
+        same("launches", counts(&report, "step")?, [launches, 0, 0, 0])?;
+        same("counted", value(&report, "entered", 1000), launches)?;
+        same("its end is known", is_known(&report), true)?;
+    }
+    first.application.launch_as("p", 1)?;
+    let report = stays.interrupt()?;
+    same("launches", counts(&report, "step")?, [10, 0, 0, 0])?;
+    same("counted", value(&report, "left", 7), 10)?;
+    same("its end is known", is_known(&report), true)?;
+    first.is_undisturbed(13)?;
+    first.application.end()?;
+    Ok("13 launches, 10 of them in the thread's stream".into())
+}
+
+fn told(error: &AttachError) -> String {
+    error.to_string()
+}
+
+/// A tool in another program, which reads and writes its maps while both are there.
+fn library(bench: &Bench) -> Told {
+    let mut first = First::begin(bench, Options::default())?;
+    let object = Object::open(bench.object("swap_other")).map_err(failed)?;
+    let tool = Tool::attach(object.clone(), Options::default()).map_err(failed)?;
+    let pid: u32 = first.application.pid().parse().map_err(|_| "no number")?;
+    let change = tool.attach_to(pid).map_err(|error| told(&error))?;
+    same("whose guest", change.host, Some(std::process::id()))?;
+    let process = tool.wait_ready(PATIENCE).map_err(failed)?;
+    same("whose guest", process.host(), Some(std::process::id()))?;
+    first.application.launch(5)?;
+    let entered = process
+        .map("entered")
+        .and_then(|map| map.typed::<u32, u64>());
+    let entered = entered.map_err(failed)?;
+    same("a lookup", entered.get(&1000).map_err(failed)?, Some(5))?;
+    entered.insert(&1000, &70).map_err(failed)?;
+    entered.insert(&1, &1).map_err(failed)?;
+    first.application.launch(1)?;
+    same("written", entered.get(&1000).map_err(failed)?, Some(71))?;
+    same("a snapshot", process.snapshot().map_err(failed), Ok(()))?;
+    let step = process
+        .kernels()
+        .into_iter()
+        .find(|k| k.kernel.demangled == "step");
+    same("launches", step.map(|k| k.launches), Some(6))?;
+    let missing = process.map("left").err().map(failed).unwrap_or_default();
+    says(&missing, "there is no map `left`; there are `entered`")?;
+    let refused = process.add(&object).err().map(failed).unwrap_or_default();
+    says(
+        &refused,
+        "programs beside those of another tool are not exchanged",
+    )?;
+    let again = first.tool.attach_to(pid).err().map(|error| told(&error));
+    says(
+        &again.unwrap_or_default(),
+        "has the programs of this tool already",
+    )?;
+    process.detach().map_err(failed)?;
+    same("last words", tool.wait_last_words(PATIENCE), true)?;
+    same("complete", process.is_complete(), true)?;
+    first.application.launch(1)?;
+    same("at the end", entered.get(&1000).map_err(failed)?, Some(71))?;
+    drop(tool);
+    first.until_alone(&["enter", "leave"])?;
+    first.is_undisturbed(10)?;
+    first.application.end()?;
+    Ok("read and written beside the other".into())
+}
+
+/// What a guest cannot have is named, and nothing changes.
+fn refused(bench: &Bench) -> Told {
+    let mut first = First::begin(bench, Options::default())?;
+    let trial = |object: &str, flags: &[&str], why: &str| -> Result<(), String> {
+        let said = match first.guest(bench, object, flags) {
+            Ok(_) => return Err(format!("`{object}` {flags:?} was taken")),
+            Err(said) => said,
+        };
+        says(&said, "has programs of another tool (process ")?;
+        says(&said, why)
+    };
+    trial(
+        "swap_ring",
+        &[],
+        "map `records` cannot come with a second tool: what goes by rings goes by memory that is made when a session begins",
+    )?;
+    trial(
+        "helpers",
+        &[],
+        "prints, and what is printed goes to the first tool",
+    )?;
+    trial(
+        "swap_other",
+        &["--gate"],
+        "`--gate` cannot be had beside those",
+    )?;
+    trial(
+        "swap_other",
+        &["--max-registers", "32"],
+        "`--max-registers` cannot be had",
+    )?;
+    trial(
+        "swap_other",
+        &["--max-overhead", "5%"],
+        "`--max-overhead` cannot be had",
+    )?;
+    trial("driverapi", &[], "is for the CPU")?;
+    same("generation", first.process.generation(), 1)?;
+    first.application.launch(2)?;
+    first.is_undisturbed(5)?;
+    first.application.end()?;
+    Ok("six refusals".into())
+}
