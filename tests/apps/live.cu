@@ -1,7 +1,7 @@
 // Does what it is told by lines of standard input, so that somebody can attach to it between two of them: a number is that many
 // launches of each kernel, after which the results so far are printed; with a `g` in front of it the kernels are launched as a graph, which is instantiated with the
 // first such line, or again with a `G`, or with a `u` updated by what is captured anew. With a `p` they go to the stream of the thread. From a `(` to a `)` the kernels
-// are captured, the first one at once and the other at the end, into the graph of later lines with a `g`. With `!` and the name of a system call a filter
+// are captured, the first one at once and the other at the end, into the graph of later lines with a `g`; from a `[` to a `]` both at the end, and once more with each `|`. With `!` and the name of a system call a filter
 // forbids that from then on; with `+` and a name an NVTX range begins, and ends with `-`. Ends with its input.
 #include <cstddef>
 #include <cstdio>
@@ -58,22 +58,25 @@ static cudaGraphExec_t instantiated(unsigned int *device)
 }
 
 // Begun and ended by two lines: meanwhile somebody else may do what a capture does not bear.
-static cudaStream_t begin(unsigned int *device)
+static cudaStream_t begin(unsigned int *device, bool launches)
 {
     cudaStream_t stream;
 
     CHECK(cudaStreamCreate(&stream));
     CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeGlobal));
-    step<<<4, 64, 0, stream>>>(device);
+    if (launches)
+        step<<<4, 64, 0, stream>>>(device);
     CHECK(cudaGetLastError());
     return stream;
 }
 
-static cudaGraphExec_t end(cudaStream_t stream, unsigned int *device)
+static cudaGraphExec_t end(cudaStream_t stream, unsigned int *device, bool launches)
 {
     cudaGraph_t graph;
     cudaGraphExec_t exec;
 
+    if (launches)
+        step<<<4, 64, 0, stream>>>(device);
     scaled<<<2, 32, 0, stream>>>(device);
     CHECK(cudaGetLastError());
     CHECK(cudaStreamEndCapture(stream, &graph));
@@ -144,12 +147,21 @@ int main()
             fflush(stdout);
             continue;
         }
-        if (line[0] == '(' || line[0] == ')') {
-            if (line[0] == '(')
-                open = begin(device);
+        if (line[0] == '|') {
+            step<<<4, 64, 0, open>>>(device);
+            scaled<<<2, 32, 0, open>>>(device);
+            CHECK(cudaGetLastError());
+            printf("capturing\n");
+            fflush(stdout);
+            continue;
+        }
+        if (strchr("([)]", line[0])) {
+            bool begins = line[0] == '(' || line[0] == '[';
+            if (begins)
+                open = begin(device, line[0] == '(');
             else
-                exec = end(open, device);
-            printf(line[0] == '(' ? "capturing\n" : "captured\n");
+                exec = end(open, device, line[0] == ']');
+            printf(begins ? "capturing\n" : "captured\n");
             fflush(stdout);
             continue;
         }

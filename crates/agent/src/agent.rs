@@ -124,6 +124,8 @@ pub(crate) struct Agent {
     pub(crate) generations: Generations,
     pub(crate) swap: Swap,
     pub(crate) settled: Settled,
+    /// The process ends.
+    at_exit: AtomicBool,
     mode: OnceLock<Mode>,
     /// All that the driver knows, by ordinal.
     devices: OnceLock<Vec<DeviceInfo>>,
@@ -193,6 +195,7 @@ impl Agent {
             generations: Generations::default(),
             swap: Swap::default(),
             settled: Settled::default(),
+            at_exit: AtomicBool::new(false),
             mode: OnceLock::new(),
             devices: OnceLock::new(),
             lazy: OnceLock::new(),
@@ -228,6 +231,10 @@ impl Agent {
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
         self.on.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn is_at_exit(&self) -> bool {
+        self.at_exit.load(Ordering::Relaxed)
     }
 
     /// A launch by this handle is our business.
@@ -669,6 +676,7 @@ pub(crate) fn at_exit(agent: &Agent) {
     if agent.is_forked() || agent.pid != std::process::id() {
         return;
     }
+    agent.at_exit.store(true, Ordering::Relaxed);
     if agent.is_on() {
         let _ = guard::quietly(|| agent.finish("exit", Duration::from_secs(60)));
     }

@@ -20,7 +20,7 @@ use crate::lives::{LiveState, Shard};
 use crate::pace::{BUSY, DRAIN_SHORT, Pace};
 use crate::pump::Pump;
 use crate::spread::Work;
-use crate::{graphs, modules, nvrtc, nvtx, sanitizer, stacks, thread, timeline, unknown};
+use crate::{graphs, modules, nvrtc, nvtx, sanitizer, settled, stacks, thread, timeline, unknown};
 
 /// Time between two looks at operations of the tool that the device has not done yet.
 const OPS: Duration = Duration::from_micros(200);
@@ -29,6 +29,8 @@ const OPS: Duration = Duration::from_micros(200);
 const BEHIND: usize = 16 << 20;
 /// How long the last messages may take to be read.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// How long kernels are waited for at the end: less than who detaches waits for that.
+const KERNELS: Duration = Duration::from_secs(55);
 
 /// Starts the thread.
 pub(crate) fn start(agent: &'static Agent, connection: AgentConnection) -> std::io::Result<()> {
@@ -125,7 +127,7 @@ impl Control {
                         return self.farewell("detached");
                     }
                     ToAgent::Snapshot { token } => self.tokens.push(token),
-                    ToAgent::Settle { token } => crate::settled::wait(self.agent, token),
+                    ToAgent::Settle { token } => settled::wait(self.agent, token),
                     ToAgent::Forget { guest } => self.agent.roster.forget(guest),
                     // One wish per connection.
                     ToAgent::Attach { .. }
@@ -367,9 +369,14 @@ impl Control {
 
     /// Waits for the kernels and brings everything home.
     fn last_round(&mut self) {
+        let until = Instant::now() + KERNELS;
         for shard in self.agent.lives.all() {
             self.in_context(&shard, true, |agent, _, pump, live| {
-                agent.bring_home(live, pump);
+                let waited = match agent.is_at_exit() {
+                    true => agent.wait_at_end(),
+                    false => settled::wait_for(agent, live.context(), until),
+                };
+                agent.bring_home(live, pump, waited);
             });
         }
         modules::report_unsettled(self.agent);

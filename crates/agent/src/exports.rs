@@ -221,25 +221,25 @@ hooks! {
     stream_create_with_priority = "cuStreamCreateWithPriority"(to: *mut CUstream, flags: c_uint, priority: c_int)
         when (agent => agent.is_on()) => streams::create_with_priority;
     stream_destroy = "cuStreamDestroy_v2"(stream: CUstream)
-        when (agent => agent.quiet.is_watched() || agent.settled.is_used()) => quiet::stream_destroy;
+        when (agent => agent.quiet.is_watched() || agent.graphs.captures.is_used()) => quiet::stream_destroy;
     stream_destroy_v1 = "cuStreamDestroy"(stream: CUstream)
-        when (agent => agent.quiet.is_watched() || agent.settled.is_used()) => quiet::stream_destroy_v1;
+        when (agent => agent.quiet.is_watched() || agent.graphs.captures.is_used()) => quiet::stream_destroy_v1;
     begin_capture = "cuStreamBeginCapture_v2"(stream: CUstream, mode: c_int)
-        when (agent => agent.is_on()) => graphs::begin_capture;
+        when (agent => agent.graphs.sees_captures(agent)) => graphs::begin_capture;
     begin_capture_ptsz = "cuStreamBeginCapture_v2_ptsz"(stream: CUstream, mode: c_int)
-        when (agent => agent.is_on()) => graphs::begin_capture_ptsz;
+        when (agent => agent.graphs.sees_captures(agent)) => graphs::begin_capture_ptsz;
     begin_capture_v1 = "cuStreamBeginCapture"(stream: CUstream)
-        when (agent => agent.is_on()) => graphs::begin_capture_v1;
+        when (agent => agent.graphs.sees_captures(agent)) => graphs::begin_capture_v1;
     begin_capture_v1_ptsz = "cuStreamBeginCapture_ptsz"(stream: CUstream)
-        when (agent => agent.is_on()) => graphs::begin_capture_v1_ptsz;
+        when (agent => agent.graphs.sees_captures(agent)) => graphs::begin_capture_v1_ptsz;
     begin_capture_into = "cuStreamBeginCaptureToGraph"(stream: CUstream, graph: CUgraph, nodes: *const CUgraphNode, data: *const c_void, count: usize, mode: c_int)
-        when (agent => agent.is_on()) => graphs::begin_capture_into;
+        when (agent => agent.graphs.sees_captures(agent)) => graphs::begin_capture_into;
     begin_capture_into_ptsz = "cuStreamBeginCaptureToGraph_ptsz"(stream: CUstream, graph: CUgraph, nodes: *const CUgraphNode, data: *const c_void, count: usize, mode: c_int)
-        when (agent => agent.is_on()) => graphs::begin_capture_into_ptsz;
+        when (agent => agent.graphs.sees_captures(agent)) => graphs::begin_capture_into_ptsz;
     end_capture = "cuStreamEndCapture"(stream: CUstream, graph: *mut CUgraph)
-        when (agent => agent.is_on()) => graphs::end_capture;
+        when (agent => agent.graphs.sees_captures(agent)) => graphs::end_capture;
     end_capture_ptsz = "cuStreamEndCapture_ptsz"(stream: CUstream, graph: *mut CUgraph)
-        when (agent => agent.is_on()) => graphs::end_capture_ptsz;
+        when (agent => agent.graphs.sees_captures(agent)) => graphs::end_capture_ptsz;
     graph_destroy = "cuGraphDestroy"(graph: CUgraph)
         when (agent => agent.graphs.is_used()) => graphs::destroy;
     node_destroy = "cuGraphDestroyNode"(node: CUgraphNode)

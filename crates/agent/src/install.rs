@@ -231,7 +231,6 @@ fn tell_unhooked(
     };
     if lacks(quiet::needs) {
         agent.quiet.give_up();
-        agent.settled.go_blind();
     }
     let mut without = "";
     if lacks(graphs::needs) {

@@ -19,6 +19,7 @@ use crate::exports::{agent, publish};
 use crate::guard::quietly;
 use crate::hook;
 use crate::install::{Hooks, Moment, claim, hooked_api, watch_the_end};
+use crate::settled::{self, Unsettled};
 use crate::symbols::{Library, Symbols};
 use crate::{nvrtc, thread, timeline, unknown};
 
@@ -167,6 +168,7 @@ impl Call {
 
     fn detach(&self) -> Result<String, String> {
         let agent = agent();
+        let mut patience = HOME;
         if let Some(agent) = agent.filter(|agent| agent.is_on()) {
             agent.shut_gates();
             agent.finish("detached", HOME);
@@ -175,7 +177,13 @@ impl Call {
             agent.unknown.settle(HOME);
             agent.swap.settle(BRIEFLY);
             nvrtc::settle(BRIEFLY);
+            // They were waited for.
+            patience = BRIEFLY;
         }
+        // While captures that begin are still seen.
+        let kernels = agent.map_or(Ok(()), |agent| {
+            agent.wait_for_kernels(Instant::now() + patience)
+        });
         let in_force = hook::in_force().clone();
         let back: Vec<Patch> = in_force.iter().rev().map(|patch| patch.back()).collect();
         let quiet = self.patch(&back)?;
@@ -189,6 +197,11 @@ impl Call {
         }
         if !quiet {
             return Ok("a thread is in a call of the driver that began with probes; the memory of maps is kept".into());
+        }
+        if let Err(why) = kernels {
+            return Ok(format!(
+                "kernels with probes were not waited for: {why}; the memory of maps is kept"
+            ));
         }
         agent.give_back();
         Ok(String::new())
@@ -226,8 +239,20 @@ pub(crate) fn text(ask: impl FnOnce(*mut *const std::ffi::c_char) -> i32) -> Opt
 }
 
 impl Agent {
-    /// Gives the driver back what a session has there. No thread is in our code, no graph holds a variant, and nothing of it will
-    /// be launched any more.
+    /// Waits in all contexts for what was launched so far.
+    fn wait_for_kernels(&self, until: Instant) -> Result<(), Unsettled> {
+        let mut result = Ok(());
+        for shard in self.lives.all() {
+            if let crate::lives::LiveState::Here(_) = &*shard.read() {
+                let wait = || settled::wait_for(self, shard.context, until);
+                result = result.and(self.driver.within(shard.context, wait).unwrap_or(Ok(())));
+            }
+        }
+        result
+    }
+
+    /// Gives the driver back what a session has there. No thread is in our code, no graph holds a variant, nothing of it will be launched any more,
+    /// and what was has ended.
     pub(crate) fn give_back(&self) {
         for shard in self.lives.all() {
             let mut there = shard.state.write().unwrap_or_else(PoisonError::into_inner);
@@ -235,12 +260,8 @@ impl Agent {
                 continue;
             };
             let context = shard.context.0 as usize;
-            self.driver.within(shard.context, || {
+            let give_back = || {
                 self.give_timers_back(context);
-                // What is still in streams has to end first.
-                if self.driver.relaxed(|| self.driver.synchronize()).is_err() {
-                    return;
-                }
                 if let Some(calls) = live.calls() {
                     calls.pause().close();
                 }
@@ -254,7 +275,10 @@ impl Agent {
                 if let Some(timeline) = timeline::of(self) {
                     timeline.give_back(self, shard.context);
                 }
-            });
+            };
+            // Others' captures forbid what frees memory to threads that do not say so.
+            self.driver
+                .within(shard.context, || self.driver.relaxed(give_back));
             self.bound.give_back(context);
             *there = crate::lives::LiveState::Gone("the tool detached");
         }

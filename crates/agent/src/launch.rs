@@ -261,11 +261,9 @@ pub(crate) unsafe fn try_variant(
         // It was chosen for programs that have no place in it.
         0 => Err(Miss::None),
         own => {
-            // Before it is made: who waits for it afterwards asks the stream.
-            let at = launched_in.zip(candidate.stream);
-            let at = at.filter(|_| place.has_guests());
-            let _launch =
-                at.and_then(|(context, stream)| agent.settled.note(agent, context, stream.key()));
+            if place.has_guests() {
+                agent.settled.note();
+            }
             // SAFETY: the caller's promise.
             unsafe {
                 try_place(

@@ -21,6 +21,7 @@ use crate::greeting::{context_info, ready};
 use crate::growth::Growing;
 use crate::lock::lock;
 use crate::pump::{self, Pump};
+use crate::settled::Unsettled;
 use crate::{memory, modules, timeline};
 
 /// Contexts that get maps, over the life of the process: the tool keeps the memory of each.
@@ -392,17 +393,21 @@ impl Agent {
         *shard.pump() = Some(pump);
     }
 
-    /// Waits for the kernels in a context, which is current, and brings everything home.
-    pub(crate) fn bring_home(&self, live: &Live, pump: &mut Pump) {
-        // A broken context has nothing more to give; what was copied before stays.
+    /// Waits for the kernels in a context that ends, or whose process does, and which is current: whatever is captured there ends, too.
+    pub(crate) fn wait_at_end(&self) -> Result<(), Unsettled> {
         let wait = || self.driver.relaxed(|| self.driver.synchronize());
         // What fails once may work again.
-        let waited = wait().or_else(|_| wait());
+        wait().or_else(|_| wait()).map_err(Unsettled::Driver)
+    }
+
+    /// Brings everything home from a context, which is current and whose kernels were waited for, as `waited` says.
+    pub(crate) fn bring_home(&self, live: &Live, pump: &mut Pump, waited: Result<(), Unsettled>) {
         let ended = waited.is_ok();
-        if let Err(error) = waited {
+        // A broken context has nothing more to give; what was copied before stays.
+        if let Err(why) = waited {
             self.note(
                 NoteLevel::Warning,
-                format!("what is shown may be too old, the kernels that ran last were not waited for: {error}"),
+                format!("what is shown may be too old, the kernels that ran last were not waited for: {why}"),
             );
         }
         if let Some(timeline) = timeline::of(self) {
@@ -486,7 +491,7 @@ impl Agent {
         if let (true, Some(LiveState::Here(live))) = (wait, state.as_deref()) {
             self.driver.within(context, || {
                 if let Some(pump) = &mut *shard.pump() {
-                    self.bring_home(live, pump);
+                    self.bring_home(live, pump, self.wait_at_end());
                 }
             });
         }

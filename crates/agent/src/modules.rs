@@ -597,7 +597,6 @@ pub(crate) fn context_gone(agent: &Agent, context: usize) {
     });
     drop(images);
     agent.graphs.context_gone(context);
-    agent.settled.context_gone(context);
     agent.roster.retire(&dead);
 }
 

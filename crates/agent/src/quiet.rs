@@ -229,7 +229,7 @@ macro_rules! destroys {
             // Until it is gone: its handle may be another's afterwards.
             let _asking = agent.quiet.asking();
             agent.quiet.stream_goes(&agent.driver, stream as usize);
-            agent.settled.stream_goes(agent, stream as usize);
+            agent.graphs.captures.stream_goes(stream as usize);
             // SAFETY: the application's own argument.
             outcome.keep(unsafe { original::$name(stream) })
         }

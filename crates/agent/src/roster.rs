@@ -257,12 +257,6 @@ impl Roster {
         inner.retired_of.remove(&guest);
     }
 
-    /// All second tools that are told their launches.
-    pub(crate) fn told(&self) -> Vec<u32> {
-        let inner = self.lock();
-        inner.guests.iter().chain(&inner.gone).copied().collect()
-    }
-
     /// Second tools that have gone and are told their last launches.
     pub(crate) fn leaving(&self) -> Vec<u32> {
         self.lock().gone.clone()

@@ -1,58 +1,39 @@
-//! The end of what was launched so far, for a second tool that goes: its programs come home whole, and nobody else is held up.
+//! The end of what was launched so far, for a tool that goes: what its programs counted comes home whole, and nobody else is held up.
 //!
-//! The driver does not say when a kernel ends, and to wait for a whole context, or to ask a stream that is captured, would spoil the
-//! application's captures. So launches with second tools' programs note their streams, and those alone are asked: by an event of ours behind
-//! what is in them, or, where that would make others wait (the legacy stream), whether they are empty. Nothing of this is done while
-//! anything is captured, and captures do not begin meanwhile. A thread of its own waits, for a limited time, and the control thread, which has
-//! others to serve, hears of it.
-//!
-//! Where the stream cannot be asked then, the event is there before ([`behind`]). What cannot be known is said: a stream that was destroyed with work in it while
-//! something was captured, and more threads with streams of their own than are kept in mind.
+//! The driver does not say when a kernel ends, and to wait for a whole context would spoil the application's captures there. So a mark is put behind
+//! everything in the context while nothing is captured, which is a moment in which no capture begins, and the mark is asked until it has passed;
+//! captures that begin later are no hindrance. A driver before CUDA 12.5 has no such marks, and its contexts are waited for.
 
-use std::collections::BTreeSet;
-use std::ptr;
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use warpbpf_driver::sys::{self, CUevent, CUstream};
-use warpbpf_driver::{Context, Stream};
+use warpbpf_driver::{Context, DriverError, Mark};
 use warpbpf_wire::NoteLevel;
 
-use self::behind::Behind;
-pub(crate) use self::behind::Launch;
 use crate::agent::Agent;
 use crate::generation::Generation;
-use crate::graphs;
-use crate::launch::{StreamName, is_per_thread};
 use crate::lives::{LiveState, Shard, tried};
 use crate::lock::lock;
 use crate::thread;
 
-mod behind;
-
-/// How long kernels are waited for: less than the tool that asks waits for the answer.
+/// How long kernels are waited for when a second tool goes: less than that tool waits for the answer.
 const LIMIT: Duration = Duration::from_secs(30);
+/// How long captures are waited for: they take as long as the host needs to say what is in a graph.
+const CAPTURES: Duration = Duration::from_secs(10);
 /// Between two looks.
-const PAUSE: Duration = Duration::from_millis(2);
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Settled {
     /// Requests that are to be answered.
     answers: Mutex<Vec<u64>>,
-    /// There is any stream below.
+    /// There was a launch with a second tool's programs.
     used: AtomicBool,
-    /// Contexts, and streams in them that second tools' programs went to; the null stream is the legacy one.
-    streams: RwLock<BTreeSet<(usize, usize)>>,
-    /// Events behind what went to streams that cannot be asked.
-    behind: Behind,
-    /// Second tools of which some programs may run where nobody sees them end: those that were there then.
-    lost: Mutex<BTreeSet<u32>>,
-    /// Programs that are in force no more, of which launches may be under way: their streams are not noted yet.
+    /// Programs that are in force no more, of which launches may be under way: those are in no stream yet.
     left: Mutex<Vec<&'static Generation>>,
-    /// Captures and ends of streams are not seen, so that none may be asked.
-    blind: AtomicBool,
 }
 
 impl Settled {
@@ -63,73 +44,6 @@ impl Settled {
     fn answer(&self, agent: &Agent, token: u64) {
         lock(&self.answers).push(token);
         agent.wake();
-    }
-
-    /// A launch with a second tool's programs is about to go to a stream of the current context, as [`crate::launch`] names it. What comes back is
-    /// to be dropped when it was made.
-    pub(crate) fn note(
-        &self,
-        agent: &'static Agent,
-        context: usize,
-        stream: Stream,
-    ) -> Option<Launch> {
-        let key = (context, stream.0 as usize);
-        if is_per_thread(stream) {
-            self.used.store(true, Ordering::SeqCst);
-            let launch = self.behind.launches(agent, key);
-            if launch.is_none() {
-                self.lose(agent);
-            }
-            return launch;
-        }
-        let known = self.streams.read().unwrap_or_else(PoisonError::into_inner);
-        if !known.contains(&key) {
-            drop(known);
-            self.used.store(true, Ordering::SeqCst);
-            self.change(|streams| streams.insert(key));
-        }
-        None
-    }
-
-    fn change<T>(&self, change: impl FnOnce(&mut BTreeSet<(usize, usize)>) -> T) -> T {
-        let mut streams = self.streams.write().unwrap_or_else(PoisonError::into_inner);
-        change(&mut streams)
-    }
-
-    fn streams(&self) -> Vec<(usize, usize)> {
-        let streams = self.streams.read().unwrap_or_else(PoisonError::into_inner);
-        streams.iter().copied().collect()
-    }
-
-    fn knows(&self, key: (usize, usize)) -> bool {
-        let streams = self.streams.read().unwrap_or_else(PoisonError::into_inner);
-        streams.contains(&key)
-    }
-
-    /// Streams were noted whose ends matter.
-    #[inline]
-    pub(crate) fn is_used(&self) -> bool {
-        self.used.load(Ordering::Relaxed)
-    }
-
-    /// A function of the driver is not hooked without which captures begin, or streams end, unseen.
-    pub(crate) fn go_blind(&self) {
-        self.blind.store(true, Ordering::SeqCst);
-    }
-
-    /// The application is about to destroy a stream. Nobody else asks it meanwhile.
-    pub(crate) fn stream_goes(&self, agent: &Agent, stream: usize) {
-        let of = |key: &(usize, usize)| key.1 == stream;
-        let Some(key) = self.streams().into_iter().find(of).filter(|_| stream != 0) else {
-            return;
-        };
-        self.change(|streams| streams.retain(|key| !of(key)));
-        let idle = || agent.driver.is_idle(Stream(stream as CUstream));
-        let ended = || agent.driver.relaxed(idle) != Ok(false);
-        let known = || ended() || agent.driver.relaxed(|| self.behind.destroyed(agent, key));
-        if agent.graphs.is_capturing_any() || !known() {
-            self.lose(agent);
-        }
     }
 
     /// Others are in force now.
@@ -146,148 +60,122 @@ impl Settled {
         left.is_empty()
     }
 
-    /// When a launch ends will not be known: whoever comes later has nothing in it.
-    fn lose(&self, agent: &Agent) {
-        let there = agent.roster.told();
-        let mut lost = lock(&self.lost);
-        lost.retain(|guest| there.contains(guest));
-        lost.extend(there);
-    }
-
-    /// Those of these of which it cannot be known.
-    fn lost_of(&self, guests: &[u32]) -> Vec<u32> {
-        let lost = lock(&self.lost);
-        let of = guests.iter().filter(|guest| lost.contains(guest));
-        of.copied().collect()
-    }
-
-    /// A context has ended, and its streams.
-    pub(crate) fn context_gone(&self, context: usize) {
-        self.change(|streams| streams.retain(|(of, _)| *of != context));
-        self.behind.context_gone(context);
+    /// A launch with a second tool's programs is about to be made.
+    #[inline]
+    pub(crate) fn note(&self) {
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
     }
 }
 
-/// A stream whose work so far is waited for.
+/// Why it is not known that kernels have ended.
+#[derive(Debug, PartialEq)]
+pub(crate) enum Unsettled {
+    /// The application captured all the while.
+    Captures,
+    /// Some have not.
+    Running,
+    /// The driver does not say.
+    Driver(DriverError),
+}
+
+impl fmt::Display for Unsettled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unsettled::Captures => f.write_str(
+                "the application was capturing a graph all the while, which that would have spoiled",
+            ),
+            Unsettled::Running => f.write_str("some were still running"),
+            Unsettled::Driver(error) => error.fmt(f),
+        }
+    }
+}
+
+/// All that was launched in a context so far, once a mark could be put behind it.
 #[derive(Debug)]
 struct Wait {
-    shard: Arc<Shard>,
-    stream: usize,
-    /// Behind that work; null while there is none.
-    event: CUevent,
+    since: Instant,
+    mark: Option<Mark>,
 }
 
 impl Wait {
-    /// For all streams that programs of second tools went to.
-    fn all(agent: &Agent) -> Vec<Wait> {
-        let streams = agent.settled.streams().into_iter();
-        let wait = |(context, stream): (usize, usize)| {
-            Some(Wait {
-                shard: agent.lives.of(Context(context as *mut _))?,
-                stream,
-                event: ptr::null_mut(),
-            })
-        };
-        streams.filter_map(wait).collect()
+    fn new() -> Wait {
+        Wait {
+            since: Instant::now(),
+            mark: None,
+        }
     }
 
-    /// Its work has ended, or it will never be known.
-    fn is_over(&mut self, agent: &'static Agent) -> bool {
-        let shard = Arc::clone(&self.shard);
-        // The context cannot end while this is held; who ends it waits for its kernels as well.
-        let Some(state) = tried(shard.state.try_read()) else {
-            return false;
-        };
-        match &*state {
-            LiveState::Here(_) => {}
-            LiveState::NotYet | LiveState::Gone(_) => return true,
+    /// It has ended, or that will not be known; `None`: not yet. The context is current.
+    fn look(&mut self, agent: &Agent, context: Context) -> Option<Result<(), Unsettled>> {
+        if self.mark.is_none() {
+            let asking = agent.quiet.asking();
+            if agent.graphs.captures.is_any(agent) {
+                return (self.since.elapsed() >= CAPTURES).then_some(Err(Unsettled::Captures));
+            }
+            match agent.driver.relaxed(|| agent.driver.mark(context)) {
+                Ok(Some(mark)) => self.mark = Some(mark),
+                Ok(None) => {
+                    // For as long as a kernel runs, which may wait for the thread that begins a capture.
+                    drop(asking);
+                    let waited = agent.driver.relaxed(|| agent.driver.synchronize());
+                    return Some(waited.map_err(Unsettled::Driver));
+                }
+                Err(error) => return Some(Err(Unsettled::Driver(error))),
+            }
         }
-        let looked = || agent.driver.relaxed(|| self.look(agent));
-        agent.driver.within(shard.context, looked).unwrap_or(true)
-    }
-
-    fn look(&mut self, agent: &'static Agent) -> bool {
-        let api = &agent.driver.api;
-        if self.event.is_null() && !self.mark(agent) {
-            return false;
-        }
-        if self.event.is_null() {
-            return true;
-        }
-        // SAFETY: an event of ours, whose context is alive.
-        if unsafe { (api.event_query)(self.event) } == sys::NOT_READY {
-            return false;
+        let mark = self.mark.as_ref()?;
+        let passed = agent.driver.relaxed(|| agent.driver.has_passed(mark));
+        if passed == Ok(false) {
+            return None;
         }
         self.give_back(agent);
-        true
+        Some(passed.map(|_| ()).map_err(Unsettled::Driver))
     }
 
-    /// Puts an event behind what is in the stream, unless it is empty; false if that cannot be done now.
-    fn mark(&mut self, agent: &'static Agent) -> bool {
-        let (settled, api) = (&agent.settled, &agent.driver.api);
-        let _asking = agent.quiet.asking();
-        if agent.graphs.is_capturing_any() {
-            return false;
-        }
-        // Who destroyed it has asked it.
-        if !settled.knows((self.shard.context.0 as usize, self.stream)) {
-            return true;
-        }
-        let stream = self.stream as CUstream;
-        let name = StreamName {
-            stream,
-            null_is_per_thread: false,
-        };
-        // Of captures that began before us.
-        match graphs::is_capturing(agent, name) {
-            Ok(true) => return false,
-            Err(code) if graphs::is_of_capture(code) => return false,
-            Ok(false) | Err(_) => {}
-        }
-        // A broken context has nothing more to give.
-        if agent.driver.is_idle(Stream(stream)) != Ok(false) {
-            return true;
-        }
-        // What comes later in others would wait for an event in the legacy stream.
-        if self.stream == 0 {
-            return false;
-        }
-        let mut event = ptr::null_mut();
-        // SAFETY: a writable local.
-        let made = unsafe { (api.event_create)(&mut event, sys::EVENT_DISABLE_TIMING) };
-        if made == sys::SUCCESS {
-            self.event = event;
-            // SAFETY: an event of ours, and a stream of its context that nobody can destroy now.
-            if unsafe { (api.event_record)(event, stream) } == sys::SUCCESS {
-                return true;
-            }
-            self.give_back(agent);
-        }
-        // Whether it is empty can still be asked.
-        false
-    }
-
-    /// Its context is current.
+    /// The context is current.
     fn give_back(&mut self, agent: &Agent) {
-        let event = std::mem::replace(&mut self.event, ptr::null_mut());
-        if !event.is_null() {
-            // SAFETY: an event of ours that nobody else knows. It costs its memory if it stays.
-            unsafe { (agent.driver.api.event_destroy)(event) };
+        if let Some(mark) = self.mark.take() {
+            agent.driver.forget(mark);
         }
     }
 }
 
-/// Has a request answered once all kernels with second tools' programs that were launched so far have ended.
+/// Waits for all that was launched so far in a context, which is current.
+pub(crate) fn wait_for(agent: &Agent, context: Context, until: Instant) -> Result<(), Unsettled> {
+    let mut wait = Wait::new();
+    loop {
+        if let Some(known) = wait.look(agent, context) {
+            return known;
+        }
+        if Instant::now() >= until {
+            break;
+        }
+        std::thread::sleep(PAUSE);
+    }
+    match wait.mark {
+        Some(_) => {
+            wait.give_back(agent);
+            Err(Unsettled::Running)
+        }
+        None => Err(Unsettled::Captures),
+    }
+}
+
+/// Has a request answered once all kernels that were launched so far have ended, if second tools' programs were in any.
 pub(crate) fn wait(agent: &'static Agent, token: u64) {
+    if !agent.settled.used.load(Ordering::Relaxed) {
+        return agent.settled.answer(agent, token);
+    }
     // Others' counts go on.
     let guests = agent.roster.leaving();
     let started = thread::start("warpbpf-settled", move || {
-        let unknown = still_unknown(agent, &guests, Instant::now() + LIMIT);
-        if !unknown.is_empty() {
+        if let Err(why) = have_ended(agent, Instant::now() + LIMIT) {
             agent.note_to(
-                &unknown,
+                &guests,
                 NoteLevel::Warning,
-                "a second tool's programs may still be in kernels that run: whether those have ended could not be known, and what it is shown is as it was copied last".to_owned(),
+                format!("what is shown is as it was copied last, the kernels that ran at the end were not waited for: {why}"),
             );
         }
         agent.settled.answer(agent, token);
@@ -298,40 +186,66 @@ pub(crate) fn wait(agent: &'static Agent, token: u64) {
     }
 }
 
-/// Waits until then for kernels with programs of these; of whom it could not be known.
-fn still_unknown(agent: &'static Agent, guests: &[u32], until: Instant) -> Vec<u32> {
-    let settled = &agent.settled;
-    if settled.blind.load(Ordering::SeqCst) || agent.graphs.is_blind() {
-        return match settled.is_used() {
-            true => guests.to_vec(),
-            false => Vec::new(),
-        };
-    }
-    while !settled.all_left() {
+/// Waits for all contexts, and keeps nobody from them who ends one meanwhile.
+fn have_ended(agent: &'static Agent, until: Instant) -> Result<(), Unsettled> {
+    while !agent.settled.all_left() {
         if Instant::now() >= until || !agent.is_on() {
-            return guests.to_vec();
+            return Err(Unsettled::Running);
         }
         std::thread::sleep(PAUSE);
     }
-    let mut waits = Wait::all(agent);
-    let mut behind = settled.behind.waits();
+    let mut waits: Vec<(Arc<Shard>, Wait)> = (agent.lives.all().into_iter())
+        .map(|shard| (shard, Wait::new()))
+        .collect();
+    let mut result = Ok(());
     loop {
-        waits.retain_mut(|wait| !wait.is_over(agent));
-        behind.retain_mut(|wait| !wait.is_over(agent, &settled.behind));
-        if waits.is_empty() && behind.is_empty() {
-            return settled.lost_of(guests);
+        waits.retain_mut(|(shard, wait)| {
+            match within(agent, shard, |context| wait.look(agent, context)) {
+                Within::Done(Some(known)) => {
+                    if known.is_err() {
+                        result = known;
+                    }
+                    false
+                }
+                Within::Done(None) | Within::Later => true,
+                // Who ends a context waits for its kernels.
+                Within::Gone => false,
+            }
+        });
+        if waits.is_empty() || !agent.is_on() {
+            return result;
         }
-        if Instant::now() >= until || !agent.is_on() {
+        if Instant::now() >= until {
             break;
         }
         std::thread::sleep(PAUSE);
     }
-    for mut wait in waits {
-        let shard = Arc::clone(&wait.shard);
-        if let Some(LiveState::Here(_)) = tried(shard.state.try_read()).as_deref() {
-            let give_back = || wait.give_back(agent);
-            agent.driver.within(shard.context, give_back);
-        }
+    for (shard, wait) in &mut waits {
+        result = Err(match wait.mark {
+            Some(_) => Unsettled::Running,
+            None => Unsettled::Captures,
+        });
+        within(agent, shard, |_| wait.give_back(agent));
     }
-    guests.to_vec()
+    result
+}
+
+enum Within<T> {
+    Done(T),
+    /// Somebody else has it now.
+    Later,
+    Gone,
+}
+
+/// `work` in a context, which cannot end meanwhile.
+fn within<T>(agent: &Agent, shard: &Shard, work: impl FnOnce(Context) -> T) -> Within<T> {
+    let Some(state) = tried(shard.state.try_read()) else {
+        return Within::Later;
+    };
+    match &*state {
+        LiveState::Here(_) => {}
+        LiveState::NotYet | LiveState::Gone(_) => return Within::Gone,
+    }
+    let done = agent.driver.within(shard.context, || work(shard.context));
+    done.map_or(Within::Gone, Within::Done)
 }

@@ -13,12 +13,14 @@ mod fixed;
 mod library;
 mod link;
 mod load;
+mod mark;
 mod result;
 mod safe;
 mod tensor;
 
 pub use jit::JitOptions;
 pub use load::{LoadError, open};
+pub use mark::Mark;
 pub use result::DriverError;
 pub use safe::{Context, DeviceInfo, Driver, Function, Library, Module, Stream};
 pub use tensor::{TENSOR_MAP_WORDS, TensorShape};

@@ -205,12 +205,14 @@ pub const NODE_CONDITIONAL: c_int = 13;
 /// `CUDA_ERROR_NOT_SUPPORTED`
 pub const NOT_SUPPORTED: CUresult = 801;
 
-/// Functions that a library which stands for a driver may lack: without them compiled code is not kept.
+/// Functions that a library which stands for a driver may lack, or an older driver: without them compiled code is not kept, and kernels are waited for
+/// by waiting for their context.
 pub const DISPENSABLE: &[&str] = &[
     "cuLinkCreate_v2",
     "cuLinkAddData_v2",
     "cuLinkComplete",
     "cuLinkDestroy",
+    "cuCtxRecordEvent",
     "cuMemGetAllocationGranularity",
     "cuMemAddressReserve",
     "cuMemAddressFree",
@@ -305,6 +307,7 @@ api! {
     ctx_pop = "cuCtxPopCurrent_v2"(context: *mut CUcontext);
     ctx_get_device = "cuCtxGetDevice"(device: *mut CUdevice);
     ctx_synchronize = "cuCtxSynchronize"();
+    ctx_record_event = "cuCtxRecordEvent"(context: CUcontext, event: CUevent);
     capture_mode = "cuThreadExchangeStreamCaptureMode"(mode: *mut c_int);
     module_load = "cuModuleLoadDataEx"(module: *mut CUmodule, image: *const c_void, n: c_uint, options: *mut c_int, values: *mut *mut c_void);
     link_create = "cuLinkCreate_v2"(n: c_uint, options: *mut c_int, values: *mut *mut c_void, link: *mut CUlinkState);

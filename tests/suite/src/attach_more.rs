@@ -1,10 +1,13 @@
 //! Attaching to many at once, among processes that are to be left alone; and to processes with a filter for system calls.
 
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use warpbpf::{Object, Options, Tool};
 
-use crate::attach::{Application, Attached, number};
+use crate::attach::{Application, Attached, number, skipped, until_counted};
+use crate::library::{PATIENCE, failed};
 use crate::run::{Bench, Case, Told, same, says};
 
 /// All cases.
@@ -15,6 +18,8 @@ pub fn cases() -> Vec<Case> {
         case("attach: all processes", all),
         case("attach: a filter that forbids what nobody needs", harmless),
         case("attach: a filter that forbids what is needed", forbidden),
+        case("attach: detached while something is captured", captures),
+        case("attach: to one that is capturing", capturing),
     ]
 }
 
@@ -280,4 +285,87 @@ fn forbidden(bench: &Bench) -> Told {
         told.push(named);
     }
     Ok(format!("refused for {}", told.join(", ")))
+}
+
+/// What is captured when a tool goes is waited for, and not spoilt; the graph works afterwards, with its programs.
+fn captures(bench: &Bench) -> Told {
+    let mut application = Application::plain(bench)?;
+    let launched = application.launches;
+    let attached = try_here!(Attached::start(bench, &application, "scopes"));
+    until_counted(bench, &mut application, "counts")?;
+    application.launch(3)?;
+    let made = application.launches - launched;
+    same("a capture", application.ask("(")?.as_str(), "capturing")?;
+    attached.signal("-INT")?;
+    // It would have been spoilt by now.
+    std::thread::sleep(Duration::from_millis(500));
+    same("its end", application.ask(")")?.as_str(), "captured")?;
+    let report = attached.report()?;
+    let complete = report["processes"][0]["complete"].as_bool();
+    same("complete", complete, Some(true))?;
+    same("launches", launches(&report)?, vec![made])?;
+    let notes = report["notes"].to_string();
+    if notes.contains("waited for") {
+        return Err(format!("kernels were not waited for: {notes}"));
+    }
+    application.launch_as("g", 4)?;
+    application.launch(2)?;
+    application.end()?;
+    Ok(format!("{made} launches, and 4 of the graph"))
+}
+
+/// A capture that began before the tool came is seen when something is launched into it: that is no launch, and its programs stay where they are.
+fn capturing(bench: &Bench) -> Told {
+    let mut application = Application::plain(bench)?;
+    application.launch(1)?;
+    same("a capture", application.ask("[")?.as_str(), "capturing")?;
+    let object = Object::open(bench.object("scopes")).map_err(failed)?;
+    let tool = Tool::attach(object, Options::default()).map_err(failed)?;
+    tool.serve().map_err(failed)?;
+    let pid = application.pid().parse().map_err(|_| "no number")?;
+    if let Err(error) = tool.attach_to(pid) {
+        let text = error.to_string();
+        return skipped(&text).ok_or(text);
+    }
+    let step = || {
+        let process = tool.processes().into_iter().next();
+        let mut kernels = process.iter().flat_map(|process| process.kernels());
+        kernels.find(|kernel| kernel.kernel.demangled == "step")
+    };
+    // The context is seen to live by what is launched there, and the first of that is captured as it is.
+    let (end, mut nodes) = (Instant::now() + PATIENCE, 1);
+    while !step().is_some_and(|kernel| kernel.kernel.registers_after.is_some()) {
+        if Instant::now() > end {
+            return Err("`step` gets no programs".into());
+        }
+        application.ask("|")?;
+        nodes += 1;
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    same("its end", application.ask("]")?.as_str(), "captured")?;
+    let seen = step().map(|kernel| (kernel.launches, kernel.missed));
+    same("launches while it is captured", seen, Some((0, 0)))?;
+    // Each launches all nodes.
+    let mut launch = |application: &mut Application, count: u64| {
+        application.launches += (nodes - 1) * count;
+        application.launch_as("g", count)
+    };
+    launch(&mut application, 4)?;
+    let process = tool.processes().into_iter().next().ok_or("no process")?;
+    process.snapshot().map_err(failed)?;
+    process.detach().map_err(failed)?;
+    tool.wait_last_words(PATIENCE);
+    let step = step().ok_or("no `step`")?;
+    same("launches", step.launches + step.missed, 4 * nodes)?;
+    if step.launches < 4 {
+        return Err(format!("{} launches with programs", step.launches));
+    }
+    // It has its programs for ever.
+    launch(&mut application, 3)?;
+    application.launch(2)?;
+    application.end()?;
+    Ok(format!(
+        "{} launches of its nodes with programs, {} without",
+        step.launches, step.missed
+    ))
 }

@@ -15,7 +15,7 @@ use crate::entry::Place;
 use crate::exports::original;
 use crate::guard::Outcome;
 use crate::launch::{Miss, StreamName};
-use crate::{settled, timeline, uprobe};
+use crate::{timeline, uprobe};
 use warpbpf_driver::sys::{
     self, CUevent, CUgraph, CUgraphExec, CUgraphNode, CUresult, CUstream, KernelNodeParams,
 };
@@ -32,8 +32,6 @@ pub(crate) struct Exec {
     /// How many nodes run each kernel, or the variant of it in a context.
     sums: Vec<(&'static AtomicU64, u64)>,
     has_records: bool,
-    /// Nodes run second tools' programs.
-    of_guests: bool,
     /// Launch records of its own that no node has now.
     spare: Records,
     /// Recorded behind each launch, where there are launch records, to know when it has ended.
@@ -78,13 +76,11 @@ impl Exec {
     fn sum_up(&mut self) {
         self.told.changed();
         self.sums.clear();
-        self.of_guests = false;
         self.has_records = self.uses.iter().any(|it| it.record.is_some());
         for it in self.uses.iter().filter(|it| it.enabled) {
             let Some((_, runs)) = it.kernel else {
                 continue;
             };
-            self.of_guests |= runs.place().is_some_and(Place::has_guests);
             for sum in runs.counters() {
                 match (self.sums.iter_mut()).find(|(known, _)| std::ptr::eq(*known, sum)) {
                     Some((_, nodes)) => *nodes += 1,
@@ -346,10 +342,8 @@ macro_rules! graph_launches {
         ) -> CUresult {
             agent.graph_launch_begins();
             let name = StreamName { stream, null_is_per_thread: $per_thread };
-            let noted = note_guests(agent, exec, name);
             // SAFETY: the application's own arguments.
             let code = outcome.keep(unsafe { original::$original(exec, stream) });
-            drop(noted);
             launched(agent, code, exec, name);
             code
         }
@@ -359,21 +353,6 @@ macro_rules! graph_launches {
 graph_launches! {
     graph_launch = graph_launch, false;
     graph_launch_ptsz = graph_launch_ptsz, true;
-}
-
-/// A graph is about to be launched: where it has second tools' programs, its stream is asked when they go.
-fn note_guests(
-    agent: &'static Agent,
-    exec: CUgraphExec,
-    stream: StreamName,
-) -> Option<settled::Launch> {
-    let known = agent.graphs.exec(exec)?;
-    // In whichever contexts its nodes are, it ends in its stream.
-    if !lock(&known).of_guests {
-        return None;
-    }
-    let context = agent.driver.current()?;
-    (agent.settled).note(agent, context.0 as usize, stream.key())
 }
 
 fn launched(agent: &'static Agent, code: CUresult, exec: CUgraphExec, stream: StreamName) {

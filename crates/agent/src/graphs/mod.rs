@@ -11,6 +11,7 @@
 //! A node's launch record is chosen when its graph is instantiated, as an executable graph never runs twice at once: its
 //! nodes get records that no other launch uses, and that two of them share only if one has ended before the other begins.
 
+pub(crate) mod captures;
 mod execs;
 mod nodes;
 mod older;
@@ -49,9 +50,7 @@ pub(crate) struct Graphs {
     blind: AtomicBool,
     /// From a variant's function to what it is.
     variants: Table<Variant>,
-    /// Streams that captures began in and did not end in yet.
-    captures: Mutex<HashSet<usize>>,
-    n_captures: AtomicUsize,
+    pub(crate) captures: captures::Captures,
     /// Executable graphs that hold kernels which programs want; all of them, if there is a timeline.
     execs: RwLock<HashMap<usize, Arc<Mutex<Exec>>>>,
     n_execs: AtomicUsize,
@@ -96,8 +95,7 @@ impl Default for Graphs {
             held: AtomicBool::new(false),
             blind: AtomicBool::new(false),
             variants: Table::new(),
-            captures: Mutex::default(),
-            n_captures: AtomicUsize::new(0),
+            captures: captures::Captures::default(),
             execs: RwLock::default(),
             n_execs: AtomicUsize::new(0),
             instantiated: AtomicU32::new(0),
@@ -125,10 +123,17 @@ impl Graphs {
         self.n_execs.load(Ordering::Relaxed) > 0 || self.older.is_wanted()
     }
 
+    /// Captures matter, which goes on like that: who detaches later must not spoil one.
+    #[inline]
+    pub(crate) fn sees_captures(&self, agent: &Agent) -> bool {
+        agent.is_on() || self.is_used()
+    }
+
     /// We come while the application runs, and no hook is in yet.
     pub(crate) fn come_late(&self) {
         self.expect();
         self.older.begin();
+        self.captures.come_late();
     }
 
     /// The tool is gone.
@@ -183,6 +188,7 @@ impl Graphs {
     /// A context is gone, its variants with it ([`Graphs::forget`] was called for each), and the graphs that held them cannot
     /// run.
     pub(crate) fn context_gone(&self, context: usize) {
+        self.captures.context_gone(context);
         lock(&self.spare).forget(context);
         lock(&self.leftovers).retain_mut(|leftover| !leftover.loses(context));
         let mut execs = self.execs.write().unwrap_or_else(PoisonError::into_inner);
@@ -194,19 +200,19 @@ impl Graphs {
     pub(crate) fn forget_in_child(&self) {
         self.older.end();
         self.used.store(false, Ordering::Relaxed);
-        self.n_captures.store(0, Ordering::Relaxed);
+        self.captures.forget_in_child();
         self.n_execs.store(0, Ordering::Relaxed);
     }
 
     /// Where a launch in this stream goes, if it is captured.
     #[inline]
     pub(crate) fn captured(&self, agent: &'static Agent, stream: StreamName) -> Option<Captured> {
-        // Nothing is captured at nearly every launch, and that costs one load.
-        if self.n_captures.load(Ordering::Relaxed) == 0 && !self.is_blind() {
+        // Nothing is captured at nearly every launch, and that costs a few loads.
+        if !self.captures.may_be_any() && !self.is_blind() {
             return None;
         }
         match is_capturing(agent, stream) {
-            Ok(true) => {}
+            Ok(true) => self.captures.found(agent, stream),
             Ok(false) => return None,
             // Another stream is captured, and the legacy stream must not be used meanwhile: the launch is the driver's to refuse.
             Err(code) if is_of_capture(code) => return None,
@@ -277,20 +283,6 @@ impl Graphs {
 
     fn is_in_body(&self, node: CUgraphNode) -> bool {
         lock(&self.in_bodies).contains(&(node as usize))
-    }
-
-    /// Something is captured, for all that was seen.
-    pub(crate) fn is_capturing_any(&self) -> bool {
-        self.n_captures.load(Ordering::SeqCst) > 0
-    }
-
-    pub(crate) fn note_capture(&self, stream: StreamName, goes_on: bool) {
-        let mut captures = lock(&self.captures);
-        match goes_on {
-            true => captures.insert(stream.handle() as usize),
-            false => captures.remove(&(stream.handle() as usize)),
-        };
-        self.n_captures.store(captures.len(), Ordering::Relaxed);
     }
 }
 
@@ -367,7 +359,7 @@ macro_rules! captures {
             let stream = StreamName { stream, null_is_per_thread: $per_thread };
             // One that failed may be over, or not.
             if code == sys::SUCCESS || is_capturing(agent, stream) == Ok(false) {
-                agent.graphs.note_capture(stream, false);
+                agent.graphs.captures.note(captures::current(agent), stream.key(), false);
             }
             code
         }
@@ -382,7 +374,7 @@ captures! {
 
 fn began(agent: &'static Agent, code: CUresult, stream: StreamName) {
     if code == sys::SUCCESS {
-        agent.graphs.note_capture(stream, true);
+        (agent.graphs.captures).note(captures::current(agent), stream.key(), true);
     }
 }
 

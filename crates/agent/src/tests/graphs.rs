@@ -222,6 +222,9 @@ unsafe extern "C" fn event_create(event: *mut usize, _flags: u32) -> CUresult {
 unsafe extern "C" fn event_record(_event: usize, _stream: usize) -> CUresult {
     code(super::world::answer("cuEventRecord"))
 }
+unsafe extern "C" fn context_event(_context: usize, _event: usize) -> CUresult {
+    code(super::world::answer("cuCtxRecordEvent"))
+}
 unsafe extern "C" fn event_query(_event: usize) -> CUresult {
     let busy = super::world::is_busy("cuEventQuery") || driver(|d| d.busy);
     if busy { 600 } else { 0 }
@@ -274,6 +277,7 @@ pub(super) fn address(symbol: &str) -> Option<usize> {
         "cuGraphGetEdges" => edges as *const () as usize,
         "cuEventCreate" => event_create as *const () as usize,
         "cuEventRecord" => event_record as *const () as usize,
+        "cuCtxRecordEvent" => context_event as *const () as usize,
         "cuEventQuery" => event_query as *const () as usize,
         "cuEventDestroy_v2" => event_destroy as *const () as usize,
         "cuGraphNodeGetType" => kind as *const () as usize,

@@ -1,6 +1,7 @@
 //! The agent's parts against a driver of a few functions; the whole of it against the soft GPU is in `tests/`.
 
 mod attached;
+mod captures;
 mod choices;
 mod compaction;
 mod events;

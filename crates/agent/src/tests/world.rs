@@ -25,6 +25,8 @@ struct Inner {
     calls: BTreeMap<&'static str, u32>,
     /// The call that fails: symbol and number from 1.
     fault: Option<(&'static str, u32)>,
+    /// All calls of it fail so.
+    refused: Option<(&'static str, CUresult)>,
     /// Text of each loaded module.
     modules: HashMap<usize, String>,
     /// Functions that were handed out.
@@ -87,6 +89,11 @@ impl World {
 
     pub(super) fn fail(&self, symbol: &'static str, call: u32) {
         self.lock().fault = Some((symbol, call));
+    }
+
+    /// All calls of a function fail.
+    pub(super) fn refuse(&self, symbol: &'static str, code: CUresult) {
+        self.lock().refused = Some((symbol, code));
     }
 
     /// Calls that need the primary context fail until the application holds it.
@@ -246,6 +253,9 @@ fn ours(symbol: &'static str) -> Result<Arc<World>, CUresult> {
     let now = (symbol, *calls);
     if inner.fault == Some(now) {
         return Err(FAULT);
+    }
+    if let Some((_, code)) = inner.refused.filter(|(name, _)| *name == symbol) {
+        return Err(code);
     }
     // A library's kernels are of no context.
     if inner.asleep && symbol != "cuLibraryGetKernel" {

@@ -2,11 +2,12 @@
 
 use std::ffi::c_int;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::driver::capture;
 use crate::error::{CuError, CuResult};
 use crate::operation::Operation;
-use crate::state::{Context, Handle, Soft, current, put, put_if, soft};
+use crate::state::{Context, Handle, Soft, context, current, put, put_if, soft};
 use crate::stream::{Event, Run, Stream};
 
 /// `CU_STREAM_NON_BLOCKING`
@@ -268,6 +269,33 @@ pub(crate) unsafe fn event_record_flags(handle: Handle, stream: Handle, flags: u
     submit(soft, &context, &stream, Run::Here, move || {
         event.complete(ticket)
     });
+    Ok(())
+}
+
+/// Puts an event behind what is in all streams of a context.
+pub(crate) unsafe fn context_event(handle: Handle, of: Handle) -> CuResult {
+    let soft = soft()?;
+    capture::unsafe_call(soft)?;
+    let (context, event) = (context(soft, handle)?, event(of)?);
+    if event.context != context.handle {
+        return Err(CuError::INVALID_HANDLE);
+    }
+    capture::refuse_context(soft, &context)?;
+    let ticket = event.submit();
+    let others = soft.streams.all().into_iter();
+    let streams: Vec<_> = others
+        .filter(|stream| stream.context == context.handle)
+        .chain([Arc::clone(&context.null_stream)])
+        .collect();
+    let left = Arc::new(AtomicUsize::new(streams.len()));
+    for stream in streams {
+        let (event, left) = (Arc::clone(&event), Arc::clone(&left));
+        stream.submit(Run::Here, move || {
+            if left.fetch_sub(1, Ordering::AcqRel) == 1 {
+                event.complete(ticket);
+            }
+        });
+    }
     Ok(())
 }
 

@@ -95,6 +95,7 @@ driver_api! {
     cuCtxGetDevice @ 13000: cuCtxGetDevice_v2(to: *mut c_int, context: Handle) = context::get_device_v2;
     cuCtxSynchronize @ 2000: cuCtxSynchronize() = context::synchronize;
     cuCtxSynchronize @ 13000: cuCtxSynchronize_v2(context: Handle) = context::synchronize_v2;
+    cuCtxRecordEvent @ 12050: cuCtxRecordEvent(context: Handle, event: Handle) = streams::context_event;
     cuCtxGetFlags @ 7000: cuCtxGetFlags(to: *mut u32) = context::flags;
     cuCtxSetFlags @ 12010: cuCtxSetFlags(flags: u32) = context::set_flags;
     cuCtxGetId @ 12000: cuCtxGetId(context: Handle, to: *mut u64) = context::id;

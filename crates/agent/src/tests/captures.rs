@@ -1,0 +1,67 @@
+//! Which captures are known to go on, however they begin and end.
+
+use warpbpf_driver::Stream;
+use warpbpf_driver::sys::CUstream;
+
+use super::attached::Application;
+use crate::graphs::captures::Captures;
+use crate::launch::StreamName;
+
+fn own_of_a_thread() -> Stream {
+    let name = StreamName {
+        stream: std::ptr::null_mut(),
+        null_is_per_thread: true,
+    };
+    name.key()
+}
+
+#[test]
+fn threads_capture_into_streams_of_their_own() {
+    let app = Application::new();
+    let (captures, context) = (&app.agent.graphs.captures, app.context as usize);
+    let [first, second] = [(); 2].map(|()| {
+        std::thread::spawn(|| own_of_a_thread().0 as usize)
+            .join()
+            .unwrap()
+    });
+    let stream = |key: usize| Stream(key as CUstream);
+    captures.note(context, stream(first), true);
+    captures.note(context, stream(second), true);
+    captures.note(context, stream(first), false);
+    assert!(captures.is_any(app.agent), "the other goes on");
+    captures.note(context, stream(second), false);
+    assert!(!captures.is_any(app.agent));
+}
+
+#[test]
+fn what_ended_otherwise_is_asked_for_or_seen() {
+    let app = Application::new();
+    let (captures, context) = (&app.agent.graphs.captures, app.context as usize);
+    let stream = Stream(0x5550 as CUstream);
+    // The driver says that it captures nothing.
+    captures.note(context, stream, true);
+    assert!(captures.is_used() && !captures.is_any(app.agent));
+    assert!(!captures.is_used());
+    captures.note(context, stream, true);
+    captures.note(context, own_of_a_thread(), true);
+    captures.stream_goes(0x5550);
+    assert!(captures.is_any(app.agent), "another stream's");
+    captures.context_gone(context);
+    assert!(!captures.is_any(app.agent));
+}
+
+#[test]
+fn captures_that_were_there_before_us_are_found() {
+    let app = Application::new();
+    let captures = Captures::default();
+    let stream = StreamName {
+        stream: std::ptr::null_mut(),
+        null_is_per_thread: true,
+    };
+    captures.found(app.agent, stream);
+    assert!(!captures.may_be_any(), "all were seen to begin");
+    captures.come_late();
+    assert!(captures.may_be_any() && !captures.is_any(app.agent));
+    captures.found(app.agent, stream);
+    assert!(captures.is_any(app.agent));
+}
