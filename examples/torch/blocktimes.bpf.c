@@ -15,33 +15,27 @@
 #define AT_ONCE 32
 #define BLOCKS 131072
 
+/* What all blocks of a launch add to is there for each of so many parts of the multiprocessors: thousands of blocks at one address are what such a program
+ * costs most. The report adds them up. */
+#define PARTS 16
+
+/* Multiprocessors, of which each counts its blocks. A power of two. */
+#define SMS 256
+
 /* `--set timed_blocks=N`, and powers of two, `--set timed_launches=N`, `--set timed_at_once=N`: fewer. */
 const volatile __u32 timed_launches = LAUNCHES;
 const volatile __u32 timed_blocks = BLOCKS;
 const volatile __u32 timed_at_once = AT_ONCE;
 
+/* Written when block 0 begins. */
 struct launch {
-	__u64 grid; /* %gridid + 1; 0: nobody's */
+	__u64 grid; /* %gridid + 1, of which there are 32 bits everywhere; 0: nobody's */
 	__u64 kernel;
 	__u64 blocks;
+	__u64 timed; /* of them */
 	__u64 threads; /* of a block */
-	__u64 came; /* when the first block came, by `bpf_ktime_get_ns` */
-	/* Blocks that were timed. One word, whose value says how many run at once. */
-	__u32 ended;
-	__u32 begun;
-	__u64 busy_ns; /* of all timed blocks */
-	__u64 peak; /* most blocks that ran at once, as seen when one ended */
-	/* By the device's own clock, of the blocks that counted as first and last. */
-	__u64 first_begin;
-	__u64 last_begin;
-	__u64 first_end;
-	__u64 last_end;
+	__u64 came; /* by `bpf_ktime_get_ns` */
 };
-
-#define BEGUN 32
-
-/* How often a block tries to raise `peak`, which others raise at the same time: the verifier wants an end. */
-#define PEAK_TRIES 64
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -50,8 +44,62 @@ struct {
 	__type(value, struct launch);
 } launches SEC(".maps");
 
-/* Of a block that runs: when it began, and below that how many of its threads are done. 0 again when it has ended. One word, so that no two are to be
- * seen in order. */
+/* Whose a launch's place is on a part: %gridid + 1, and below that the number of its kernel's histogram. 0: nobody's. The first block that ends there makes it
+ * its launch's. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, PARTS * LAUNCHES);
+	__type(key, __u32);
+	__type(value, __u64);
+} owners SEC(".maps");
+
+#define HISTOGRAM_BITS 11
+
+/* Of the timed blocks that have ended on a part. Of those that write at once the last one is not known, so last times are about right. */
+struct part {
+	__u64 ended;
+	__u64 busy_ns;
+	/* Of the first that ended: nothing had made room for it, so it is of those that began first. */
+	__u64 begin;
+	__u64 first_end;
+	__u64 last_begin;
+	__u64 last_end;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, PARTS * LAUNCHES);
+	__type(key, __u32);
+	__type(value, struct part);
+} parts SEC(".maps");
+
+/* Of a launch, for each multiprocessor: bit N - 1 is set if N of its blocks were there when one ended. */
+struct peaks {
+	__u32 of[SMS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, LAUNCHES);
+	__type(key, __u32);
+	__type(value, struct peaks);
+} peaks SEC(".maps");
+
+/* Blocks of a launch that are on a multiprocessor now. A line of memory for each, as nothing else is to wait for it. */
+struct alive {
+	__u32 blocks;
+	__u32 rest[31];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, AT_ONCE * SMS);
+	__type(key, __u32);
+	__type(value, struct alive);
+} alive SEC(".maps");
+
+/* Of a block that runs: when it began, below that how many have (1, if launches do not meet), and below that how many threads are done. 0 again when it has
+ * ended. One word, so that no two are to be seen in order. The time is cut to 39 hours. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, AT_ONCE * BLOCKS);
@@ -60,6 +108,8 @@ struct {
 } running SEC(".maps");
 
 #define DONE_BITS 11
+#define BEGUN_BITS 6
+#define LOW_BITS (DONE_BITS + BEGUN_BITS)
 
 /* Threads that began. That all of a block ended is what ends the block. */
 struct {
@@ -69,20 +119,32 @@ struct {
 	__type(value, __u64);
 } threads SEC(".maps");
 
+/* Kernels that were launched have histograms, numbered as they come. */
+#define HISTOGRAMS 1024
+#define SPREAD 8
+
+/* The next kernel's number, and that of each kernel: from 1 on. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1 + KERNELS);
+	__type(key, __u32);
+	__type(value, __u32);
+} numbers SEC(".maps");
+
 /* Blocks by the time that they took: eight steps for each power of two of nanoseconds. */
 #define BUCKETS 256
 
 struct {
 	__uint(type, BPF_MAP_TYPE_GPU_ARRAY);
-	__uint(max_entries, KERNELS * BUCKETS);
+	__uint(max_entries, SPREAD * HISTOGRAMS * BUCKETS);
 	__type(key, __u32);
 	__type(value, __u64);
 } times SEC(".maps");
 
 struct losses {
 	__u64 unrecorded; /* launches whose place another one has */
-	__u64 untimed; /* blocks beyond those that have words */
 	__u64 met; /* blocks whose word was another's: too many launches at once */
+	__u64 unsorted; /* blocks of kernels without a histogram */
 };
 
 struct {
@@ -92,135 +154,185 @@ struct {
 	__type(value, struct losses);
 } lost SEC(".maps");
 
-static __always_inline __u64 blocks_of(struct wbpf_kernel_ctx *ctx)
+static __always_inline __u32 blocks_of(struct wbpf_kernel_ctx *ctx)
 {
-	return (__u64)ctx->grid_dim[0] * ctx->grid_dim[1] * ctx->grid_dim[2];
+	return ctx->grid_dim[0] * ctx->grid_dim[1] * ctx->grid_dim[2];
 }
 
-static __always_inline __u64 threads_of(struct wbpf_kernel_ctx *ctx)
+static __always_inline __u32 threads_of(struct wbpf_kernel_ctx *ctx)
 {
-	return (__u64)ctx->block_dim[0] * ctx->block_dim[1] * ctx->block_dim[2];
+	return ctx->block_dim[0] * ctx->block_dim[1] * ctx->block_dim[2];
 }
 
-/* The launch's place, which is its own from when somebody asks for it first: a thread may end before the first one of its block has begun. Null if another
- * launch has it. */
-static __always_inline struct launch *place_of(__u64 grid)
+static __always_inline __u64 *word_of(__u32 slot, __u64 block)
 {
-	__u32 key = grid & (timed_launches - 1);
-	struct launch *l = bpf_map_lookup_elem(&launches, &key);
-	__u64 there;
-
-	if (!l)
-		return 0;
-	there = *(volatile __u64 *)&l->grid;
-	if (!there)
-		there = __sync_val_compare_and_swap(&l->grid, 0, grid);
-	return !there || there == grid ? l : 0;
-}
-
-static __always_inline __u64 *word_of(__u64 grid, __u64 block)
-{
-	__u32 key = (grid & (timed_at_once - 1)) * BLOCKS + (__u32)block;
+	__u32 key = slot * BLOCKS + (__u32)block;
 
 	if (block >= timed_blocks)
 		return 0;
 	return bpf_map_lookup_elem(&running, &key);
 }
 
+static __always_inline __u32 *alive_of(__u32 slot, __u32 sm)
+{
+	__u32 key = slot * SMS + (sm & (SMS - 1));
+	struct alive *found = bpf_map_lookup_elem(&alive, &key);
+
+	return found ? &found->blocks : 0;
+}
+
+/* The number of a kernel's histogram, 0 if there is none left. Asked for by few. */
+static __always_inline __u32 histogram_of(__u32 kernel)
+{
+	__u32 key = 0, *next = bpf_map_lookup_elem(&numbers, &key), *own, number, there;
+
+	key = 1 + kernel;
+	own = bpf_map_lookup_elem(&numbers, &key);
+	if (!next || !own)
+		return 0;
+	number = *(volatile __u32 *)own;
+	if (!number && *(volatile __u32 *)next < HISTOGRAMS) {
+		number = __sync_fetch_and_add(next, 1) + 1;
+		there = __sync_val_compare_and_swap(own, 0, number);
+		if (there)
+			number = there;
+	}
+	return number <= HISTOGRAMS ? number : 0;
+}
+
+/* A launch's place is its own from when its block 0 begins. */
+static __always_inline void recorded(struct wbpf_kernel_ctx *ctx, __u32 grid)
+{
+	__u32 place = grid & (timed_launches - 1), only = 0, blocks = blocks_of(ctx);
+	struct launch *l = bpf_map_lookup_elem(&launches, &place);
+	struct losses *loss;
+	__u64 there;
+
+	if (!l)
+		return;
+	there = __sync_val_compare_and_swap(&l->grid, 0, grid);
+	if (!there) {
+		l->kernel = ctx->kernel_id;
+		l->blocks = blocks;
+		l->timed = blocks < timed_blocks ? blocks : timed_blocks;
+		l->threads = threads_of(ctx);
+		l->came = bpf_ktime_get_ns();
+	} else if (there != grid) {
+		loss = bpf_map_lookup_elem(&lost, &only);
+		if (loss)
+			__sync_fetch_and_add(&loss->unrecorded, 1);
+	}
+}
+
 SEC("gpu/entry/*")
 int begins(struct wbpf_kernel_ctx *ctx)
 {
-	__u64 grid = ctx->grid_id + 1, block, now, begun, blocks, *word, *entered;
-	__u32 kernel = ctx->kernel_id, only = 0;
-	struct losses *loss;
-	struct launch *l;
+	__u32 kernel = ctx->kernel_id, grid = ctx->grid_id + 1, slot, *here;
+	__u64 now, *word, *entered;
 
 	if (!bpf_gpu_warp_leader())
 		return 0;
 	entered = bpf_map_lookup_elem(&threads, &kernel);
 	if (entered)
 		*entered += bpf_gpu_warp_lanes();
-	/* Of a block its first thread counts; its warp may come in parts. */
+	/* Of a block its first thread counts; its warp may come in parts. It looks at nothing but in block 0, so that it waits for nothing. */
 	if (ctx->warp || ctx->lane)
 		return 0;
-	loss = bpf_map_lookup_elem(&lost, &only);
-	if (!loss)
+	slot = grid & (timed_at_once - 1);
+	word = word_of(slot, bpf_gpu_block_id());
+	if (!word)
 		return 0;
-	block = bpf_gpu_block_id();
-	l = place_of(grid);
-	if (!l) {
-		if (!block)
-			loss->unrecorded += 1;
-		return 0;
-	}
-	word = word_of(grid, block);
-	if (!word) {
-		loss->untimed += 1;
-		return 0;
-	}
-	blocks = blocks_of(ctx);
-	begun = (__sync_fetch_and_add((__u64 *)(void *)&l->ended, 1ULL << BEGUN) >> BEGUN) + 1;
-	if (begun == 1) {
-		l->kernel = kernel;
-		l->blocks = blocks;
-		l->threads = threads_of(ctx);
-		l->came = bpf_ktime_get_ns();
-	}
-	/* What the program took until here is no part of the block's time. */
+	here = alive_of(slot, bpf_gpu_sm_id());
+	if (here)
+		__sync_fetch_and_add(here, 1);
+	/* What the program took is no part of the block's time. */
 	now = bpf_gpu_globaltimer();
-	if (begun == 1)
-		l->first_begin = now;
-	if (begun == blocks)
-		l->last_begin = now;
-	if (__sync_fetch_and_add(word, now << DONE_BITS) >> DONE_BITS)
-		loss->met += 1;
+	__sync_fetch_and_add(word, now << LOW_BITS | 1 << DONE_BITS);
+	if (!bpf_gpu_block_id()) {
+		recorded(ctx, grid);
+		__sync_fetch_and_add(word, (bpf_gpu_globaltimer() - now) << LOW_BITS);
+	}
 	return 0;
 }
 
+/* A warp that is not its block's last one makes one trip to memory. Additions of which the sum is looked at are written in two steps, which become one that, unlike
+ * the built-in ones, orders nothing: to wait until all that the kernel has stored is there would be most of what this costs. */
 SEC("gpu/exit/*")
 int ends(struct wbpf_kernel_ctx *ctx)
 {
-	__u64 now = bpf_gpu_globaltimer(), grid = ctx->grid_id + 1, ns, begin, both, lanes, there, seen, at_once, *word, *bucket;
-	__u32 kernel = ctx->kernel_id, key, tries;
-	struct launch *l;
+	__u64 now = bpf_gpu_globaltimer(), seen, ns, owner, *word, *owned, *bucket;
+	__u32 grid = ctx->grid_id + 1, slot = grid & (timed_at_once - 1), place = grid & (timed_launches - 1), sm, only = 0, key, begun, at_once, *here;
+	struct peaks *peak;
+	struct losses *loss;
+	struct part *part;
 
 	if (!bpf_gpu_warp_leader())
 		return 0;
-	l = place_of(grid);
-	word = word_of(grid, bpf_gpu_block_id());
-	if (!l || !word)
+	word = word_of(slot, bpf_gpu_block_id());
+	if (!word)
 		return 0;
-	lanes = bpf_gpu_warp_lanes();
-	if (((__sync_fetch_and_add(word, lanes) + lanes) & ((1 << DONE_BITS) - 1)) != threads_of(ctx))
+	seen = *word;
+	seen += bpf_gpu_warp_lanes();
+	*word = seen;
+	if ((seen & ((1 << DONE_BITS) - 1)) != threads_of(ctx))
 		return 0;
-	/* What comes behind depends on what was there, so the word is free before the block counts as ended. */
-	ns = __sync_lock_test_and_set(word, 0);
-	if (!ns)
+
+	/* The block's last one. Of two launches that met in the word, who comes first here finds both begun, and the other one none. */
+	__sync_fetch_and_sub(word, seen);
+	sm = bpf_gpu_sm_id();
+	here = alive_of(slot, sm);
+	key = sm % PARTS * LAUNCHES + place;
+	owned = bpf_map_lookup_elem(&owners, &key);
+	part = bpf_map_lookup_elem(&parts, &key);
+	if (!here || !owned || !part)
 		return 0;
-	/* A warp that left before the first one began may be the last to count: what it has read of the clock lies before the begin then. */
-	begin = ns & ~((1ULL << DONE_BITS) - 1);
-	if ((__s64)((now << DONE_BITS) - begin) < 0)
-		now = bpf_gpu_globaltimer();
-	ns = ((now << DONE_BITS) - begin) >> DONE_BITS;
-	__sync_fetch_and_add(&l->busy_ns, ns);
-	both = __sync_fetch_and_add((__u64 *)(void *)&l->ended, 1);
-	at_once = (both >> BEGUN) - (both & 0xffffffff);
-	both = (both & 0xffffffff) + 1;
-	if (both == 1)
-		l->first_end = now;
-	/* A try that fails has found more there, so few do. */
-	there = *(volatile __u64 *)&l->peak;
-	for (tries = 0; tries < PEAK_TRIES && at_once > there; tries++) {
-		seen = __sync_val_compare_and_swap(&l->peak, there, at_once);
-		there = seen == there ? at_once : seen;
+	at_once = *(volatile __u32 *)here;
+	owner = *(volatile __u64 *)owned;
+	__sync_fetch_and_sub(here, 1);
+	begun = seen >> DONE_BITS & ((1 << BEGUN_BITS) - 1);
+	if (begun != 1) {
+		loss = bpf_map_lookup_elem(&lost, &only);
+		if (loss && begun)
+			__sync_fetch_and_add(&loss->met, begun - 1);
+		return 0;
 	}
-	if (both == blocks_of(ctx))
-		l->last_end = now;
-	key = kernel * BUCKETS;
+	seen >>= LOW_BITS;
+	/* A warp that left before the first one began may be the last to count: what it has read of the clock lies before the begin then. */
+	if ((__s64)((now - seen) << LOW_BITS) < 0)
+		now = bpf_gpu_globaltimer();
+	ns = (now - seen) << LOW_BITS >> LOW_BITS;
+	if (!owner) {
+		seen = (__u64)grid << HISTOGRAM_BITS | histogram_of(ctx->kernel_id);
+		owner = __sync_val_compare_and_swap(owned, 0, seen);
+		if (!owner) {
+			owner = seen;
+			part->begin = now - ns;
+			part->first_end = now;
+		}
+	}
+	/* A launch before it has the place, and this one was counted when it began. */
+	if (owner >> HISTOGRAM_BITS != grid)
+		return 0;
+	__sync_fetch_and_add(&part->ended, 1);
+	__sync_fetch_and_add(&part->busy_ns, ns);
+	part->last_end = now;
+	if (*(volatile __u64 *)&part->last_begin < now - ns)
+		part->last_begin = now - ns;
+	peak = bpf_map_lookup_elem(&peaks, &place);
+	if (peak)
+		__sync_fetch_and_or(&peak->of[sm & (SMS - 1)], 1U << ((at_once - (at_once > 0)) & 31));
+	owner &= (1 << HISTOGRAM_BITS) - 1;
+	if (!owner) {
+		loss = bpf_map_lookup_elem(&lost, &only);
+		if (loss)
+			__sync_fetch_and_add(&loss->unsorted, 1);
+		return 0;
+	}
+	key = (sm % SPREAD * HISTOGRAMS + (__u32)owner - 1) * BUCKETS;
 	for (; ns > 15 && key % BUCKETS < BUCKETS - 16; ns >>= 1)
 		key += 8;
 	key += ns & 15;
-	bucket = kernel < KERNELS ? bpf_map_lookup_elem(&times, &key) : 0;
+	bucket = bpf_map_lookup_elem(&times, &key);
 	if (bucket)
 		__sync_fetch_and_add(bucket, 1);
 	return 0;

@@ -105,10 +105,14 @@ def records_of(process, name):
     return [(part.get("context", 0), entry["key"], entry["value"]) for part in parts for entry in part["entries"]]
 
 
-# As the programs have them.
-BUCKETS = 256
+# As the programs have them: launches of traffic.bpf.c, and behind them what blocktimes.bpf.c has.
 KERNELS = 12288
 LAUNCHES = 1 << 14
+BUCKETS = 256
+HISTOGRAMS = 1024
+HISTOGRAM_BITS = 11
+TIMED_LAUNCHES = 1 << 16
+PARTS = 16
 
 
 class Kernel:
@@ -190,7 +194,48 @@ def percentile(histogram, share):
 
 
 
-LOSSES = ("unrecorded", "untimed", "met")
+LOSSES = ("unrecorded", "untimed", "met", "unsorted")
+
+
+def timed_launches(process):
+    """Launches with block times: what is told of each, and what the parts of the multiprocessors and the multiprocessors have counted, together."""
+    owners = {(context, key): owner >> HISTOGRAM_BITS for context, key, owner in records_of(process, "owners")}
+    parts = {}
+    for context, key, part in records_of(process, "parts"):
+        parts.setdefault((context, key % TIMED_LAUNCHES, owners.get((context, key))), []).append(part)
+    peaks = {(context, place): peak["of"] for context, place, peak in records_of(process, "peaks")}
+    launches = []
+    for context, place, launch in records_of(process, "launches"):
+        # A part where it had no block may be another launch's, which has no place of its own.
+        its = parts.get((context, place, launch["grid"]), [])
+        own = [owners.get((context, part * TIMED_LAUNCHES + place)) == launch["grid"] for part in range(PARTS)]
+        at_once = sum(blocks.bit_length() for sm, blocks in enumerate(peaks.get((context, place), [])) if own[sm % PARTS])
+        launches.append(
+            {
+                **{name: launch[name] for name in ("kernel", "blocks", "timed", "threads", "came")},
+                "ended": sum(part["ended"] for part in its),
+                "busy_ns": sum(part["busy_ns"] for part in its),
+                "peak": min(at_once, launch["blocks"]),
+                "first_begin": min((part["begin"] for part in its), default=0),
+                "last_begin": max((part["last_begin"] for part in its), default=0),
+                "first_end": min((part["first_end"] for part in its), default=0),
+                "last_end": max((part["last_end"] for part in its), default=0),
+            }
+        )
+    return launches
+
+
+def histograms(process):
+    """Blocks by kernel's number and bucket. Kernels have histograms in the order in which they came. Where a process ended before all was told, there may be
+    blocks of a kernel that is not known."""
+    kernels = {}
+    for context, key, number in records_of(process, "numbers"):
+        # The first is how many there are.
+        if key and number <= HISTOGRAMS:
+            kernels[context, number] = key - 1
+    for context, key, blocks in records_of(process, "times"):
+        number = key // BUCKETS % HISTOGRAMS + 1
+        yield kernels.get((context, number)), key % BUCKETS, blocks
 
 
 def read_blocks(report):
@@ -199,27 +244,29 @@ def read_blocks(report):
     launches, lost = {}, dict.fromkeys(LOSSES, 0)
     for process in report["processes"]:
         pid = process["pid"]
-        for _, _, launch in records_of(process, "launches"):
-            # Whose none of the blocks was timed, it does not say.
-            if not launch["begun"]:
-                continue
+        for launch in timed_launches(process):
             kernel = kernel_of(numbers, pid, launch["kernel"])
             launches.setdefault(pid, []).append((kernel, launch))
             kernel.recorded += 1
             kernel.blocks += launch["blocks"]
             kernel.timed += launch["ended"]
-            kernel.unfinished += launch["begun"] != launch["ended"]
+            # A graph has one number for all of its launches.
+            kernel.unfinished += not launch["ended"] or launch["ended"] % launch["timed"] != 0
+            lost["untimed"] += launch["blocks"] - launch["timed"]
             kernel.busy += launch["busy_ns"]
             kernel.threads += launch["blocks"] * launch["threads"]
             kernel.empty.add(launch)
         for _, number, entered in records_of(process, "threads"):
             kernel_of(numbers, pid, number).entered += entered
-        for _, place, blocks in records_of(process, "times"):
-            histogram = kernel_of(numbers, pid, place // BUCKETS).histogram
-            histogram[place % BUCKETS] = histogram.get(place % BUCKETS, 0) + blocks
+        for number, bucket, blocks in histograms(process):
+            if number is None:
+                lost["unsorted"] += blocks
+                continue
+            histogram = kernel_of(numbers, pid, number).histogram
+            histogram[bucket] = histogram.get(bucket, 0) + blocks
         for _, _, counts in records_of(process, "lost"):
-            for name in LOSSES:
-                lost[name] += counts[name]
+            for name, count in counts.items():
+                lost[name] += count
     return kernels, launches, lost
 
 
@@ -546,6 +593,7 @@ def losses(lost):
     told = {
         "unrecorded": "launches have no record, as launches before them have their places",
         "untimed": "blocks have no times, as their launches have more blocks than are timed",
+        "unsorted": f"blocks are in no histogram, as more than {HISTOGRAMS:,} kernels were launched, or the application ended before all was told",
         "met": "blocks began where another launch's block was still timed: too many launches at once, and times of blocks are not to be trusted",
     }
     return [f"{lost[name]:,} {told[name]}" for name in LOSSES if lost[name]]

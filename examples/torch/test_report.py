@@ -111,6 +111,50 @@ class Numbers(unittest.TestCase):
         self.assertIsNone(report.slower([2, 10], None))
 
 
+def process(**maps):
+    """A process of a report with these maps: entries by key."""
+    usual = {"owners": {}, "parts": {}, "peaks": {}, "launches": {}, "numbers": {}, "times": {}}
+    entries = {name: [{"key": key, "value": value} for key, value in values.items()] for name, values in {**usual, **maps}.items()}
+    return {"pid": 7, "maps": [{"name": name, "entries": those} for name, those in entries.items()]}
+
+
+class Timed(unittest.TestCase):
+    RECORD = {"grid": 5, "kernel": 3, "blocks": 8, "timed": 8, "threads": 64, "came": 900}
+
+    def part(self, ended, begin, last_end):
+        return {"ended": ended, "busy_ns": 10 * ended, "begin": begin, "first_end": begin + 10, "last_begin": last_end - 10, "last_end": last_end}
+
+    def test_parts_of_a_launch_are_one(self):
+        other = report.TIMED_LAUNCHES
+        found = report.timed_launches(
+            process(
+                launches={5: self.RECORD},
+                # Of the last part another launch with the same place was first.
+                owners={5: 5 << 11 | 1, other + 5: 5 << 11 | 1, 2 * other + 5: (5 + other) << 11 | 1},
+                parts={5: self.part(5, 120, 200), other + 5: self.part(3, 100, 180), 2 * other + 5: self.part(9, 10, 999)},
+                peaks={5: {"of": [0b11, 0b1, 0b11111, *[0] * 13, 0b100]}},
+            )
+        )
+        expected = {"ended": 8, "busy_ns": 80, "peak": 6, "first_begin": 100, "first_end": 110, "last_begin": 190, "last_end": 200}
+        record = {name: value for name, value in self.RECORD.items() if name != "grid"}
+        self.assertEqual(found, [{**record, **expected}])
+
+    def test_there_are_no_more_places_than_blocks(self):
+        owned = {"owners": {5: 5 << 11}, "parts": {5: self.part(8, 100, 200)}}
+        (found,) = report.timed_launches(process(launches={5: self.RECORD}, peaks={5: {"of": [0b11111111, 0b1]}}, **owned))
+        self.assertEqual(found["peak"], 8)
+
+    def test_a_launch_of_which_no_block_has_ended_is_told_of(self):
+        (found,) = report.timed_launches(process(launches={5: self.RECORD}))
+        self.assertEqual((found["ended"], found["busy_ns"], found["last_end"]), (0, 0, 0))
+
+    def test_histograms_are_of_kernels(self):
+        numbers = {0: 2, 1 + 40: 1, 1 + 3: 2}
+        spread = report.HISTOGRAMS * report.BUCKETS
+        found = report.histograms(process(numbers=numbers, times={17: 5, spread + 17: 2, report.BUCKETS + 4: 1, 2 * report.BUCKETS: 9}))
+        self.assertEqual(list(found), [(40, 17, 5), (40, 17, 2), (3, 4, 1), (None, 0, 9)])
+
+
 class Without(unittest.TestCase):
     def test_reasons_have_their_share(self):
         kernels = {}
@@ -209,10 +253,15 @@ class Threads(unittest.TestCase):
         self.assertEqual(self.kernels({"recorded": 3}, graphs=4), (["k: 3 launches have a record, of 2"], 0))
 
     def test_losses_are_told(self):
-        self.assertEqual(report.losses({"unrecorded": 0, "untimed": 0, "met": 0}), [])
+        self.assertEqual(report.losses(dict.fromkeys(report.LOSSES, 0)), [])
         self.assertEqual(
-            [line.split(",")[0] for line in report.losses({"unrecorded": 1000, "untimed": 1, "met": 2})],
-            ["1", "1 blocks have no times", "2 blocks began where another launch's block was still timed: too many launches at once"],
+            [line.split(",")[0] for line in report.losses({"unrecorded": 1000, "untimed": 1, "met": 2, "unsorted": 3})],
+            [
+                "1",
+                "1 blocks have no times",
+                "2 blocks began where another launch's block was still timed: too many launches at once",
+                "3 blocks are in no histogram",
+            ],
         )
 
 

@@ -6,7 +6,7 @@ use crate::artifacts::{self, Profile};
 use crate::conformance;
 use crate::generated;
 use crate::setup;
-use crate::shell::{Failure, cargo, run as run_command};
+use crate::shell::{Failure, cargo, root, run as run_command};
 use crate::tidy;
 
 /// Sets up and runs all checks; the first failure ends it.
@@ -63,6 +63,12 @@ pub fn run() -> Result<(), Failure> {
             .args(["test", "--quiet", "-p", "warpbpf-wire", "--lib", "models"])
             .env("RUSTFLAGS", "--cfg loom")
             .env("CARGO_TARGET_DIR", artifacts::target_dir().join("loom")),
+    )?;
+    // What the parts of tests/gpu/run.sh make of reports, without a GPU.
+    run_command(
+        Command::new("python3")
+            .arg("-B")
+            .arg(root().join("tests/gpu/test_backends.py")),
     )?;
     let folder = artifacts.warpbpf.with_file_name("");
     run_command(

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::{Case, Device, Ran, array, hash, per_thread, ring};
+use common::{Case, Device, Ran, array, hash, per_thread, ring, rodata};
 use warpbpf_abi::layout::{MapLayout, RingLayout};
 use warpbpf_softgpu::Config;
 
@@ -273,5 +273,60 @@ fn keys_of_arrays_are_numbers() {
             key.to_le_bytes()[..size]
         );
         at += RingLayout::record_bytes(size as u64);
+    }
+}
+
+/// Loads of what never changes are numbers, those of which the place varies are loads as ever, and both give the same.
+#[test]
+fn constants_are_not_loaded() {
+    let bytes = [
+        0x81, 0x82, 0x83, 0x84, 0x85, 0x86, 0x87, 0x88, 0x11, 0x12, 0,
+    ];
+    let program = |add: &str| {
+        format!(
+            "r8 = *(u32 *)(r1 + 0)
+            r8 &= 1
+            *(u32 *)(r10 - 4) = 0
+            r1 = map[1]
+            r2 = r10
+            r2 += -4
+            call 1
+            if r0 == 0 goto out
+            r1 = map[0][0] + 0
+            {add}
+            r2 = *(u64 *)(r1 + 0)
+            *(u64 *)(r0 + 0) = r2
+            r2 = *(u32 *)(r1 + 4)
+            *(u64 *)(r0 + 8) = r2
+            r2 = *(s16 *)(r1 + 6)
+            *(u64 *)(r0 + 16) = r2
+            r2 = *(s8 *)(r1 + 9)
+            *(u64 *)(r0 + 24) = r2
+            out:
+            r0 = 0
+            exit"
+        )
+    };
+    for (add, loads) in [("", false), ("r1 += r8", true)] {
+        let case = Case::new(&program(add), vec![rodata(&bytes), array(32, 1)]);
+        let text = case.module("sm_90", (8, 0));
+        assert_eq!(text.contains("ld.relaxed.gpu.global"), loads, "{text}");
+        case.assembles();
+        let device = Device::new(&case, config());
+        // What is in memory does not matter to numbers.
+        if !loads {
+            device.write(1, 0, &[0; 11]);
+        }
+        device.launch([1, 1, 1], [1, 1, 1]);
+        let ran = device.maps();
+        let values = [
+            0x8887_8685_8483_8281,
+            0x8887_8685,
+            0xffff_ffff_ffff_8887,
+            0x12,
+        ];
+        for (at, value) in values.into_iter().enumerate() {
+            assert_eq!(ran.u64(1, 8 * at as u64), value, "{add} {at}");
+        }
     }
 }

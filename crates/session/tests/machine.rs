@@ -2,7 +2,7 @@
 //! assembled by `ptxas`; nothing runs.
 
 use std::ffi::{c_char, c_void};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -118,8 +118,15 @@ fn ptxas(text: &str, arch: Arch, options: &[&str]) -> Result<Vec<u8>, String> {
 }
 
 fn object(programs: &str) -> Vec<u8> {
-    let (source, object) = (scratch("bpf.c"), scratch("bpf.o"));
+    let source = scratch("bpf.c");
     std::fs::write(&source, PROGRAMS.replace("PROGRAMS", programs)).unwrap();
+    let bytes = compiled(&source);
+    let _ = std::fs::remove_file(&source);
+    bytes
+}
+
+fn compiled(source: &Path) -> Vec<u8> {
+    let object = scratch("bpf.o");
     let chosen = std::env::var("WARPBPF_CLANG").unwrap_or_else(|_| "clang-19".to_owned());
     let mut clang = Command::new(chosen);
     clang
@@ -129,10 +136,12 @@ fn object(programs: &str) -> Vec<u8> {
             "-I/usr/include/{}-linux-gnu",
             std::env::consts::ARCH
         ))
-        .args([&source, &PathBuf::from("-o"), &object]);
+        .arg(source)
+        .arg("-o")
+        .arg(&object);
     done(&mut clang, "clang").unwrap();
     let bytes = std::fs::read(&object).unwrap();
-    let _ = (std::fs::remove_file(&source), std::fs::remove_file(&object));
+    let _ = std::fs::remove_file(&object);
     bytes
 }
 
@@ -275,6 +284,24 @@ fn entries_and_exits_get_calls_on_both_architectures() {
             way(&prepared, "constant"),
             "refused: the image is a cubin: machine code without PTX; it reads `__constant__` variables, and would have its own ones in the copy that is loaded beside it"
         );
+    }
+}
+
+/// The example's, which PyTorch's kernels get.
+#[test]
+fn block_times_are_for_machine_code() {
+    let object = compiled(&root().join("examples/torch/blocktimes.bpf.c"));
+    for arch in [Arch::Sm80, Arch::Sm90] {
+        let splice = session(&object, Some(assembled(&object, arch)), arch);
+        let prepared = splice.prepare(&image(arch));
+        let plain = prepared.kernels.iter().find(|k| k.mangled == "plain");
+        let plain = plain.unwrap();
+        assert_eq!(plain.way, "splice");
+        // At the entry, and at both ways out.
+        assert_eq!(plain.placed, [(0, 1), (1, 2)]);
+        let patches = Some(patches(&object, arch));
+        let sanitizer = session_by(&object, patches, arch, Some(sanitizer()));
+        assert_eq!(way(&sanitizer.prepare(&image(arch)), "plain"), "sanitizer");
     }
 }
 

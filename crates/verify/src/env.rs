@@ -350,9 +350,14 @@ pub fn place_of(pointer: &Pointer) -> Option<Place> {
 
 /// A number read from constant bytes, if all of it is inside them.
 pub fn constant_at(bytes: &[u8], offset: i64, width: Width) -> Option<Scalar> {
+    word_at(bytes, offset, width).map(Scalar::constant)
+}
+
+/// The same as its bits, with zeros above them.
+pub fn word_at(bytes: &[u8], offset: i64, width: Width) -> Option<u64> {
     let start = usize::try_from(offset).ok()?;
     let bytes = bytes.get(start..start.checked_add(width.bytes() as usize)?)?;
     let mut word = [0; 8];
     word[..bytes.len()].copy_from_slice(bytes);
-    Some(Scalar::constant(u64::from_le_bytes(word)))
+    Some(u64::from_le_bytes(word))
 }

@@ -187,7 +187,7 @@ fn explore_by(
     }
     explorer
         .bound(root)
-        .and_then(|(cost, rounds)| explorer.gather.finish(env.code, functions, cost, rounds))
+        .and_then(|(cost, rounds)| explorer.gather.finish(env, functions, cost, rounds))
         .map_err(|(rule, pc)| {
             Box::new(Broken {
                 rule,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use warpbpf_abi::format;
 use warpbpf_abi::helpers::{HELPERS, Helper, HelperId, Warp};
-use warpbpf_ebpf::{Code, Insn, Pc};
+use warpbpf_ebpf::{Code, Insn, Pc, Width};
 use warpbpf_object::MapDef;
 
 /// Facts about a whole program. A local function is proved once per place it is called from, because the regions its
@@ -29,9 +29,17 @@ pub struct Facts {
     /// because the loops end by themselves, else the largest number for which it does. 0 if there is no `may_goto`. Any
     /// smaller number is as safe.
     pub may_goto_rounds: u32,
+    /// What is in the maps whose contents never change and from which the program loads: the proof has taken these bytes for granted.
+    pub constants: BTreeMap<u32, Arc<[u8]>>,
 }
 
 impl Facts {
+    /// What a load of `width` at this place gives each time, without its sign: the place is in a map whose contents never change.
+    pub fn constant(&self, place: &Place, width: Width) -> Option<u64> {
+        let bytes = self.constants.get(&place.map_value()?)?;
+        crate::env::word_at(bytes, place.offset?, width)
+    }
+
     /// Some reachable call queues a message for the host.
     pub fn uses_printk(&self) -> bool {
         let printing =
@@ -153,7 +161,7 @@ pub struct Place {
 
 impl Place {
     /// The map in a value of which it is.
-    fn map_value(&self) -> Option<u32> {
+    pub(crate) fn map_value(&self) -> Option<u32> {
         match self.region {
             Region::MapValue { map } => Some(map),
             Region::Stack { .. }

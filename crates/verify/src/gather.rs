@@ -1,6 +1,6 @@
 //! Collects what the paths learn about each instruction into the [`Facts`] that hold on all of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -252,7 +252,7 @@ impl Gather {
     /// [`Rule::StackTooDeep`] or [`Rule::TooLarge`], with the call at which the limit is passed.
     pub fn finish(
         mut self,
-        code: &Code,
+        env: &Env<'_>,
         functions: &[Range<u32>],
         cost: u64,
         may_goto_rounds: u32,
@@ -272,14 +272,16 @@ impl Gather {
             depths.push(bytes);
             deepest = deepest.max(bytes);
         }
-        self.add_dead_callees(code, functions)?;
-        let instances = self.instances.into_iter().map(Building::finish).collect();
+        self.add_dead_callees(env.code, functions)?;
+        let instances: Vec<Instance> = self.instances.into_iter().map(Building::finish).collect();
+        let constants = constants(env, &instances);
         Ok(Facts {
             instances,
             stack_bytes: deepest,
             cost,
             modifies: self.modifies,
             may_goto_rounds,
+            constants,
         })
     }
 
@@ -355,6 +357,18 @@ impl Building {
             stack_bytes,
         }
     }
+}
+
+/// Bytes that never change, of the maps that instructions access.
+fn constants(env: &Env<'_>, instances: &[Instance]) -> BTreeMap<u32, Arc<[u8]>> {
+    let facts = instances.iter().flat_map(|instance| &instance.insns);
+    let accessed = facts.filter_map(|fact| match fact {
+        InsnFact::Access(place) => place.map_value(),
+        _ => None,
+    });
+    let maps: BTreeSet<u32> = accessed.collect();
+    let bytes = |map| Some((map, env.constant_bytes(map)?.into()));
+    maps.into_iter().filter_map(bytes).collect()
 }
 
 fn region_text(env: &Env<'_>, region: Region) -> String {

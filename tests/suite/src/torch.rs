@@ -1,5 +1,6 @@
 //! `examples/torch`: its programs and its scripts, on applications whose blocks and bytes are known. PyTorch itself needs a GPU.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -16,6 +17,7 @@ pub fn cases() -> Vec<Case> {
         case("torch: warps in any order", any_order),
         case("torch: blocks that are not timed are counted", untimed),
         case("torch: launches at once", at_once),
+        case("torch: threads, as back ends are compared by", threads),
         case("torch: bytes of each launch", bytes),
         case("torch: more launches than have records", crowded),
         case("torch: more launches than have block times", unrecorded),
@@ -44,14 +46,62 @@ fn sum(run: &Run, map: &str, name: &str) -> Result<u64, String> {
 
 /// Nothing is left where blocks are while they run.
 fn at_rest(run: &Run) -> Result<(), String> {
-    same("running", run.entries("running")?.len(), 0)
+    same("running", run.entries("running")?.len(), 0)?;
+    same("alive", run.entries("alive")?.len(), 0)
+}
+
+/// What the report makes of block times.
+struct Timed {
+    launches: Vec<Value>,
+    lost: Value,
+    /// Blocks in histograms.
+    sorted: u64,
+}
+
+impl Timed {
+    fn of(bench: &Bench, run: &Run) -> Result<Timed, String> {
+        const SCRIPT: &str = "
+import json, sys
+sys.path.insert(0, sys.argv[1])
+import report
+kernels, launches, lost = report.read_blocks(json.load(sys.stdin))
+launches = [launch for those in launches.values() for _, launch in those]
+print(json.dumps({'launches': launches, 'lost': lost, 'sorted': sum(sum(k.histogram.values()) for k in kernels.values())}))
+";
+        let told = |e| format!("python3: {e}");
+        let mut command = Command::new("python3");
+        command.args(["-B", "-c", SCRIPT]).arg(scripts(bench));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.stderr(Stdio::piped()).spawn().map_err(told)?;
+        if let Some(mut input) = child.stdin.take() {
+            // What it says if it does not read all of it comes below.
+            _ = input.write_all(run.report.to_string().as_bytes());
+        }
+        let output = child.wait_with_output().map_err(told)?;
+        same(&text(&output.stderr), output.status.code(), Some(0))?;
+        let all: Value = serde_json::from_slice(&output.stdout).map_err(|e| e.to_string())?;
+        Ok(Timed {
+            launches: all["launches"].as_array().cloned().unwrap_or_default(),
+            lost: all["lost"].clone(),
+            sorted: field(&all, "sorted")?,
+        })
+    }
+
+    fn losses(&self, expected: &[(&str, u64)]) -> Result<(), String> {
+        for name in ["unrecorded", "untimed", "met", "unsorted"] {
+            let wanted = expected.iter().find(|(which, _)| *which == name);
+            let wanted = wanted.map_or(0, |(_, count)| *count);
+            same(name, field(&self.lost, name)?, wanted)?;
+        }
+        Ok(())
+    }
 }
 
 /// A launch whose blocks all were timed.
 fn whole_launch(launch: &Value) -> Result<(), String> {
     let of = |name| field(launch, name);
     let blocks = of("blocks")?;
-    same("begun", of("begun")?, blocks)?;
+    same("timed", of("timed")?, blocks)?;
     same("ended", of("ended")?, blocks)?;
     let none = ["came", "first_begin", "last_begin", "first_end", "last_end"];
     let told = none.iter().all(|name| of(name).is_ok_and(|ns| ns > 0));
@@ -61,18 +111,6 @@ fn whole_launch(launch: &Value) -> Result<(), String> {
     }
     if !told || of("first_begin")? > of("last_end")? || of("peak")? == 0 || of("peak")? > blocks {
         return Err(format!("{launch}"));
-    }
-    Ok(())
-}
-
-fn losses(run: &Run, expected: &[(&str, u64)]) -> Result<(), String> {
-    for name in ["unrecorded", "untimed", "met"] {
-        let wanted = expected.iter().find(|(which, _)| *which == name);
-        same(
-            name,
-            sum(run, "lost", name)?,
-            wanted.map_or(0, |(_, count)| *count),
-        )?;
     }
     Ok(())
 }
@@ -90,17 +128,17 @@ fn blocks(bench: &Bench) -> Told {
         ("reduction", ["20000", "2"], 64, 2),
     ] {
         let run = bench.both("torch_blocktimes", app, &arguments)?;
-        let records = run.entries("launches")?;
-        same("launches", records.len(), count)?;
-        for (_, launch) in &records {
+        let timed = Timed::of(bench, &run)?;
+        same("launches", timed.launches.len(), count)?;
+        for launch in &timed.launches {
             same("blocks", field(launch, "blocks")?, grid)?;
             same("threads", field(launch, "threads")?, THREADS)?;
             whole_launch(launch)?;
         }
         let blocks = grid * count as u64;
         same("threads", total(&run, "threads")?, blocks * THREADS)?;
-        same("blocks in the histogram", total(&run, "times")?, blocks)?;
-        losses(&run, &[])?;
+        same("blocks in histograms", timed.sorted, blocks)?;
+        timed.losses(&[])?;
         at_rest(&run)?;
         all += blocks;
         launches += count;
@@ -115,15 +153,15 @@ fn leaving(bench: &Bench) -> Told {
     let launched: u64 = (kernels.into_iter().flatten())
         .filter_map(|kernel| kernel["launches"].as_u64())
         .sum();
-    let records = run.entries("launches")?;
-    same("launches", records.len() as u64, launched)?;
+    let timed = Timed::of(bench, &run)?;
+    same("launches", timed.launches.len() as u64, launched)?;
     let mut threads = 0;
-    for (_, launch) in &records {
+    for launch in &timed.launches {
         whole_launch(launch)?;
         threads += field(launch, "blocks")? * field(launch, "threads")?;
     }
     same("threads that began", total(&run, "threads")?, threads)?;
-    losses(&run, &[])?;
+    timed.losses(&[])?;
     at_rest(&run)?;
     Ok(format!("{threads} threads of {launched} launches"))
 }
@@ -135,10 +173,11 @@ fn any_order(bench: &Bench) -> Told {
         let bench = &bench.with(&[("WARPBPF_SOFT_SEED", &seed.to_string())]);
         for (app, arguments) in [("vectoradd", ["3000", "3"].as_slice()), ("variants", &[])] {
             let run = bench.both("torch_blocktimes", app, arguments)?;
-            for (_, launch) in run.entries("launches")? {
-                whole_launch(&launch)?;
+            let timed = Timed::of(bench, &run)?;
+            for launch in &timed.launches {
+                whole_launch(launch)?;
             }
-            losses(&run, &[])?;
+            timed.losses(&[])?;
             at_rest(&run)?;
         }
     }
@@ -148,12 +187,14 @@ fn any_order(bench: &Bench) -> Told {
 fn untimed(bench: &Bench) -> Told {
     let flags = ["--set", "timed_blocks=100"];
     let run = bench.both_with(&flags, "torch_blocktimes", "vectoradd", &["100000", "3"])?;
-    for (_, launch) in run.entries("launches")? {
-        for (name, expected) in [("blocks", 391), ("begun", 100), ("ended", 100)] {
-            same(name, field(&launch, name)?, expected)?;
+    let timed = Timed::of(bench, &run)?;
+    same("launches", timed.launches.len(), 3)?;
+    for launch in &timed.launches {
+        for (name, expected) in [("blocks", 391), ("timed", 100), ("ended", 100)] {
+            same(name, field(launch, name)?, expected)?;
         }
     }
-    losses(&run, &[("untimed", 3 * 291)])?;
+    timed.losses(&[("untimed", 3 * 291)])?;
     at_rest(&run)?;
     Ok("300 of 1,173 blocks are timed".to_owned())
 }
@@ -175,24 +216,37 @@ fn at_once(bench: &Bench) -> Told {
         )?;
         let threads = format!("{}\n", LAUNCHES * BLOCKS * 64);
         same("threads that met", text(&run.output.stdout), threads)?;
-        let records = run.entries("launches")?;
-        same("launches", records.len() as u64, LAUNCHES)?;
+        let timed = Timed::of(bench, &run)?;
         let met = (LAUNCHES - words) * BLOCKS;
-        for (_, launch) in &records {
-            same("begun", field(launch, "begun")?, BLOCKS)?;
-            if met == 0 {
-                whole_launch(launch)?;
-                // None had ended when the last one began.
-                same("at once", field(launch, "peak")?, BLOCKS)?;
+        same("launches", timed.launches.len() as u64, LAUNCHES)?;
+        for launch in &timed.launches {
+            if met > 0 {
+                // Of blocks that met none has a time.
+                same("ended", field(launch, "ended")?, 0)?;
+                continue;
             }
+            whole_launch(launch)?;
+            // None had ended when the last one began.
+            same("at once", field(launch, "peak")?, BLOCKS)?;
         }
-        losses(&run, &[("met", met)])?;
-        if met == 0 {
-            at_rest(&run)?;
-        }
+        timed.losses(&[("met", met)])?;
+        at_rest(&run)?;
         told.push(met.to_string());
     }
     Ok(format!("blocks that met: {}", told.join(", ")))
+}
+
+/// The program of `tests/gpu/backends.sh`: as many threads of a kernel end as begin, by whichever way they leave.
+fn threads(bench: &Bench) -> Told {
+    let run = bench.both("threads", "vectoradd", &["100000", "3"])?;
+    for map in ["began", "ended"] {
+        same(map, total(&run, map)?, 3 * 391 * THREADS)?;
+    }
+    let run = bench.both("threads", "variants", &[])?;
+    let (began, ended) = (run.entries("began")?, run.entries("ended")?);
+    same("kernels", began.len() > 1, true)?;
+    same("threads that ended", &ended, &began)?;
+    Ok(format!("of {} kernels", 1 + began.len()))
 }
 
 fn bytes(bench: &Bench) -> Told {
@@ -233,12 +287,12 @@ fn crowded(bench: &Bench) -> Told {
 fn unrecorded(bench: &Bench) -> Told {
     let flags = ["--set", "timed_launches=4"];
     let run = bench.both_with(&flags, "torch_blocktimes", "vectoradd", &["1000", "7"])?;
-    let records = run.entries("launches")?;
-    same("records", records.len(), 4)?;
-    for (_, launch) in &records {
+    let timed = Timed::of(bench, &run)?;
+    same("records", timed.launches.len(), 4)?;
+    for launch in &timed.launches {
         whole_launch(launch)?;
     }
-    losses(&run, &[("unrecorded", 3)])?;
+    timed.losses(&[("unrecorded", 3)])?;
     same("threads", total(&run, "threads")?, 7 * 4 * THREADS)?;
     at_rest(&run)?;
     // A loss, and nothing that is not as it must be.
@@ -476,19 +530,35 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     std::fs::write(path, text).map_err(told)
 }
 
+/// What each warp does there, and what most of them do, orders no memory and reads none but by the one addition: that is what block times cost.
 fn machine_code(bench: &Bench) -> Told {
     let mut bytes = 0;
-    for (object, program) in [
-        ("torch_blocktimes", "begins"),
-        ("torch_blocktimes", "ends"),
-        ("torch_traffic", "begins"),
+    for (object, program, common) in [
+        (
+            "torch_blocktimes",
+            "begins",
+            Some("atom.acq_rel.gpu.global.cas"),
+        ),
+        (
+            "torch_blocktimes",
+            "ends",
+            Some("atom.relaxed.gpu.global.add.u64"),
+        ),
+        ("torch_traffic", "begins", None),
     ] {
         let mut command = bench.warpbpf("compile");
         command.args(["--emit", "probe", "--program-name", program]);
         let output = command.arg(bench.object(object)).output();
         let output = output.map_err(|e| format!("warpbpf: {e}"))?;
         same(&text(&output.stderr), output.status.code(), Some(0))?;
-        says(&text(&output.stdout), ".func")?;
+        let ptx = text(&output.stdout);
+        says(&ptx, ".func")?;
+        if let Some(end) = common {
+            let (common, _) = ptx.split_once(end).ok_or_else(|| ptx.clone())?;
+            for slow in ["ld.relaxed", "ld.acquire", "acq_rel", "fence", "atom."] {
+                same(slow, common.contains(slow), false)?;
+            }
+        }
         bytes += output.stdout.len();
     }
     Ok(format!("{bytes} bytes of PTX"))

@@ -60,8 +60,18 @@ impl Translator<'_> {
                 base,
                 off,
             } => {
-                let spot = self.spot(place, base, off);
-                let value = self.load(spot, width, signed, false)?;
+                let value = match self.facts.constant(&place, width) {
+                    // The proof rests on it, so nobody can change it, and memory need not be asked.
+                    Some(bits) if signed => {
+                        let above = 64 - width.bits();
+                        self.constant(((bits << above) as i64 >> above) as u64)
+                    }
+                    Some(bits) => self.constant(bits),
+                    None => {
+                        let spot = self.spot(place, base, off);
+                        self.load(spot, width, signed, false)?
+                    }
+                };
                 self.set_reg(dst, value);
             }
             Insn::LoadAcquire {

@@ -94,6 +94,7 @@ fn functions(
         cost: 0,
         modifies: false,
         may_goto_rounds: 3,
+        constants: std::collections::BTreeMap::new(),
     }
 }
 
