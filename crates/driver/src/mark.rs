@@ -19,11 +19,8 @@ impl Driver {
     pub fn mark(&self, context: Context) -> Result<Option<Mark>, DriverError> {
         let mut event = ptr::null_mut();
         // SAFETY: a writable local.
-        self.check(
-            "cuEventCreate",
-            unsafe { (self.api.event_create)(&mut event, sys::EVENT_DISABLE_TIMING) },
-            String::new,
-        )?;
+        let code = unsafe { (self.api.event_create)(&mut event, sys::EVENT_DISABLE_TIMING) };
+        self.check("cuEventCreate", code, String::new)?;
         let mark = Mark(event);
         // SAFETY: an event of this context.
         let code = unsafe { (self.api.ctx_record_event)(context.0, event) };

@@ -334,7 +334,7 @@ fn capturing(bench: &Bench) -> Told {
     };
     // The context is seen to live by what is launched there, and the first of that is captured as it is.
     let (end, mut nodes) = (Instant::now() + PATIENCE, 1);
-    while !step().is_some_and(|kernel| kernel.kernel.registers_after.is_some()) {
+    while step().is_none_or(|kernel| kernel.kernel.registers_after.is_none()) {
         if Instant::now() > end {
             return Err("`step` gets no programs".into());
         }
@@ -346,7 +346,7 @@ fn capturing(bench: &Bench) -> Told {
     let seen = step().map(|kernel| (kernel.launches, kernel.missed));
     same("launches while it is captured", seen, Some((0, 0)))?;
     // Each launches all nodes.
-    let mut launch = |application: &mut Application, count: u64| {
+    let launch = |application: &mut Application, count: u64| {
         application.launches += (nodes - 1) * count;
         application.launch_as("g", count)
     };

@@ -18,7 +18,7 @@ fn own_of_a_thread() -> Stream {
 #[test]
 fn threads_capture_into_streams_of_their_own() {
     let app = Application::new();
-    let (captures, context) = (&app.agent.graphs.captures, app.context as usize);
+    let (captures, context) = (&app.agent.graphs.captures, app.context);
     let [first, second] = [(); 2].map(|()| {
         std::thread::spawn(|| own_of_a_thread().0 as usize)
             .join()
@@ -36,7 +36,7 @@ fn threads_capture_into_streams_of_their_own() {
 #[test]
 fn what_ended_otherwise_is_asked_for_or_seen() {
     let app = Application::new();
-    let (captures, context) = (&app.agent.graphs.captures, app.context as usize);
+    let (captures, context) = (&app.agent.graphs.captures, app.context);
     let stream = Stream(0x5550 as CUstream);
     // The driver says that it captures nothing.
     captures.note(context, stream, true);

@@ -239,7 +239,7 @@ fn capture(app: &Application, goes_on: bool) {
         null_is_per_thread: true,
     };
     let captures = &app.agent.graphs.captures;
-    captures.note(app.context as usize, own.key(), goes_on);
+    captures.note(app.context, own.key(), goes_on);
 }
 
 #[test]
