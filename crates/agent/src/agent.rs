@@ -230,7 +230,8 @@ impl Agent {
     /// Hooks have work to do.
     #[inline]
     pub(crate) fn is_on(&self) -> bool {
-        self.on.load(Ordering::Relaxed)
+        // In one order with launches under way.
+        self.on.load(Ordering::SeqCst)
     }
 
     pub(crate) fn is_at_exit(&self) -> bool {
@@ -256,7 +257,7 @@ impl Agent {
 
     /// Every launch runs the original from now on, and every other hook passes through.
     pub(crate) fn turn_off(&self) {
-        self.on.store(false, Ordering::Relaxed);
+        self.on.store(false, Ordering::SeqCst);
         self.unknown.close();
         self.graphs.forget_older();
         self.pending.store(0, Ordering::Relaxed);

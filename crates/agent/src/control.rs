@@ -369,13 +369,20 @@ impl Control {
 
     /// Waits for the kernels and brings everything home.
     fn last_round(&mut self) {
-        let until = Instant::now() + KERNELS;
-        for shard in self.agent.lives.all() {
+        let agent = self.agent;
+        let ends = match agent.is_at_exit() {
+            true => None,
+            false => {
+                let goes_on = || !agent.is_at_exit();
+                Some(settled::wait_for(agent, Instant::now() + KERNELS, goes_on))
+            }
+        };
+        let mut ends = ends.filter(|_| !agent.is_at_exit());
+        for shard in agent.lives.all() {
             self.in_context(&shard, true, |agent, _, pump, live| {
-                let waited = match agent.is_at_exit() {
-                    true => agent.wait_at_end(),
-                    false => settled::wait_for(agent, live.context(), until),
-                };
+                let known = ends.as_mut().map(|ends| ends.remove(&shard.context.0));
+                // One that came meanwhile has nothing that counts.
+                let waited = known.map_or_else(|| agent.wait_at_end(), |end| end.unwrap_or(Ok(())));
                 agent.bring_home(live, pump, waited);
             });
         }

@@ -181,19 +181,19 @@ hooks! {
     ctx_create_v1 = "cuCtxCreate"(context: *mut CUcontext, flags: c_uint, device: CUdevice)
         when (agent => agent.has_pending()) => contexts::ctx_create_v1;
     ctx_destroy = "cuCtxDestroy_v2"(context: CUcontext)
-        when (agent => agent.is_on() || agent.memory.is_watched()) => contexts::destroy;
+        when (agent => agent.is_on() || agent.memory.is_watched() || agent.graphs.captures.is_used()) => contexts::destroy;
     ctx_destroy_v1 = "cuCtxDestroy"(context: CUcontext)
-        when (agent => agent.is_on() || agent.memory.is_watched()) => contexts::destroy_v1;
+        when (agent => agent.is_on() || agent.memory.is_watched() || agent.graphs.captures.is_used()) => contexts::destroy_v1;
     primary_retain = "cuDevicePrimaryCtxRetain"(context: *mut CUcontext, device: CUdevice)
-        when (agent => agent.is_on() || agent.memory.is_watched()) => contexts::primary_retain;
+        when (agent => agent.is_on() || agent.memory.is_watched() || agent.graphs.captures.is_used()) => contexts::primary_retain;
     primary_release = "cuDevicePrimaryCtxRelease_v2"(device: CUdevice)
-        when (agent => agent.is_on() || agent.memory.is_watched()) => contexts::primary_release;
+        when (agent => agent.is_on() || agent.memory.is_watched() || agent.graphs.captures.is_used()) => contexts::primary_release;
     primary_release_v1 = "cuDevicePrimaryCtxRelease"(device: CUdevice)
-        when (agent => agent.is_on() || agent.memory.is_watched()) => contexts::primary_release_v1;
+        when (agent => agent.is_on() || agent.memory.is_watched() || agent.graphs.captures.is_used()) => contexts::primary_release_v1;
     primary_reset = "cuDevicePrimaryCtxReset_v2"(device: CUdevice)
-        when (agent => agent.is_on() || agent.memory.is_watched()) => contexts::primary_reset;
+        when (agent => agent.is_on() || agent.memory.is_watched() || agent.graphs.captures.is_used()) => contexts::primary_reset;
     primary_reset_v1 = "cuDevicePrimaryCtxReset"(device: CUdevice)
-        when (agent => agent.is_on() || agent.memory.is_watched()) => contexts::primary_reset_v1;
+        when (agent => agent.is_on() || agent.memory.is_watched() || agent.graphs.captures.is_used()) => contexts::primary_reset_v1;
     func_set_attribute = "cuFuncSetAttribute"(function: CUfunction, attribute: c_int, value: c_int)
         when (agent => agent.table.get(function as usize).is_some()) => attributes::func_set_attribute;
     kernel_set_attribute = "cuKernelSetAttribute"(attribute: c_int, value: c_int, kernel: CUkernel, device: CUdevice)

@@ -168,8 +168,9 @@ impl Call {
 
     fn detach(&self) -> Result<String, String> {
         let agent = agent();
-        let mut patience = HOME;
+        let until = Instant::now() + HOME;
         if let Some(agent) = agent.filter(|agent| agent.is_on()) {
+            agent.table.close();
             agent.shut_gates();
             agent.finish("detached", HOME);
             agent.turn_off();
@@ -177,12 +178,10 @@ impl Call {
             agent.unknown.settle(HOME);
             agent.swap.settle(BRIEFLY);
             nvrtc::settle(BRIEFLY);
-            // They were waited for.
-            patience = BRIEFLY;
         }
         // While captures that begin are still seen.
         let kernels = agent.map_or(Ok(()), |agent| {
-            agent.wait_for_kernels(Instant::now() + patience)
+            agent.wait_for_kernels(until.max(Instant::now() + BRIEFLY))
         });
         let in_force = hook::in_force().clone();
         let back: Vec<Patch> = in_force.iter().rev().map(|patch| patch.back()).collect();
@@ -239,16 +238,15 @@ pub(crate) fn text(ask: impl FnOnce(*mut *const std::ffi::c_char) -> i32) -> Opt
 }
 
 impl Agent {
-    /// Waits in all contexts for what was launched so far.
+    /// Waits for what was launched so far, and for launches that are under way: none begins any more.
     fn wait_for_kernels(&self, until: Instant) -> Result<(), Unsettled> {
-        let mut result = Ok(());
-        for shard in self.lives.all() {
-            if let crate::lives::LiveState::Here(_) = &*shard.read() {
-                let wait = || settled::wait_for(self, shard.context, until);
-                result = result.and(self.driver.within(shard.context, wait).unwrap_or(Ok(())));
+        while !self.generations.now().is_left() {
+            if Instant::now() >= until {
+                return Err(Unsettled::Running);
             }
+            std::thread::sleep(TICK);
         }
-        result
+        settled::all(settled::wait_for(self, until, || true))
     }
 
     /// Gives the driver back what a session has there. No thread is in our code, no graph holds a variant, nothing of it will be launched any more,
@@ -261,6 +259,9 @@ impl Agent {
             };
             let context = shard.context.0 as usize;
             let give_back = || {
+                if let Some(mark) = shard.set_mark(None) {
+                    self.driver.forget(mark);
+                }
                 self.give_timers_back(context);
                 if let Some(calls) = live.calls() {
                     calls.pause().close();

@@ -111,6 +111,7 @@ unsafe fn dispatch(
     let known = agent.table.get(function as usize);
     let Some(entry) = known.or_else(|| unknown::ask(agent, function)) else {
         look_for_life(agent);
+        agent.graphs.look_for_capture(agent, stream);
         return plain();
     };
     warpbpf_faults::bug("agent/launch-panics");
@@ -118,6 +119,11 @@ unsafe fn dispatch(
     let number = uprobe::numbered(function as usize).unwrap_or_else(|| entry.next_launch());
     // All that this launch runs is of the programs that are in force now.
     let flight = agent.generations.enter();
+    // Who detaches waits for those that are under way, and sees this one, or this one sees it.
+    if !agent.is_on() {
+        drop(flight);
+        return plain();
+    }
     agent.launch_happened();
     let captured = agent.graphs.captured(agent, stream);
     let shape = match captured {

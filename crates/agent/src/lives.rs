@@ -11,8 +11,8 @@ use std::sync::{
     TryLockError,
 };
 
-use warpbpf_driver::Context;
 use warpbpf_driver::sys::CUcontext;
+use warpbpf_driver::{Context, Mark};
 use warpbpf_session::{Calls, Live, Session};
 use warpbpf_wire::{NoteLevel, SharedWriter, ToTool};
 
@@ -54,6 +54,8 @@ pub(crate) struct Shard {
     pub(crate) growing: Mutex<Option<Growing>>,
     /// Held by the thread that sees to that.
     pub(crate) turn: Mutex<()>,
+    /// To be put behind what is launched there. None where the driver made none, or it was given back.
+    pub(crate) mark: RwLock<Option<Mark>>,
     /// Images that had been loaded when it was last looked for some that wait for it.
     pub(crate) seen: AtomicU64,
 }
@@ -65,6 +67,12 @@ impl Shard {
 
     fn write(&self) -> RwLockWriteGuard<'_, LiveState> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What its mark was until now.
+    pub(crate) fn set_mark(&self, mark: Option<Mark>) -> Option<Mark> {
+        let mut there = self.mark.write().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *there, mark)
     }
 
     /// Keeps memory that it shares with the tool, for when its context has ended.
@@ -184,6 +192,7 @@ impl Lives {
             memory: Mutex::default(),
             growing: Mutex::default(),
             turn: Mutex::default(),
+            mark: RwLock::default(),
             seen: AtomicU64::new(0),
         });
         all.push(Arc::clone(&new));
@@ -344,6 +353,7 @@ impl Agent {
                         format!("nobody answers calls to maps on the host, they will time out: no thread could be started ({error})"),
                     );
                 }
+                shard.set_mark(self.driver.relaxed(|| self.driver.new_mark()).ok());
                 *state = LiveState::Here(Box::new(live));
                 // They are the process's, and see all contexts.
                 if shard.number.get() == Some(&0) {
@@ -494,6 +504,11 @@ impl Agent {
                     self.bring_home(live, pump, self.wait_at_end());
                 }
             });
+        }
+        if wait {
+            // Nobody asks streams there from here on.
+            let _asking = self.quiet.asking();
+            self.graphs.captures.context_gone(context.0 as usize);
         }
         let pause = calls.as_ref().map(|calls| calls.pause());
         // Nobody takes data out of it meanwhile, for it may have been the last release after all.

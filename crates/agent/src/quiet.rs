@@ -105,11 +105,12 @@ impl Quiet {
         self.lost.store(true, Ordering::SeqCst);
     }
 
-    /// A stream is about to be captured, which must not be asked anything then: a graph can be launched at any time. Nobody asks until the
-    /// capture is known to have begun, which is while this lives.
-    pub(crate) fn capture_begins(&self) -> MutexGuard<'_, ()> {
+    /// A stream is about to be captured, which must not be asked anything then, and a graph can be launched at any time. `noted` has been called when nobody
+    /// asks: the driver may take its time over the capture, so nobody is kept from asking meanwhile.
+    pub(crate) fn capture_begins<T>(&self, noted: impl FnOnce() -> T) -> T {
         self.give_up();
-        self.asking()
+        let _asking = self.asking();
+        noted()
     }
 
     /// A launch in this stream, as [`crate::launch`] names it, begins; `None` while the gate is closed.
@@ -226,10 +227,12 @@ macro_rules! destroys {
         /// # Safety
         /// As the driver's function.
         pub(crate) unsafe fn $name(agent: &Agent, outcome: &Outcome, stream: CUstream) -> CUresult {
-            // Until it is gone: its handle may be another's afterwards.
-            let _asking = agent.quiet.asking();
-            agent.quiet.stream_goes(&agent.driver, stream as usize);
-            agent.graphs.captures.stream_goes(stream as usize);
+            {
+                // Who asks has none in hand that goes, and afterwards does not find it; the driver may take its time.
+                let _asking = agent.quiet.asking();
+                agent.quiet.stream_goes(&agent.driver, stream as usize);
+                agent.graphs.captures.stream_goes(stream as usize);
+            }
             // SAFETY: the application's own argument.
             outcome.keep(unsafe { original::$name(stream) })
         }

@@ -4,12 +4,14 @@
 //! everything in the context while nothing is captured, which is a moment in which no capture begins, and the mark is asked until it has passed;
 //! captures that begin later are no hindrance. A driver before CUDA 12.5 has no such marks, and its contexts are waited for.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use warpbpf_driver::{Context, DriverError, Mark};
+use warpbpf_driver::DriverError;
+use warpbpf_driver::sys::CUcontext;
 use warpbpf_wire::NoteLevel;
 
 use crate::agent::Agent;
@@ -92,81 +94,110 @@ impl fmt::Display for Unsettled {
     }
 }
 
-/// All that was launched in a context so far, once a mark could be put behind it.
+/// All that was launched in a context so far.
 #[derive(Debug)]
 struct Wait {
-    since: Instant,
-    mark: Option<Mark>,
+    shard: Arc<Shard>,
+    /// The mark is behind it.
+    is_marked: bool,
 }
 
 impl Wait {
-    fn new() -> Wait {
-        Wait {
-            since: Instant::now(),
-            mark: None,
+    /// It has ended, or that will not be known; `None`: not yet. The context cannot end meanwhile, and nothing here waits for the device.
+    fn look(&mut self, agent: &Agent, since: Instant) -> Option<Result<(), Unsettled>> {
+        let shard = Arc::clone(&self.shard);
+        let state = tried(shard.state.try_read())?;
+        match &*state {
+            LiveState::Here(_) => {}
+            // Who ends a context waits for its kernels.
+            LiveState::NotYet | LiveState::Gone(_) => return Some(Ok(())),
         }
+        let look = || agent.driver.relaxed(|| self.look_there(agent, since));
+        agent
+            .driver
+            .within(shard.context, look)
+            .unwrap_or(Some(Ok(())))
     }
 
-    /// It has ended, or that will not be known; `None`: not yet. The context is current.
-    fn look(&mut self, agent: &Agent, context: Context) -> Option<Result<(), Unsettled>> {
-        if self.mark.is_none() {
+    fn look_there(&mut self, agent: &Agent, since: Instant) -> Option<Result<(), Unsettled>> {
+        let (driver, context) = (&agent.driver, self.shard.context);
+        let mark = self
+            .shard
+            .mark
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        if !self.is_marked {
             let asking = agent.quiet.asking();
             if agent.graphs.captures.is_any(agent) {
-                return (self.since.elapsed() >= CAPTURES).then_some(Err(Unsettled::Captures));
+                return (since.elapsed() >= CAPTURES).then_some(Err(Unsettled::Captures));
             }
-            match agent.driver.relaxed(|| agent.driver.mark(context)) {
-                Ok(Some(mark)) => self.mark = Some(mark),
-                Ok(None) => {
+            match mark
+                .as_ref()
+                .map_or(Ok(false), |mark| driver.mark(context, mark))
+            {
+                Ok(true) => self.is_marked = true,
+                Ok(false) => {
                     // For as long as a kernel runs, which may wait for the thread that begins a capture.
                     drop(asking);
-                    let waited = agent.driver.relaxed(|| agent.driver.synchronize());
-                    return Some(waited.map_err(Unsettled::Driver));
+                    return Some(driver.synchronize().map_err(Unsettled::Driver));
                 }
                 Err(error) => return Some(Err(Unsettled::Driver(error))),
             }
         }
-        let mark = self.mark.as_ref()?;
-        let passed = agent.driver.relaxed(|| agent.driver.has_passed(mark));
-        if passed == Ok(false) {
-            return None;
-        }
-        self.give_back(agent);
-        Some(passed.map(|_| ()).map_err(Unsettled::Driver))
-    }
-
-    /// The context is current.
-    fn give_back(&mut self, agent: &Agent) {
-        if let Some(mark) = self.mark.take() {
-            agent.driver.forget(mark);
+        match driver.has_passed(mark.as_ref()?) {
+            Ok(false) => None,
+            Ok(true) => Some(Ok(())),
+            Err(error) => Some(Err(Unsettled::Driver(error))),
         }
     }
 }
 
-/// Waits for all that was launched so far in a context, which is current.
-pub(crate) fn wait_for(agent: &Agent, context: Context, until: Instant) -> Result<(), Unsettled> {
-    let mut wait = Wait::new();
+/// How the wait for each context ended.
+pub(crate) type Ends = HashMap<CUcontext, Result<(), Unsettled>>;
+
+/// Waits until then for all that was launched so far, in all contexts, and keeps nobody from them meanwhile. `goes_on` says whether it still matters.
+pub(crate) fn wait_for(agent: &Agent, until: Instant, goes_on: impl Fn() -> bool) -> Ends {
+    let since = Instant::now();
+    let wait = |shard| Wait {
+        shard,
+        is_marked: false,
+    };
+    let mut waits: Vec<Wait> = agent.lives.all().into_iter().map(wait).collect();
+    let mut ends = Ends::new();
     loop {
-        if let Some(known) = wait.look(agent, context) {
-            return known;
-        }
-        if Instant::now() >= until {
+        waits.retain_mut(|wait| match wait.look(agent, since) {
+            Some(end) => {
+                ends.insert(wait.shard.context.0, end);
+                false
+            }
+            None => true,
+        });
+        if waits.is_empty() || Instant::now() >= until || !goes_on() {
             break;
         }
         std::thread::sleep(PAUSE);
     }
-    match wait.mark {
-        Some(_) => {
-            wait.give_back(agent);
-            Err(Unsettled::Running)
-        }
-        None => Err(Unsettled::Captures),
-    }
+    let left = waits.into_iter().map(|wait| {
+        let why = match wait.is_marked {
+            true => Unsettled::Running,
+            false => Unsettled::Captures,
+        };
+        (wait.shard.context.0, Err(why))
+    });
+    ends.extend(left);
+    ends
+}
+
+/// The first that says why.
+pub(crate) fn all(ends: Ends) -> Result<(), Unsettled> {
+    ends.into_values().collect()
 }
 
 /// Has a request answered once all kernels that were launched so far have ended, if second tools' programs were in any.
 pub(crate) fn wait(agent: &'static Agent, token: u64) {
-    if !agent.settled.used.load(Ordering::Relaxed) {
-        return agent.settled.answer(agent, token);
+    let settled = &agent.settled;
+    if settled.all_left() && !settled.used.load(Ordering::Relaxed) {
+        return settled.answer(agent, token);
     }
     // Others' counts go on.
     let guests = agent.roster.leaving();
@@ -186,7 +217,7 @@ pub(crate) fn wait(agent: &'static Agent, token: u64) {
     }
 }
 
-/// Waits for all contexts, and keeps nobody from them who ends one meanwhile.
+/// The same for those with second tools' programs; those that are under way are in no stream yet.
 fn have_ended(agent: &'static Agent, until: Instant) -> Result<(), Unsettled> {
     while !agent.settled.all_left() {
         if Instant::now() >= until || !agent.is_on() {
@@ -194,58 +225,5 @@ fn have_ended(agent: &'static Agent, until: Instant) -> Result<(), Unsettled> {
         }
         std::thread::sleep(PAUSE);
     }
-    let mut waits: Vec<(Arc<Shard>, Wait)> = (agent.lives.all().into_iter())
-        .map(|shard| (shard, Wait::new()))
-        .collect();
-    let mut result = Ok(());
-    loop {
-        waits.retain_mut(|(shard, wait)| {
-            match within(agent, shard, |context| wait.look(agent, context)) {
-                Within::Done(Some(known)) => {
-                    if known.is_err() {
-                        result = known;
-                    }
-                    false
-                }
-                Within::Done(None) | Within::Later => true,
-                // Who ends a context waits for its kernels.
-                Within::Gone => false,
-            }
-        });
-        if waits.is_empty() || !agent.is_on() {
-            return result;
-        }
-        if Instant::now() >= until {
-            break;
-        }
-        std::thread::sleep(PAUSE);
-    }
-    for (shard, wait) in &mut waits {
-        result = Err(match wait.mark {
-            Some(_) => Unsettled::Running,
-            None => Unsettled::Captures,
-        });
-        within(agent, shard, |_| wait.give_back(agent));
-    }
-    result
-}
-
-enum Within<T> {
-    Done(T),
-    /// Somebody else has it now.
-    Later,
-    Gone,
-}
-
-/// `work` in a context, which cannot end meanwhile.
-fn within<T>(agent: &Agent, shard: &Shard, work: impl FnOnce(Context) -> T) -> Within<T> {
-    let Some(state) = tried(shard.state.try_read()) else {
-        return Within::Later;
-    };
-    match &*state {
-        LiveState::Here(_) => {}
-        LiveState::NotYet | LiveState::Gone(_) => return Within::Gone,
-    }
-    let done = agent.driver.within(shard.context, || work(shard.context));
-    done.map_or(Within::Gone, Within::Done)
+    all(wait_for(agent, until, || agent.is_on()))
 }

@@ -1,6 +1,7 @@
 //! Which captures go on: a captured launch is no launch yet, and while anything is captured a context can be neither waited for nor marked.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -12,14 +13,28 @@ use crate::agent::Agent;
 use crate::launch::{StreamName, is_per_thread};
 use crate::lock::lock;
 
+/// Contexts, and streams in them (as [`StreamName::key`] has them) that are captured, with the threads that said so.
+type Open = BTreeMap<(usize, usize), libc::pid_t>;
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Captures {
-    /// Contexts, and streams in them (as [`StreamName::key`] has them) that are captured.
-    open: Mutex<BTreeSet<(usize, usize)>>,
+    open: Mutex<Open>,
     n_open: AtomicUsize,
+    /// The driver is beginning some.
+    beginning: AtomicUsize,
     /// Some may have begun before any hook was in.
     unseen: AtomicBool,
+}
+
+/// One is beginning while this lives.
+#[derive(Debug)]
+pub(crate) struct Begins<'c>(&'c Captures);
+
+impl Drop for Begins<'_> {
+    fn drop(&mut self) {
+        self.0.beginning.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Captures {
@@ -28,10 +43,16 @@ impl Captures {
         self.unseen.store(true, Ordering::Relaxed);
     }
 
-    /// There may be some. One load where we came first, which is what launches pay.
+    /// Some may have begun before us.
+    #[inline]
+    pub(crate) fn is_unseen(&self) -> bool {
+        self.unseen.load(Ordering::Relaxed)
+    }
+
+    /// There may be some. Two loads where we came first, which is what launches pay.
     #[inline]
     pub(crate) fn may_be_any(&self) -> bool {
-        self.n_open.load(Ordering::Relaxed) > 0 || self.unseen.load(Ordering::Relaxed)
+        self.is_used() || self.is_unseen()
     }
 
     /// There is one whose stream has to be known.
@@ -39,7 +60,13 @@ impl Captures {
         self.n_open.load(Ordering::Relaxed) > 0
     }
 
-    fn change(&self, change: impl FnOnce(&mut BTreeSet<(usize, usize)>)) {
+    /// Whoever has [`crate::quiet::Quiet::asking`] knows of it from here on.
+    pub(crate) fn begins(&self) -> Begins<'_> {
+        self.beginning.fetch_add(1, Ordering::SeqCst);
+        Begins(self)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Open)) {
         let mut open = lock(&self.open);
         change(&mut open);
         self.n_open.store(open.len(), Ordering::SeqCst);
@@ -48,56 +75,79 @@ impl Captures {
     /// A capture begins in a stream, or ends there.
     pub(crate) fn note(&self, context: usize, stream: Stream, goes_on: bool) {
         let key = (context, stream.0 as usize);
-        self.change(|open| {
-            match goes_on {
-                true => open.insert(key),
-                false => open.remove(&key),
-            };
+        self.change(|open| match goes_on {
+            true => {
+                // SAFETY: it has no conditions.
+                open.insert(key, unsafe { libc::gettid() });
+            }
+            false => {
+                open.remove(&key);
+            }
         });
     }
 
     /// A stream was found to be captured.
     pub(crate) fn found(&self, agent: &Agent, stream: StreamName) {
-        // Where it began is known, and where it went from there ends with that.
-        if self.unseen.load(Ordering::Relaxed) {
-            self.note(current(agent), stream.key(), true);
+        if !self.is_unseen() {
+            // Where it began is known, and where it went from there ends with that.
+            return;
+        }
+        let key = stream.key();
+        // Nobody else can ask a thread's own stream whether it still is: it may have come into a capture that is known.
+        if !is_per_thread(key) || !self.is_used() {
+            self.note(current(agent), key, true);
+        }
+    }
+
+    /// A stream was found not to be captured.
+    pub(crate) fn not_found(&self, agent: &Agent, stream: StreamName) {
+        let key = stream.key();
+        if is_per_thread(key) && self.is_used() {
+            self.note(current(agent), key, false);
         }
     }
 
     /// Anything is captured, for all that can be known. Who asks has [`crate::quiet::Quiet::asking`]: none begins meanwhile, and no stream goes away.
     pub(crate) fn is_any(&self, agent: &Agent) -> bool {
+        if self.beginning.load(Ordering::SeqCst) > 0 {
+            return true;
+        }
         if !self.is_used() {
             return false;
         }
         let open = lock(&self.open).clone();
-        let over = |(context, stream): &(usize, usize)| {
+        let over = |((context, stream), thread): &((usize, usize), libc::pid_t)| {
             let (context, stream) = (Context(*context as *mut _), Stream(*stream as *mut _));
-            // Of a thread's own stream only that thread can ask; its end is seen.
-            let asked = !is_per_thread(stream);
-            asked && agent.driver.within(context, || has_ended(agent, stream)) == Some(true)
+            match is_per_thread(stream) {
+                // Only that thread can ask; its end is seen.
+                true => !Path::new(&format!("/proc/self/task/{thread}")).exists(),
+                false => agent.driver.within(context, || has_ended(agent, stream)) == Some(true),
+            }
         };
-        let over: Vec<(usize, usize)> = open.into_iter().filter(over).collect();
-        self.change(|open| open.retain(|capture| !over.contains(capture)));
+        let over = open.into_iter().filter(over);
+        let over: Vec<(usize, usize)> = over.map(|(key, _)| key).collect();
+        self.change(|open| open.retain(|key, _| !over.contains(key)));
         self.is_used()
     }
 
     /// The application is about to destroy a stream, and its capture with it.
     pub(crate) fn stream_goes(&self, stream: usize) {
         if self.is_used() && stream != 0 {
-            self.change(|open| open.retain(|(_, of)| *of != stream));
+            self.change(|open| open.retain(|(_, of), _| *of != stream));
         }
     }
 
-    /// A context has ended, and what was captured there.
+    /// A context ends, and what is captured there.
     pub(crate) fn context_gone(&self, context: usize) {
         if self.is_used() {
-            self.change(|open| open.retain(|(of, _)| *of != context));
+            self.change(|open| open.retain(|(of, _), _| *of != context));
         }
     }
 
     /// In a forked child, where no lock may be taken.
     pub(crate) fn forget_in_child(&self) {
         self.n_open.store(0, Ordering::Relaxed);
+        self.beginning.store(0, Ordering::Relaxed);
         self.unseen.store(false, Ordering::Relaxed);
     }
 }

@@ -213,7 +213,10 @@ impl Graphs {
         }
         match is_capturing(agent, stream) {
             Ok(true) => self.captures.found(agent, stream),
-            Ok(false) => return None,
+            Ok(false) => {
+                self.captures.not_found(agent, stream);
+                return None;
+            }
             // Another stream is captured, and the legacy stream must not be used meanwhile: the launch is the driver's to refuse.
             Err(code) if is_of_capture(code) => return None,
             Err(code) => return Some(Captured::Unknown(code)),
@@ -222,6 +225,14 @@ impl Graphs {
             0 => Captured::Graph,
             _ => self.captured_into(agent, stream.handle()),
         })
+    }
+
+    /// A launch of a kernel that is nobody's business may be the only one in a capture that began before us.
+    #[inline]
+    pub(crate) fn look_for_capture(&self, agent: &'static Agent, stream: StreamName) {
+        if self.captures.is_unseen() && is_capturing(agent, stream) == Ok(true) {
+            self.captures.found(agent, stream);
+        }
     }
 
     fn captured_into(&self, agent: &'static Agent, stream: CUstream) -> Captured {
@@ -317,7 +328,7 @@ macro_rules! captures {
         /// # Safety
         /// As the driver's function.
         pub(crate) unsafe fn $begin_v1(agent: &'static Agent, outcome: &Outcome, stream: CUstream) -> CUresult {
-            let _asking = agent.quiet.capture_begins();
+            let _begins = agent.quiet.capture_begins(|| agent.graphs.captures.begins());
             // SAFETY: the application's own arguments.
             let code = outcome.keep(unsafe { original::$v1_original(stream) });
             began(agent, code, StreamName { stream, null_is_per_thread: $per_thread });
@@ -327,7 +338,7 @@ macro_rules! captures {
         /// # Safety
         /// As the driver's function.
         pub(crate) unsafe fn $begin(agent: &'static Agent, outcome: &Outcome, stream: CUstream, mode: c_int) -> CUresult {
-            let _asking = agent.quiet.capture_begins();
+            let _begins = agent.quiet.capture_begins(|| agent.graphs.captures.begins());
             // SAFETY: the application's own arguments.
             let code = outcome.keep(unsafe { original::$begin_original(stream, mode) });
             began(agent, code, StreamName { stream, null_is_per_thread: $per_thread });
@@ -341,7 +352,7 @@ macro_rules! captures {
             agent: &'static Agent, outcome: &Outcome, stream: CUstream, graph: CUgraph, nodes: *const CUgraphNode,
             data: *const std::ffi::c_void, count: usize, mode: c_int,
         ) -> CUresult {
-            let _asking = agent.quiet.capture_begins();
+            let _begins = agent.quiet.capture_begins(|| agent.graphs.captures.begins());
             // SAFETY: the application's own arguments.
             let code = unsafe { original::$into_original(stream, graph, nodes, data, count, mode) };
             outcome.keep(code);

@@ -65,3 +65,50 @@ fn captures_that_were_there_before_us_are_found() {
     captures.found(app.agent, stream);
     assert!(captures.is_any(app.agent));
 }
+
+#[test]
+fn what_no_thread_can_tell_any_more_is_forgotten() {
+    let app = Application::new();
+    let (captures, context) = (&app.agent.graphs.captures, app.context);
+    std::thread::scope(|scope| {
+        let begins = || captures.note(context, own_of_a_thread(), true);
+        scope.spawn(begins).join().unwrap();
+    });
+    assert!(captures.is_used());
+    // The kernel may keep a thread for a moment that was waited for.
+    while captures.is_any(app.agent) {
+        std::thread::yield_now();
+    }
+    assert!(!captures.is_used());
+}
+
+#[test]
+fn a_stream_that_came_into_a_known_capture_is_not_kept_in_mind() {
+    let app = Application::new();
+    let captures = Captures::default();
+    captures.come_late();
+    let (known, own) = (Stream(0x5550 as CUstream), std::ptr::null_mut());
+    let own = StreamName {
+        stream: own,
+        null_is_per_thread: true,
+    };
+    captures.note(app.context, known, true);
+    captures.found(app.agent, own);
+    captures.note(app.context, known, false);
+    assert!(!captures.is_used());
+    // One that was there before us, and is over.
+    captures.found(app.agent, own);
+    assert!(captures.is_any(app.agent));
+    captures.not_found(app.agent, own);
+    assert!(!captures.is_used());
+}
+
+#[test]
+fn one_that_begins_counts_until_it_is_known() {
+    let app = Application::new();
+    let captures = Captures::default();
+    let begins = captures.begins();
+    assert!(captures.is_any(app.agent));
+    drop(begins);
+    assert!(!captures.is_any(app.agent));
+}
