@@ -97,15 +97,16 @@ impl Agent {
         takes(choice, candidate, device, is_inside, is_picked)
     }
 
-    /// A launch counts as missed: notes which tools would not have had it.
-    pub(crate) fn note_choices(
+    /// Which tools would not have a launch that counts as missed: a bit for each wish of the tally.
+    pub(crate) fn not_for(
         &self,
         tally: &Tally,
         generation: &'static Generation,
         candidate: Candidate,
-    ) {
-        if let Launches::Each = generation.launches() {
-            tally.note_choices(|choice| self.takes(choice, candidate));
+    ) -> u64 {
+        match generation.launches() {
+            Launches::Each => tally.not_for(|choice| self.takes(choice, candidate)),
+            Launches::All | Launches::Same(_) => 0,
         }
     }
 

@@ -128,7 +128,10 @@ impl Control {
                     }
                     ToAgent::Snapshot { token } => self.tokens.push(token),
                     ToAgent::Settle { token } => settled::wait(self.agent, token),
-                    ToAgent::Forget { guest } => self.agent.roster.forget(guest),
+                    ToAgent::Forget { guest } => {
+                        self.agent.roster.forget(guest);
+                        self.agent.said.forget(guest);
+                    }
                     // One wish per connection.
                     ToAgent::Attach { .. }
                     | ToAgent::Observe

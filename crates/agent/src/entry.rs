@@ -144,14 +144,14 @@ impl Place {
         self
     }
 
-    /// What counts a launch of the variant.
-    pub(crate) fn counters(&self, chosen: Chosen) -> impl Iterator<Item = &AtomicU64> {
+    /// What counts a launch of the variant beside [`Place::launches`].
+    fn parts(&self, chosen: Chosen) -> impl Iterator<Item = &AtomicU64> {
         let taken = self.taken.iter().enumerate();
         let taken = taken.filter(move |(bit, _)| chosen.own >> bit & 1 != 0);
         let parties = (self.parties.iter()).filter(move |p| chosen.own & p.mask != 0);
         let absent = (self.absent.iter()).filter(move |p| chosen.all & p.mask != 0);
-        std::iter::once(&self.launches)
-            .chain(taken.map(|(_, counter)| counter))
+        taken
+            .map(|(_, counter)| counter)
             .chain(parties.filter_map(|party| party.taken.as_ref()))
             .chain(absent.filter_map(|party| party.taken.as_ref()))
     }
@@ -276,8 +276,8 @@ pub(crate) struct Chosen {
 pub(crate) enum Runs {
     /// The variant of a context, and the choices that take the launches.
     Variant(&'static Place, Chosen),
-    /// The original, for lack of a variant.
-    Original(&'static Tally),
+    /// The original, for lack of a variant, and the wishes that the launches are not for ([`Tally::not_for`]).
+    Original(&'static Tally, u64),
     /// The original, because the user wanted that.
     Skipped(&'static Tally),
     /// The original, because no program wants it.
@@ -289,19 +289,38 @@ impl Runs {
     pub(crate) fn place(self) -> Option<&'static Place> {
         match self {
             Runs::Variant(place, _) => Some(place),
-            Runs::Original(_) | Runs::Skipped(_) | Runs::Unwanted(_) => None,
+            Runs::Original(..) | Runs::Skipped(_) | Runs::Unwanted(_) => None,
         }
     }
 
-    /// What counts its launches.
-    pub(crate) fn counters(self) -> impl Iterator<Item = &'static AtomicU64> {
+    /// What counts its launches, whoever is told them.
+    pub(crate) fn total(self) -> &'static AtomicU64 {
+        match self {
+            Runs::Variant(place, _) => &place.launches,
+            Runs::Original(tally, _) => &tally.missed,
+            Runs::Skipped(tally) => &tally.skipped,
+            Runs::Unwanted(tally) => &tally.unwanted,
+        }
+    }
+
+    /// What counts them beside that, for some tools or programs.
+    pub(crate) fn parts(self) -> impl Iterator<Item = &'static AtomicU64> {
         let (of_variant, without) = match self {
-            Runs::Variant(place, chosen) => (Some(place.counters(chosen)), None),
-            Runs::Original(tally) => (None, Some(&tally.missed)),
-            Runs::Skipped(tally) => (None, Some(&tally.skipped)),
-            Runs::Unwanted(tally) => (None, Some(&tally.unwanted)),
+            Runs::Variant(place, chosen) => (Some(place.parts(chosen)), None),
+            Runs::Original(tally, not_for) => (None, Some(tally.counters_of(not_for))),
+            Runs::Skipped(_) | Runs::Unwanted(_) => (None, None),
         };
+        let without = without.into_iter().flatten();
         of_variant.into_iter().flatten().chain(without)
+    }
+
+    /// Counts a launch. The total comes last: counts are made again when totals have changed, so who has seen it in the total finds it in
+    /// all the others too.
+    pub(crate) fn count(self) {
+        for part in self.parts() {
+            part.fetch_add(1, Ordering::Relaxed);
+        }
+        self.total().fetch_add(1, Ordering::Release);
     }
 }
 
@@ -444,10 +463,11 @@ impl Entry {
         gone.filter(|value| !stays(value)).collect()
     }
 
-    /// Launches with probes: of each place the number of its maps, its generation, and how many.
+    /// Launches with probes: of each place the number of its maps, its generation, and how many. What else counts those is seen as well
+    /// ([`Runs::count`]).
     pub(crate) fn launches(&self) -> impl Iterator<Item = (u32, u64, u64)> {
         self.places().map(|place| {
-            let count = place.launches.load(Ordering::Relaxed);
+            let count = place.launches.load(Ordering::Acquire);
             (place.number, place.generation, count)
         })
     }
@@ -561,6 +581,29 @@ mod tests {
         assert_eq!((entry.without(), entry.launched()), ([2, 1, 3], 11));
         assert_eq!(entry.take_handles(), [handle(1, None), handle(2, Some(16))]);
     }
+
+    #[test]
+    fn who_has_seen_a_launch_finds_it_in_all_that_counts_it() {
+        const LAUNCHES: u64 = 100_000;
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let entry = Entry::new("k".into(), &MADE);
+        let place = Place::new(16, (0, 4), 1, (None, Choices::default()));
+        let place = entry.add(place.of(&[1, 2], &[]));
+        let runs = Runs::Variant(place, Chosen { own: 1, all: 1 });
+        assert!(runs.parts().all(|part| !ptr::eq(part, runs.total())));
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..LAUNCHES).for_each(|_| runs.count()));
+            let mut seen = 0;
+            while seen < LAUNCHES {
+                seen = entry.launched();
+                for guest in [1, 2] {
+                    assert!(place.launches_without(guest) >= Some(seen));
+                }
+            }
+        });
+        assert_eq!(place.launches_without(2), Some(LAUNCHES));
+    }
+
     #[test]
     fn each_generation_has_a_place_of_its_own() {
         static MADE: AtomicU64 = AtomicU64::new(0);

@@ -83,13 +83,19 @@ pub(crate) enum Miss {
 }
 
 impl Miss {
-    /// What runs of a kernel then, by the programs of a generation.
-    pub(crate) fn runs(&self, entry: &Entry, generation: &Generation) -> Runs {
+    /// What runs of a kernel then, by the programs of a generation, in launches like this one for the current context.
+    pub(crate) fn runs(
+        &self,
+        agent: &Agent,
+        entry: &Entry,
+        generation: &'static Generation,
+        candidate: Candidate,
+    ) -> Runs {
         let tally = entry.tally(generation);
         match self {
             Miss::Skipped => Runs::Skipped(tally),
             Miss::Unwanted => Runs::Unwanted(tally),
-            _ => Runs::Original(tally),
+            _ => Runs::Original(tally, agent.not_for(tally, generation, candidate)),
         }
     }
 }
@@ -168,12 +174,12 @@ unsafe fn dispatch(
     };
     let mut measured = None;
     let tried = match captured {
-        Some(Captured::Body) => Err(Miss::Body),
         Some(Captured::Unknown(code)) => Err(Miss::Captured(code)),
         Some(Captured::Graph) if agent.graphs.is_blind() => Err(Miss::None),
         _ if entry.is_too_dear(flight.generation.number) => Err(Miss::Skipped),
         _ => match agent.chosen(flight.generation, entry, candidate) {
             Some(0) => Err(Miss::Skipped),
+            _ if captured == Some(Captured::Body) => Err(Miss::Body),
             chosen if captured.is_some() => attempt(chosen),
             _ if warpbpf_faults::strikes("agent/gate") => Err(Miss::Compaction),
             chosen => match agent.quiet.enter(stream.key()) {
@@ -197,9 +203,7 @@ unsafe fn dispatch(
             if captured.is_some() {
                 agent.graphs.hold(place);
             } else {
-                for counter in place.counters(chosen) {
-                    counter.fetch_add(1, Ordering::Relaxed);
-                }
+                Runs::Variant(place, chosen).count();
                 agent.launch_happened();
             }
             warpbpf_faults::bug("agent/launched-panics");
@@ -213,14 +217,10 @@ unsafe fn dispatch(
         // What is captured runs, and is counted, when its graph is launched. Not so in a body.
         let unknown = matches!(captured, Some(Captured::Unknown(_)));
         if captured != Some(Captured::Graph) && !unknown {
-            let runs = miss.runs(entry, flight.generation);
-            if let Runs::Original(tally) = runs {
-                agent.note_choices(tally, flight.generation, candidate);
-            }
-            for counter in runs.counters() {
-                counter.fetch_add(1, Ordering::Relaxed);
-            }
-        } else if matches!(miss, Miss::Skipped) {
+            let runs = miss.runs(agent, entry, flight.generation, candidate);
+            runs.count();
+        }
+        if captured.is_some() && matches!(miss, Miss::Skipped) {
             agent.tell_of_choice_in_graph(entry);
         }
         tell(agent, entry, miss);

@@ -1,25 +1,46 @@
 //! What people are told: each text once, and not without end, because hooks tell of what they meet again and again.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 
+use warpbpf_abi::names::of_guest;
+use warpbpf_session::guest::OWN;
 use warpbpf_wire::{NoteLevel, ToTool};
 
 use crate::agent::Agent;
 use crate::lock::lock;
 
-/// Texts that are told at most.
+/// Texts that are told at most, to all and to each second tool.
 const MOST: usize = 1000;
 
-/// What was told, and to which tools.
+/// What each second tool was told; under [`OWN`] what all tools were.
 #[derive(Debug, Default)]
-pub(crate) struct Said(Mutex<HashSet<(Vec<u32>, String)>>);
+pub(crate) struct Said(Mutex<HashMap<u32, HashSet<String>>>);
 
 impl Said {
-    /// It is to be told.
-    fn is_new(&self, guests: &[u32], text: &str) -> bool {
+    /// Who of these second tools is to be told; all tools, if none is named. `None` if there is nobody to tell.
+    fn new_for(&self, guests: &[u32], text: &str) -> Option<Vec<u32>> {
         let mut said = lock(&self.0);
-        said.len() < MOST && said.insert((guests.to_vec(), text.to_owned()))
+        let mut is_new = |of: &u32| {
+            let texts = said.entry(*of).or_default();
+            texts.len() < MOST && texts.insert(text.to_owned())
+        };
+        if guests.is_empty() {
+            return is_new(&OWN).then(Vec::new);
+        }
+        let new: Vec<u32> = guests.iter().copied().filter(|of| is_new(of)).collect();
+        (!new.is_empty()).then_some(new)
+    }
+
+    /// A second tool has gone for good: it is told nothing, and nobody of its programs and maps. Else those who come and go would use up
+    /// what those who stay may be told.
+    pub(crate) fn forget(&self, guest: u32) {
+        let mut said = lock(&self.0);
+        said.remove(&guest);
+        let its = format!("{}`", of_guest("", guest));
+        if let Some(texts) = said.get_mut(&OWN) {
+            texts.retain(|text| !text.contains(&its));
+        }
     }
 }
 
@@ -31,8 +52,7 @@ impl Agent {
 
     /// The same for these second tools alone; for all tools if there is none.
     pub(crate) fn note_to(&self, guests: &[u32], level: NoteLevel, text: String) {
-        if self.said.is_new(guests, &text) {
-            let guests = guests.to_vec();
+        if let Some(guests) = self.said.new_for(guests, &text) {
             let note = ToTool::Note {
                 level,
                 text,
@@ -50,12 +70,43 @@ mod tests {
     #[test]
     fn each_tool_is_told_once() {
         let said = Said::default();
-        let told = |guests: &[u32], text| said.is_new(guests, text);
-        assert!(told(&[], "a") && !told(&[], "a"));
-        assert!(told(&[1], "a") && told(&[2], "a") && !told(&[1], "a"));
-        for number in 0..MOST - 3 {
-            assert!(said.is_new(&[], &number.to_string()));
+        let told = |guests: &[u32], text| said.new_for(guests, text);
+        assert_eq!([told(&[], "a"), told(&[], "a")], [Some(vec![]), None]);
+        assert_eq!([told(&[1], "a"), told(&[1], "a")], [Some(vec![1]), None]);
+        // Who has heard it is left out.
+        assert_eq!(told(&[1, 2, 3], "a"), Some(vec![2, 3]));
+        assert_eq!(told(&[3, 2], "a"), None);
+    }
+
+    #[test]
+    fn no_tool_uses_up_what_others_may_be_told() {
+        let said = Said::default();
+        for number in 0..MOST {
+            assert!(said.new_for(&[1], &number.to_string()).is_some());
         }
-        assert!(!told(&[], "one more"));
+        assert_eq!(said.new_for(&[1, 2], "one more"), Some(vec![2]));
+        for number in 0..MOST {
+            assert!(said.new_for(&[], &number.to_string()).is_some());
+        }
+        assert_eq!(said.new_for(&[], "one more"), None);
+        assert_eq!(said.new_for(&[3], "one more"), Some(vec![3]));
+    }
+
+    #[test]
+    fn who_comes_and_goes_leaves_nothing_behind() {
+        let said = Said::default();
+        let texts = || lock(&said.0).values().map(HashSet::len).sum::<usize>();
+        assert!(said.new_for(&[], "stays").is_some());
+        for guest in 1..=MOST as u32 + 1 {
+            let text = format!("program `count@g{guest}` does not run there");
+            assert_eq!(said.new_for(&[], &text), Some(vec![]));
+            assert_eq!(said.new_for(&[guest], "a"), Some(vec![guest]));
+            said.forget(guest);
+            assert_eq!(texts(), 1);
+        }
+        // Another's number begins like it.
+        assert!(said.new_for(&[], "map `total@g12` is full").is_some());
+        said.forget(1);
+        assert_eq!((texts(), said.new_for(&[], "stays")), (2, None));
     }
 }

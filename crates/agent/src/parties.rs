@@ -130,21 +130,27 @@ unsafe impl Send for Tally {}
 unsafe impl Sync for Tally {}
 
 impl Tally {
-    /// Missed, skipped and unwanted launches.
+    /// Missed, skipped and unwanted launches. What else counts those is seen as well ([`crate::entry::Runs::count`]).
     pub(crate) fn all(&self) -> [u64; 3] {
-        [&self.missed, &self.skipped, &self.unwanted].map(|n| n.load(Ordering::Relaxed))
+        [&self.missed, &self.skipped, &self.unwanted].map(|n| n.load(Ordering::Acquire))
     }
 
-    /// A launch that counts as missed: notes who would not have had it, where tools want different ones. `takes` says whether a choice takes it.
-    pub(crate) fn note_choices(&self, takes: impl Fn(&Choice) -> bool) {
+    /// Who would not have a launch that counts as missed, where tools want different ones: a bit for each wish. `takes` says whether a choice takes
+    /// it. Wishes behind those that have a bit miss it with the others.
+    pub(crate) fn not_for(&self, takes: impl Fn(&Choice) -> bool) -> u64 {
         if self.wishes.len() < 2 {
-            return;
+            return 0;
         }
-        for wish in &self.wishes {
-            if !wish.choices.iter().any(|choice| takes(choice)) {
-                wish.not_for_it.fetch_add(1, Ordering::Relaxed);
-            }
-        }
+        let wishes = (0..u64::BITS).zip(&self.wishes);
+        let others = wishes.filter(|(_, wish)| !wish.choices.iter().any(|choice| takes(choice)));
+        others.fold(0, |mask, (bit, _)| mask | 1 << bit)
+    }
+
+    /// What counts a missed launch for these wishes.
+    pub(crate) fn counters_of(&self, not_for: u64) -> impl Iterator<Item = &AtomicU64> {
+        let wishes = (0..u64::BITS).zip(&self.wishes);
+        let others = wishes.filter(move |(bit, _)| not_for >> bit & 1 != 0);
+        others.map(|(_, wish)| &wish.not_for_it)
     }
 }
 
@@ -260,11 +266,21 @@ mod tests {
         let all: Vec<_> = tallies.iter().map(|t| (t.generation, t.all())).collect();
         assert_eq!(all, [(2, [0, 0, 1]), (1, [2, 0, 0])]);
         // Of those that were missed the first tool would not have had one.
-        second.note_choices(|choice| choice.every == 1);
+        let not_for = second.not_for(|choice| choice.every == 1);
+        assert_eq!((not_for, second.not_for(|_| true)), (1, 0));
+        for counter in second.counters_of(not_for) {
+            counter.fetch_add(1, Ordering::Relaxed);
+        }
         let not_for = second
             .wishes
             .iter()
             .map(|wish| (wish.guest, wish.not_for_it()));
         assert_eq!(not_for.collect::<Vec<_>>(), [(0, 1), (1, 0)]);
+        // Nobody is told apart from one alone.
+        let third = tallies.of(3, || [wish(1, 1)].into());
+        assert_eq!(third.not_for(|_| false), 0);
+        let many = tallies.of(4, || (0..70).map(|guest| wish(guest, 2)).collect());
+        let all = many.not_for(|_| false);
+        assert_eq!((all, many.counters_of(all).count()), (u64::MAX, 64));
     }
 }

@@ -68,7 +68,8 @@ impl Sums {
     /// What a tool would be told if it were alone: launches of others' programs are some of the original for it.
     fn add_as_of(&mut self, entry: &Entry, guest: u32) {
         for place in entry.places() {
-            let all = place.launches.load(Ordering::Relaxed);
+            // First, and so that what else counts these launches is seen as well.
+            let all = place.launches.load(Ordering::Acquire);
             match place.launches_of(guest) {
                 Some(own) => {
                     self.add_launches(place.number, place.generation, own);

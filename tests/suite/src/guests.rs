@@ -26,6 +26,7 @@ pub fn cases() -> Vec<Case> {
         case("guests: other launches for each tool", choices),
         case("guests: the first tool exchanges its programs", exchanges),
         case("guests: graphs keep what they were made with", graphs),
+        case("guests: graphs that nobody can be in", graphs_without),
         case("guests: one goes while something is captured", captures),
         case("guests: launches in the stream of a thread", thread_streams),
         case("guests: a tool of the library beside another", library),
@@ -45,7 +46,12 @@ struct First {
 impl First {
     /// With version 1 of `swap.bpf.c` in it, and three launches of each kernel.
     fn begin(bench: &Bench, options: Options) -> Result<First, String> {
-        let object = Object::open(bench.object("swap")).map_err(failed)?;
+        First::with(bench, "swap", options)
+    }
+
+    /// The same with another object.
+    fn with(bench: &Bench, object: &str, options: Options) -> Result<First, String> {
+        let object = Object::open(bench.object(object)).map_err(failed)?;
         let tool = Tool::attach(object, options).map_err(failed)?;
         tool.serve().map_err(failed)?;
         let mut application = start(bench, &tool, &["live"])?;
@@ -491,6 +497,24 @@ fn graphs(bench: &Bench) -> Told {
     first.is_undisturbed(15)?;
     first.application.end()?;
     Ok("12 launches of graphs".into())
+}
+
+/// The first tool's program asks for parameters that no kernel has, so no code can be made: each tool misses what it chose.
+fn graphs_without(bench: &Bench) -> Told {
+    let mut first = First::with(bench, "sites_named", Options::default())?;
+    let all = first.guest(bench, "swap_other", &[])?;
+    let large = first.guest(bench, "swap_other", &["--min-blocks", "5"])?;
+    first.application.launch_as("g", 7)?;
+    first.application.launch(2)?;
+    for (guest, expected) in [(large, [0, 0, 9, 0]), (all, [0, 9, 0, 0])] {
+        let report = guest.interrupt()?;
+        same("launches", counts(&report, "step")?, expected)?;
+        same("counted", value(&report, "entered", 1000), 0)?;
+    }
+    let expected = ["scaled", "step"].map(|name| (name.to_owned(), [0, 12, 0, 0]));
+    same("first tool's", first.launches()?, expected.to_vec())?;
+    first.application.end()?;
+    Ok("12 launches, 7 of them of the graph".into())
 }
 
 /// Whether the end of a guest's last kernels was known.

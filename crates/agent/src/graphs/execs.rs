@@ -11,7 +11,7 @@ use super::tell::Told;
 use super::walk::{self, Records, Use};
 use super::{Graphs, lock};
 use crate::agent::Agent;
-use crate::entry::Place;
+use crate::entry::{Place, Runs};
 use crate::exports::original;
 use crate::guard::Outcome;
 use crate::launch::{Miss, StreamName};
@@ -29,7 +29,7 @@ pub(crate) struct Exec {
     /// Counts from 1 as graphs are instantiated; 0 if that was not seen.
     number: u32,
     uses: Vec<Use>,
-    /// How many nodes run each kernel, or the variant of it in a context.
+    /// How many nodes count in each counter: of parts, and then of totals ([`Runs::count`]).
     sums: Vec<(&'static AtomicU64, u64)>,
     has_records: bool,
     /// Launch records of its own that no node has now.
@@ -68,7 +68,7 @@ impl Exec {
     /// It was launched.
     fn count(&self) {
         for (sum, nodes) in &self.sums {
-            sum.fetch_add(*nodes, Ordering::Relaxed);
+            sum.fetch_add(*nodes, Ordering::Release);
         }
     }
 
@@ -77,15 +77,13 @@ impl Exec {
         self.told.changed();
         self.sums.clear();
         self.has_records = self.uses.iter().any(|it| it.record.is_some());
-        for it in self.uses.iter().filter(|it| it.enabled) {
-            let Some((_, runs)) = it.kernel else {
-                continue;
-            };
-            for sum in runs.counters() {
-                match (self.sums.iter_mut()).find(|(known, _)| std::ptr::eq(*known, sum)) {
-                    Some((_, nodes)) => *nodes += 1,
-                    None => self.sums.push((sum, 1)),
-                }
+        let enabled = self.uses.iter().filter(|it| it.enabled);
+        let runs = enabled.filter_map(|it| it.kernel.map(|(_, runs)| runs));
+        let parts = runs.clone().flat_map(Runs::parts);
+        for sum in parts.chain(runs.map(Runs::total)) {
+            match (self.sums.iter_mut()).find(|(known, _)| std::ptr::eq(*known, sum)) {
+                Some((_, nodes)) => *nodes += 1,
+                None => self.sums.push((sum, 1)),
             }
         }
     }
@@ -583,7 +581,10 @@ pub(crate) unsafe fn node_set_enabled(
 
 #[cfg(test)]
 mod tests {
+    use warpbpf_session::choices::Choices;
+
     use super::*;
+    use crate::entry::{Chosen, Entry};
 
     fn record(context: usize, bytes: u64) -> walk::Record {
         walk::Record {
@@ -616,6 +617,32 @@ mod tests {
         let it = record(16, 64);
         assert!(it.serves(16, 64) && it.serves(16, 8));
         assert!(!it.serves(16, 65) && !it.serves(32, 8));
+    }
+
+    #[test]
+    fn totals_come_behind_all_parts() {
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let entry: &'static Entry = Box::leak(Box::new(Entry::new("k".into(), &MADE)));
+        let place = |guests: &[u32]| {
+            let place = Place::new(16, (0, 4), 1, (None, Choices::default()));
+            entry.add(place.of(guests, &[]))
+        };
+        let (one, two) = (place(&[1, 2]), place(&[3]));
+        let node = |place| Use {
+            kernel: Some((entry, Runs::Variant(place, Chosen { own: 1, all: 1 }))),
+            ..exec(16).uses.remove(0)
+        };
+        let mut exec = Exec {
+            uses: [one, two, one].map(node).into(),
+            ..Exec::default()
+        };
+        exec.sum_up();
+        let nodes: Vec<u64> = exec.sums.iter().map(|(_, nodes)| *nodes).collect();
+        assert_eq!(nodes, [2, 2, 1, 2, 1]);
+        let is = |at: usize, place: &Place| std::ptr::eq(exec.sums[at].0, &place.launches);
+        assert!(is(3, one) && is(4, two));
+        exec.count();
+        assert_eq!((entry.launched(), two.launches_without(3)), (3, Some(1)));
     }
 
     #[test]

@@ -95,16 +95,14 @@ unsafe fn exchange(
         stream: None,
         now: true,
     };
-    let tried = if body {
-        Err(Miss::Body)
-    } else if agent.graphs.is_blind() {
-        Err(Miss::None)
-    } else if entry.is_too_dear(flight.generation.number) {
+    let tried = if entry.is_too_dear(flight.generation.number) {
         Err(Miss::Skipped)
     } else {
         let (params, extra) = (first.kernel_params, first.extra);
         match agent.chosen(flight.generation, entry, candidate) {
             Some(0) => Err(Miss::Skipped),
+            _ if body => Err(Miss::Body),
+            _ if agent.graphs.is_blind() => Err(Miss::None),
             // SAFETY: the caller's promise.
             chosen => unsafe {
                 try_variant(
@@ -136,11 +134,10 @@ unsafe fn exchange(
         Err(miss) => miss,
     };
     let code = outcome.keep(set(None));
-    let runs = miss.runs(entry, flight.generation);
+    let runs = miss.runs(agent, entry, flight.generation, candidate);
     if code == sys::SUCCESS {
         if body {
-            let tally = entry.tally(flight.generation);
-            tally.missed.fetch_add(1, Ordering::Relaxed);
+            runs.count();
         }
         if let Runs::Skipped(_) = runs {
             agent.tell_of_choice_in_graph(entry);

@@ -291,7 +291,7 @@ fn prepare_one(
                 true if skips(entry) => Miss::Skipped,
                 true => Miss::None,
             };
-            (entry, miss.runs(entry, generation))
+            (entry, miss.runs(agent, entry, generation, candidate))
         });
         return it;
     };
@@ -350,7 +350,8 @@ fn prepare_one(
         },
         None => {
             if restore(agent, found.node, variant, found.params) {
-                let runs = Miss::Record.runs(entry, agent.generations.now());
+                let generation = agent.generations.now();
+                let runs = Miss::Record.runs(agent, entry, generation, candidate);
                 it.kernel = Some((entry, runs));
                 it.launch = 0;
             }

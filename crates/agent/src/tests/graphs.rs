@@ -17,6 +17,8 @@ use crate::exports::trampolines;
 use crate::graphs;
 use crate::guard::Outcome;
 
+mod choices;
+
 /// A kernel node: its function, its one parameter, and what is behind that if the function is not the original.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Node {
@@ -325,7 +327,10 @@ struct Test {
 
 impl Test {
     fn new() -> Test {
-        let mut app = Application::new();
+        Test::of(Application::new())
+    }
+
+    fn of(mut app: Application) -> Test {
         connect();
         let module = app.load();
         let original = app.function(module);

@@ -25,7 +25,7 @@ fn join(app: &mut Application, guest: u32, name: &str) {
     join_for(app, guest, name, Options::default());
 }
 
-fn join_for(app: &mut Application, guest: u32, name: &str, options: Options) {
+pub(super) fn join_for(app: &mut Application, guest: u32, name: &str, options: Options) {
     let options = Box::new(options);
     exchange(app, Change::Join { guest, options }, object(name, "inc"));
 }
@@ -35,7 +35,7 @@ fn leave(app: &mut Application, guest: u32) {
 }
 
 /// Launches with programs of each tool, missed, skipped and unwanted ones, by its number.
-fn told(app: &Application) -> Vec<(u32, [u64; 4])> {
+pub(super) fn told(app: &Application) -> Vec<(u32, [u64; 4])> {
     let parties = app.agent.roster.counts().parties.into_iter();
     let of = |count: &KernelCount| [count.launches, count.missed, count.skipped, count.unwanted];
     let mut all: Vec<_> = parties
