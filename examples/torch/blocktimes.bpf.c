@@ -98,8 +98,9 @@ struct {
 	__type(value, struct alive);
 } alive SEC(".maps");
 
-/* Of a block that runs: when it began, below that how many have (1, if launches do not meet), and below that how many threads are done. 0 again when it has
- * ended. One word, so that no two are to be seen in order. The time is cut to 39 hours. */
+/* Of a block that runs: when it began, below that how many have (1, if launches do not meet), and below that, negative, how many of their threads are not done: less
+ * than 0 from the first begin on, but for warps that are done before. 0 again when all have ended, however many met. One word, so that no two are to be seen in
+ * order. The time is cut to 36 minutes. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, AT_ONCE * BLOCKS);
@@ -107,9 +108,9 @@ struct {
 	__type(value, __u64);
 } running SEC(".maps");
 
-#define DONE_BITS 11
+#define LEFT_BITS 17
 #define BEGUN_BITS 6
-#define LOW_BITS (DONE_BITS + BEGUN_BITS)
+#define LOW_BITS (LEFT_BITS + BEGUN_BITS)
 
 /* Threads that began. That all of a block ended is what ends the block. */
 struct {
@@ -247,7 +248,7 @@ int begins(struct wbpf_kernel_ctx *ctx)
 		__sync_fetch_and_add(here, 1);
 	/* What the program took is no part of the block's time. */
 	now = bpf_gpu_globaltimer();
-	__sync_fetch_and_add(word, now << LOW_BITS | 1 << DONE_BITS);
+	__sync_fetch_and_add(word, (now << LOW_BITS | 1 << LEFT_BITS) - threads_of(ctx));
 	if (!bpf_gpu_block_id()) {
 		recorded(ctx, grid);
 		__sync_fetch_and_add(word, (bpf_gpu_globaltimer() - now) << LOW_BITS);
@@ -274,10 +275,10 @@ int ends(struct wbpf_kernel_ctx *ctx)
 	seen = *word;
 	seen += bpf_gpu_warp_lanes();
 	*word = seen;
-	if ((seen & ((1 << DONE_BITS) - 1)) != threads_of(ctx))
+	if (seen & ((1 << LEFT_BITS) - 1))
 		return 0;
 
-	/* The block's last one. Of two launches that met in the word, who comes first here finds both begun, and the other one none. */
+	/* The block's last one. Of launches that met in the word, one comes here, when all of their blocks have ended. */
 	__sync_fetch_and_sub(word, seen);
 	sm = bpf_gpu_sm_id();
 	here = alive_of(slot, sm);
@@ -288,8 +289,9 @@ int ends(struct wbpf_kernel_ctx *ctx)
 		return 0;
 	at_once = *(volatile __u32 *)here;
 	owner = *(volatile __u64 *)owned;
-	__sync_fetch_and_sub(here, 1);
-	begun = seen >> DONE_BITS & ((1 << BEGUN_BITS) - 1);
+	begun = seen >> LEFT_BITS & ((1 << BEGUN_BITS) - 1);
+	/* Blocks that met may have run elsewhere: then there are as many too few here as there are too many there. */
+	__sync_fetch_and_sub(here, begun);
 	if (begun != 1) {
 		loss = bpf_map_lookup_elem(&lost, &only);
 		if (loss && begun)
@@ -319,8 +321,8 @@ int ends(struct wbpf_kernel_ctx *ctx)
 	if (*(volatile __u64 *)&part->last_begin < now - ns)
 		part->last_begin = now - ns;
 	peak = bpf_map_lookup_elem(&peaks, &place);
-	if (peak)
-		__sync_fetch_and_or(&peak->of[sm & (SMS - 1)], 1U << ((at_once - (at_once > 0)) & 31));
+	if (peak && at_once - 1 < 32)
+		__sync_fetch_and_or(&peak->of[sm & (SMS - 1)], 1U << (at_once - 1));
 	owner &= (1 << HISTOGRAM_BITS) - 1;
 	if (!owner) {
 		loss = bpf_map_lookup_elem(&lost, &only);
