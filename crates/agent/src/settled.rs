@@ -100,10 +100,13 @@ struct Wait {
     shard: Arc<Shard>,
     /// The mark is behind it.
     is_marked: bool,
+    /// Captures were what was in the way at the last look.
+    is_captured: bool,
 }
 
 impl Wait {
-    /// It has ended, or that will not be known; `None`: not yet. The context cannot end meanwhile, and nothing here waits for the device.
+    /// It has ended, or that will not be known; `None`: not yet. The context cannot end meanwhile. Nothing here waits for the device, unless the driver has
+    /// no marks.
     fn look(&mut self, agent: &Agent, since: Instant) -> Option<Result<(), Unsettled>> {
         let shard = Arc::clone(&self.shard);
         let state = tried(shard.state.try_read())?;
@@ -128,7 +131,8 @@ impl Wait {
             .unwrap_or_else(PoisonError::into_inner);
         if !self.is_marked {
             let asking = agent.quiet.asking();
-            if agent.graphs.captures.is_any(agent) {
+            self.is_captured = agent.graphs.captures.is_any(agent);
+            if self.is_captured {
                 return (since.elapsed() >= CAPTURES).then_some(Err(Unsettled::Captures));
             }
             match mark
@@ -161,6 +165,7 @@ pub(crate) fn wait_for(agent: &Agent, until: Instant, goes_on: impl Fn() -> bool
     let wait = |shard| Wait {
         shard,
         is_marked: false,
+        is_captured: false,
     };
     let mut waits: Vec<Wait> = agent.lives.all().into_iter().map(wait).collect();
     let mut ends = Ends::new();
@@ -178,9 +183,9 @@ pub(crate) fn wait_for(agent: &Agent, until: Instant, goes_on: impl Fn() -> bool
         std::thread::sleep(PAUSE);
     }
     let left = waits.into_iter().map(|wait| {
-        let why = match wait.is_marked {
-            true => Unsettled::Running,
-            false => Unsettled::Captures,
+        let why = match wait.is_captured {
+            true => Unsettled::Captures,
+            false => Unsettled::Running,
         };
         (wait.shard.context.0, Err(why))
     });
