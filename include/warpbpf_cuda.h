@@ -62,15 +62,15 @@ enum {
 	WBPF_API_cuCtxSetFlags = 34,
 	WBPF_API_cuCtxGetId = 35,
 	WBPF_API_cuCtxSynchronize = 36,
-	WBPF_API_cuCtxRecordEvent = 37,
-	WBPF_API_cuCtxSetLimit = 38,
-	WBPF_API_cuCtxGetLimit = 39,
-	WBPF_API_cuCtxGetCacheConfig = 40,
-	WBPF_API_cuCtxSetCacheConfig = 41,
-	WBPF_API_cuCtxGetApiVersion = 42,
-	WBPF_API_cuCtxGetStreamPriorityRange = 43,
-	WBPF_API_cuCtxResetPersistingL2Cache = 44,
-	WBPF_API_cuCtxGetExecAffinity = 45,
+	WBPF_API_cuCtxSetLimit = 37,
+	WBPF_API_cuCtxGetLimit = 38,
+	WBPF_API_cuCtxGetCacheConfig = 39,
+	WBPF_API_cuCtxSetCacheConfig = 40,
+	WBPF_API_cuCtxGetApiVersion = 41,
+	WBPF_API_cuCtxGetStreamPriorityRange = 42,
+	WBPF_API_cuCtxResetPersistingL2Cache = 43,
+	WBPF_API_cuCtxGetExecAffinity = 44,
+	WBPF_API_cuCtxRecordEvent = 45,
 	WBPF_API_cuCtxWaitEvent = 46,
 	WBPF_API_cuCtxAttach = 47,
 	WBPF_API_cuCtxDetach = 48,
@@ -514,7 +514,6 @@ struct wbpf_args_cuCtxGetFlags { __u64 flags; };
 struct wbpf_args_cuCtxSetFlags { __u64 flags; };
 struct wbpf_args_cuCtxGetId { __u64 ctx; __u64 ctxId; };
 struct wbpf_args_cuCtxSynchronize { __u64 ctx; };
-struct wbpf_args_cuCtxRecordEvent { __u64 hCtx; __u64 hEvent; };
 struct wbpf_args_cuCtxSetLimit { __s64 limit; __u64 value; };
 struct wbpf_args_cuCtxGetLimit { __u64 pvalue; __s64 limit; };
 struct wbpf_args_cuCtxGetCacheConfig { __u64 pconfig; };
@@ -522,6 +521,7 @@ struct wbpf_args_cuCtxSetCacheConfig { __s64 config; };
 struct wbpf_args_cuCtxGetApiVersion { __u64 ctx; __u64 version; };
 struct wbpf_args_cuCtxGetStreamPriorityRange { __u64 leastPriority; __u64 greatestPriority; };
 struct wbpf_args_cuCtxGetExecAffinity { __u64 pExecAffinity; __s64 type; };
+struct wbpf_args_cuCtxRecordEvent { __u64 hCtx; __u64 hEvent; };
 struct wbpf_args_cuCtxWaitEvent { __u64 hCtx; __u64 hEvent; };
 struct wbpf_args_cuCtxAttach { __u64 pctx; __u64 flags; };
 struct wbpf_args_cuCtxDetach { __u64 ctx; };

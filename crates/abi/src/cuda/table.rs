@@ -55,7 +55,6 @@ symbols! {
     cuCtxGetId(ctx: Handle, ctxId: Pointer);
     cuCtxSynchronize();
     cuCtxSynchronize_v2(ctx: Handle);
-    cuCtxRecordEvent(hCtx: Handle, hEvent: Handle);
     cuCtxSetLimit(limit: I32, value: Size);
     cuCtxGetLimit(pvalue: Pointer, limit: I32);
     cuCtxGetCacheConfig(pconfig: Pointer);
