@@ -391,6 +391,8 @@ impl Agent {
         };
         shard.share(&fd);
         self.send(message, Some(fd));
+        // Launches may follow at once, and somebody look for what they do.
+        self.wake();
         drop(numbering);
         let locked = self.driver.relaxed(|| pump.lock_pages(&self.driver, live));
         if let Err(error) = locked {

@@ -4,6 +4,7 @@
 //! Lock order: the kernel's, then the state here. The thread takes the kernel's only while it holds nothing.
 
 mod after;
+mod asked;
 mod ends;
 mod events;
 pub mod exchange;
@@ -19,30 +20,20 @@ use rustix::net::sockopt::socket_peercred;
 use warpbpf::plan_of;
 use warpbpf_maps::MapPlan;
 use warpbpf_wire::{
-    Changed, ContextInfo, Listener, MapInfo, MapOp, NoteLevel, OpCode, Outcome, SharedReader,
-    ToAgent, ToTool, ToolConnection, WireError, decode_outcomes, encode_ops,
+    Changed, ContextInfo, Listener, MapInfo, MapOp, NoteLevel, OpCode, SharedReader, ToAgent,
+    ToTool, ToolConnection, WireError, decode_outcomes, encode_ops,
 };
 
+use self::asked::FRESH;
 use self::exchange::Running;
 use crate::feed::Feed;
 use crate::kernel::{Kernel, Tell};
 use crate::offer::Offer;
-use crate::session::{Copied, Session};
 use crate::sink::{Queue, Sink};
 
 /// How long an agent may take to answer. Where Linux answers, such calls do not fail, so this is for one that stands still, and not for one that gets little of
 /// the CPU.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// How old a copy may be that a lookup is answered from, at least; if making it takes longer, [`COPY_SHARE`] times as old as that took.
-const FRESH: Duration = Duration::from_millis(1);
-/// Else a walk through a large map would be nothing but copies of it.
-const COPY_SHARE: u32 = 2;
-/// But no older than this, whatever held the application up.
-const STALE: Duration = Duration::from_millis(100);
-/// A map with a larger copy is large.
-const LARGE: u64 = 1 << 20;
-/// Lookups without a change between them that are asked for one by one, before a copy is made for those that follow.
-const SINGLES: u32 = 64;
 /// Said where a program is not launched after all.
 const NOT_ALONE: &str =
     "`launch-inside` gets no program: an application has come, which has maps of its own";
@@ -99,6 +90,8 @@ struct Agent {
     /// The operation whose answer is awaited, and that answer.
     asked: Option<u64>,
     answer: Option<Result<Vec<u8>, String>>,
+    /// The last copy that was asked for only to hear of contexts.
+    looked: u64,
     snapshotted: u64,
     /// What became of an exchange.
     changed: Option<Changed>,
@@ -291,6 +284,7 @@ impl Live {
             ready: false,
             asked: None,
             answer: None,
+            looked: 0,
             snapshotted: 0,
             changed: None,
         };
@@ -324,21 +318,15 @@ impl Live {
                 messages.push((ToAgent::Preset { map }, blob));
             }
         }
-        let options = agent.offer.options.clone();
-        messages.push((
-            ToAgent::Attach { options },
-            agent.offer.gathered.object.clone(),
-        ));
         for (message, blob) in &messages {
-            let Some(connection) = &mut agent.connection else {
-                break;
-            };
-            if let Err(error) = connection.send(message, blob, None, PATIENCE * 5) {
-                (self.tell)(&error.to_string());
-                agent.connection = None;
-            }
+            agent.give(message, blob, self.tell);
         }
-        self.state().agents.push(agent);
+        let options = agent.offer.options.clone();
+        let object = agent.offer.gathered.object.clone();
+        // Who looks at a map once it launches finds it here.
+        let mut state = self.state();
+        agent.give(&ToAgent::Attach { options }, &object, self.tell);
+        state.agents.push(agent);
     }
 }
 
@@ -348,6 +336,17 @@ fn plans(maps: &[MapInfo]) -> Vec<Option<Arc<MapPlan>>> {
 }
 
 impl Agent {
+    /// Sends what it is given at first.
+    fn give(&mut self, message: &ToAgent, blob: &[u8], tell: Tell) {
+        let Some(connection) = &mut self.connection else {
+            return;
+        };
+        if let Err(error) = connection.send(message, blob, None, PATIENCE * 5) {
+            tell(&error.to_string());
+            self.connection = None;
+        }
+    }
+
     fn take_messages(&mut self, tell: Tell) {
         while let Some(connection) = &mut self.connection {
             match connection.try_recv() {
@@ -437,7 +436,11 @@ impl Agent {
 
     fn open(&mut self, context: ContextInfo, fd: Option<OwnedFd>, tell: Tell) {
         match fd.map(SharedReader::open) {
-            Some(Ok(reader)) => self.contexts.push((context, reader)),
+            Some(Ok(reader)) => {
+                self.contexts.push((context, reader));
+                // Copies are without it.
+                self.refreshed = None;
+            }
             Some(Err(error)) => tell(&error.to_string()),
             None => tell("the agent sent no shared memory"),
         }
@@ -463,153 +466,6 @@ impl Agent {
         connection
             .send(message, blob, None, PATIENCE)
             .map_err(|_| Errno::IO)
-    }
-
-    /// Brings the shared memory up to date.
-    fn refresh(&mut self, token: u64, tell: Tell) -> Result<(), Errno> {
-        if self.connection.is_none() || self.refreshed.is_some_and(|at| at.elapsed() < self.fresh) {
-            return Ok(());
-        }
-        let sent = self.send(&ToAgent::Snapshot { token }, &[]);
-        let came = sent.and_then(|()| self.wait(tell, |agent| agent.snapshotted >= token));
-        if came.is_err() {
-            // One that cannot be written to may be gone, which is noticed by reading.
-            self.take_messages(tell);
-        }
-        // An agent that is gone has left its last copy.
-        if came.is_err() && self.connection.is_some() {
-            return came;
-        }
-        self.refreshed = Some(Instant::now());
-        Ok(())
-    }
-
-    fn copy(&mut self, number: u32) -> Option<Copied> {
-        let plan = self.maps.get(number as usize)?.clone()?;
-        if let Some(parts) = self.after.get(&number) {
-            let parts = parts.clone();
-            return Some(Copied { plan, parts });
-        }
-        let at = number as usize;
-        let contexts = self.contexts.iter();
-        let now: Vec<u64> = contexts.map(|(_, shared)| shared.sequence(at)).collect();
-        if let Some(copies) = self.copies.get(&number)
-            && copies.sequences == now
-        {
-            let parts = copies.parts.clone();
-            return Some(Copied { plan, parts });
-        }
-        let (mut sequences, mut parts) = (Vec::new(), Vec::new());
-        for (_, shared) in &self.contexts {
-            let mut bytes = Vec::new();
-            match shared.snapshot(at, &mut bytes).ok()? {
-                Some(sequence) => sequences.push(sequence),
-                None if parts.is_empty() => return None,
-                // A context that has just come.
-                None => {
-                    sequences.push(0);
-                    bytes = vec![0; plan.snapshot_bytes() as usize];
-                }
-            }
-            parts.push(bytes);
-        }
-        if parts.is_empty() {
-            return None;
-        }
-        let parts = Arc::new(parts);
-        let copies = Copies {
-            sequences,
-            parts: parts.clone(),
-        };
-        self.copies.insert(number, copies);
-        Some(Copied { plan, parts })
-    }
-}
-
-/// The session of the application that came last.
-impl Session for Live {
-    fn number(&self, map: usize) -> Option<u32> {
-        let state = self.state();
-        let ready = |agent: &&Agent| !agent.contexts.is_empty();
-        let agent = state.agents.iter().rev().find(ready)?;
-        agent.offer.gathered.numbers.get(&map).copied()
-    }
-
-    fn sms(&self) -> u32 {
-        let state = self.state();
-        let all = |agent: &Agent| agent.sms * agent.contexts.len().max(1) as u32;
-        state.agents.last().map_or(1, all)
-    }
-
-    fn copied(&self, number: u32) -> Result<Option<Copied>, Errno> {
-        let mut state = self.state();
-        state.token += 1;
-        let token = state.token;
-        let Some(agent) = state.current() else {
-            return Ok(None);
-        };
-        let before = agent.refreshed;
-        let begun = Instant::now();
-        agent.refresh(token, self.tell)?;
-        let copy = agent.copy(number);
-        if agent.refreshed != before {
-            agent.fresh = FRESH.max(begun.elapsed() * COPY_SHARE).min(STALE);
-            agent.refreshed = Some(begun);
-        }
-        Ok(copy)
-    }
-
-    fn gives_up_singles(&self) {
-        if let Some(agent) = self.state().current() {
-            agent.singles = SINGLES;
-        }
-    }
-
-    fn asks_singly(&self, number: u32) -> bool {
-        let mut state = self.state();
-        let Some(agent) = state.current() else {
-            return false;
-        };
-        let plan = agent.maps.get(number as usize).and_then(Option::as_ref);
-        let large = plan.is_some_and(|plan| plan.snapshot_bytes() > LARGE);
-        let single = large
-            && agent.connection.is_some()
-            && agent.refreshed.is_none()
-            && agent.singles < SINGLES;
-        agent.singles += u32::from(single);
-        single
-    }
-
-    fn operate(&self, number: u32, ops: &[MapOp<'_>]) -> Result<Vec<Outcome>, Errno> {
-        let mut state = self.state();
-        state.token += 1;
-        let token = state.token;
-        let agent = state.current().ok_or(Errno::IO)?;
-        agent.take_messages(self.tell);
-        if agent.connection.is_none() {
-            let outcomes = ops.iter().map(|op| agent.operate_on_copy(number, op));
-            return outcomes.map(|o| o.ok_or(Errno::OPNOTSUPP)).collect();
-        }
-        let message = ToAgent::MapOps { token, map: number };
-        agent.send(&message, &encode_ops(ops))?;
-        agent.asked = Some(token);
-        let waited = agent.wait(self.tell, |agent| agent.answer.is_some());
-        // Even if it comes too late, the map may have changed.
-        if ops.iter().any(|op| op.code != OpCode::Lookup) {
-            agent.refreshed = None;
-            agent.singles = 0;
-        }
-        agent.asked = None;
-        let answer = agent.answer.take();
-        waited?;
-        match answer {
-            Some(Ok(blob)) => decode_outcomes(&blob).map_err(|_| Errno::IO),
-            Some(Err(text)) => {
-                (self.tell)(&text);
-                Err(Errno::OPNOTSUPP)
-            }
-            None => Err(Errno::IO),
-        }
     }
 }
 
@@ -653,10 +509,5 @@ impl State {
             }
         }
         token != std::mem::replace(&mut self.token, token)
-    }
-
-    fn current(&mut self) -> Option<&mut Agent> {
-        let mut agents = self.agents.iter_mut().rev();
-        agents.find(|agent| !agent.contexts.is_empty())
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use warpbpf_wire::{Frame, Hello, Options, ToAgent, ToTool, ToolConnection, encode_ops};
+use warpbpf_wire::{Frame, Hello, Options, ToAgent, ToTool, ToolConnection, WireError, encode_ops};
 
 use crate::Process;
 use crate::functions;
@@ -133,7 +133,11 @@ impl Shared {
             }
             None => connection.send(&ToAgent::Observe, &[], None, SEND),
         };
-        let connection = sent.is_ok().then_some(connection);
+        // Who is gone may have said something before.
+        let connection = match sent {
+            Ok(()) | Err(WireError::Closed) => Some(connection),
+            Err(_) => None,
+        };
         let process = Process::new(number, connection, self.object.clone());
         if let Some(functions) = functions {
             process.lock().functions.begin(functions);

@@ -464,6 +464,7 @@ impl Process {
     /// [`Error::Ended`]: nobody is there any more.
     pub fn detach(&self) -> Result<(), Error> {
         let mut state = self.lock();
+        state.pump();
         let pid = state.pid;
         if !state.has_spoken() {
             // It has not come so far, and nothing is to be brought home: it finds nobody when it does.

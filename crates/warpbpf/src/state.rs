@@ -109,12 +109,13 @@ impl State {
     /// Takes in every message that is there, and sends what could not be sent before.
     pub(crate) fn pump(&mut self) {
         while let Some(connection) = &mut self.connection {
-            let next = connection.flush().and_then(|_| connection.try_recv());
-            match next {
+            // Who hears nothing any more may have said much before.
+            let heard = connection.flush().is_ok();
+            match connection.try_recv() {
                 Ok(Some(frame)) => self.take(frame.message, frame.blob, frame.fd),
-                Ok(None) => return,
+                Ok(None) if heard => return,
                 // The process ended, with or without a good-bye: what it wrote is in the shared memory.
-                Err(_) => {
+                Ok(None) | Err(_) => {
                     self.connection = None;
                     if let Some(host) = self.host.filter(|_| !self.complete) {
                         self.note(NoteLevel::Warning, lost_host(host, self.pid));
@@ -144,7 +145,8 @@ impl State {
         {
             Ok(_) => Ok(true),
             Err(WireError::Closed) => {
-                self.connection = None;
+                // Its last words are there still.
+                self.pump();
                 Ok(false)
             }
             Err(error) => Err(error),
@@ -415,7 +417,11 @@ fn place(names: &mut Vec<String>, sites: Sites) {
 
 #[cfg(test)]
 mod tests {
-    use warpbpf_wire::{GraphNode, GraphNodes, SharedWriter};
+    use std::time::Duration;
+
+    use warpbpf_wire::{
+        AgentConnection, GraphNode, GraphNodes, Hello, PROTOCOL, SharedWriter, ToAgent,
+    };
 
     use super::*;
 
@@ -431,6 +437,43 @@ mod tests {
         // SAFETY: the room is reserved, aligned and large enough.
         unsafe { std::ptr::copy(words.as_ptr(), span.start.cast(), words.len()) };
         chunks.publish();
+    }
+
+    /// What a tool has of an application that said all it had to say, and is gone before anybody listened.
+    fn gone() -> ToolConnection {
+        let (tool, agent) = ToolConnection::pair().unwrap();
+        let mut agent = AgentConnection::trusted(agent).unwrap();
+        let hello = Hello {
+            protocol: PROTOCOL,
+            pid: 7,
+            exe: "/bin/gone".into(),
+            argv: Vec::new(),
+            device: None,
+        };
+        let reason = "exit".into();
+        for message in [ToTool::Hello(hello), ToTool::Bye { reason }] {
+            agent
+                .send(&message, &[], None, Duration::from_secs(60))
+                .unwrap();
+        }
+        tool
+    }
+
+    #[test]
+    fn last_words_are_heard_by_who_speaks_first() {
+        let heard = |state: &State| (state.pid, state.complete, state.connection.is_some());
+        let mut state = State::new(Some(gone()), None);
+        assert!(!state.send(&ToAgent::Detach, &[]).unwrap());
+        assert_eq!(heard(&state), (7, true, false));
+        // What could not be sent before is still to be sent.
+        let mut state = State::new(Some(gone()), None);
+        let connection = state.connection.as_mut().unwrap();
+        connection.queue(&ToAgent::Detach, &[], None).unwrap();
+        state.pump();
+        assert_eq!(heard(&state), (7, true, false));
+        let process = crate::Process::new(0, Some(gone()), None);
+        process.detach().unwrap_err();
+        assert_eq!(heard(&process.lock()), (7, true, false));
     }
 
     #[test]

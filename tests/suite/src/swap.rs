@@ -45,7 +45,7 @@ pub(crate) fn start(bench: &Bench, tool: &Tool, command: &[&str]) -> Result<Appl
 }
 
 /// The object `swap.bpf.c` in a version.
-fn version(bench: &Bench, number: u32) -> Result<Object, String> {
+pub(crate) fn version(bench: &Bench, number: u32) -> Result<Object, String> {
     let object = Object::open(bench.object("swap")).map_err(failed)?;
     let number = number.to_string();
     object

@@ -218,7 +218,7 @@ impl Graphs {
                 return None;
             }
             // Another stream is captured, and the legacy stream must not be used meanwhile: the launch is the driver's to refuse.
-            Err(code) if is_of_capture(code) => return None,
+            Err(code) if CAPTURE_ERRORS.contains(&code) => return None,
             Err(code) => return Some(Captured::Unknown(code)),
         }
         Some(match self.n_bodies.load(Ordering::Relaxed) {
@@ -306,11 +306,6 @@ pub(crate) fn needs(symbol: &str) -> bool {
 
 /// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` to `CUDA_ERROR_CAPTURED_EVENT`: what the driver says of captures themselves.
 const CAPTURE_ERRORS: std::ops::RangeInclusive<CUresult> = 900..=907;
-
-/// The driver refuses because of captures.
-pub(crate) fn is_of_capture(code: CUresult) -> bool {
-    CAPTURE_ERRORS.contains(&code)
-}
 
 /// Whether a stream is captured, or what the driver says instead.
 pub(crate) fn is_capturing(agent: &Agent, stream: StreamName) -> Result<bool, CUresult> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, EEXIST, ENOENT};
 use warpbpf_maps::{AccessError, MapView, merge, words};
@@ -11,8 +12,18 @@ use super::Agent;
 use crate::session::Copied;
 
 impl Agent {
+    /// The same operations on what it has left behind.
+    pub(super) fn operate_after(
+        &mut self,
+        number: u32,
+        ops: &[MapOp<'_>],
+    ) -> Result<Vec<Outcome>, Errno> {
+        let outcomes = ops.iter().map(|op| self.operate_on_copy(number, op));
+        outcomes.map(|o| o.ok_or(Errno::OPNOTSUPP)).collect()
+    }
+
     /// Changes the final copy, as the devices would have been changed.
-    pub(super) fn operate_on_copy(&mut self, number: u32, op: &MapOp<'_>) -> Option<Outcome> {
+    fn operate_on_copy(&mut self, number: u32, op: &MapOp<'_>) -> Option<Outcome> {
         let copied = self.copy(number)?;
         // What is known of a user ring are its positions only, and no program drains it any more.
         if matches!(copied.plan.layout, MapLayout::UserRing(_)) {

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use warpbpf_wire::{
-    AgentConnection, Change, Changed, Frame, Hello, PROTOCOL, Refusal, ToAgent, ToTool,
+    AgentConnection, Change, Changed, ContextInfo, Frame, Hello, MapOp, OpCode, PROTOCOL, Ready,
+    Refusal, SharedWriter, ToAgent, ToTool,
 };
 
 use super::linux::naming;
@@ -18,6 +19,7 @@ use crate::kernel::tests::Tool;
 use crate::live::Live;
 use crate::live::exchange::Wanted;
 use crate::offer::{Offer, Preset};
+use crate::session::Session as _;
 use crate::uapi::{Command, attr, prog_type};
 
 thread_local! {
@@ -537,4 +539,61 @@ fn who_launches_is_alone_and_leaves_the_tool_its_maps() {
         Some("`launch-inside` gets no program: an application has come, which has maps of its own")
     );
     assert!(world.live.offer(kernel, None).is_ok());
+}
+
+/// Says that it has maps now, as soon as it is asked for a copy, and that it has copied all; then it is gone.
+fn made_meanwhile(mut agent: AgentConnection) {
+    let (_writer, fd) = SharedWriter::create(&[], 4096).unwrap();
+    let frame = agent.recv(Duration::from_secs(60)).unwrap().unwrap();
+    let ToAgent::Snapshot { token } = frame.message else {
+        panic!("{:?}", frame.message);
+    };
+    let ready = ToTool::Ready(Ready {
+        maps: Vec::new(),
+        programs: Vec::new(),
+        areas: Vec::new(),
+        context: ContextInfo::default(),
+    });
+    agent
+        .send(&ready, &[], Some(fd), Duration::from_secs(60))
+        .unwrap();
+    say(&mut agent, &ToTool::Snapshotted { token });
+}
+
+#[test]
+fn maps_that_were_made_just_now_are_those_that_are_looked_at() {
+    let mut world = World::new();
+    assert_eq!(world.live.number(0), None, "nobody is there");
+    let agent = world.application(7);
+    let agent = std::thread::spawn(|| made_meanwhile(agent));
+    assert_eq!(world.live.number(0), Some(0));
+    agent.join().unwrap();
+    // It cannot be asked any more, and left nothing of a map that it does not know.
+    let op = MapOp {
+        code: OpCode::Lookup,
+        flags: 0,
+        key: &[0; 4],
+        value: &[],
+    };
+    let outcome = world.live.operate(0, &[op]);
+    assert_eq!(outcome.unwrap_err(), Errno::OPNOTSUPP);
+    assert_eq!(told(), [""; 0]);
+}
+
+#[test]
+fn who_does_not_answer_is_waited_for_once() {
+    let mut world = World::new();
+    let mut agent = world.application(7);
+    for _ in 0..3 {
+        assert_eq!(world.live.number(0), None);
+    }
+    let ToAgent::Snapshot { token } = heard(&mut agent).message else {
+        panic!("something else was asked");
+    };
+    assert!(agent.try_recv().unwrap().is_none());
+    // It goes on.
+    say(&mut agent, &ToTool::Snapshotted { token });
+    let agent = std::thread::spawn(|| made_meanwhile(agent));
+    assert_eq!(world.live.number(0), Some(0));
+    agent.join().unwrap();
 }

@@ -3,22 +3,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use warpbpf::{Object, Options, Process, Tool};
+use warpbpf::{Options, Process, Tool};
 
 use super::{counted, told};
 use crate::devices;
 use crate::library::{PATIENCE, failed};
 use crate::run::{Bench, Told, same};
-use crate::swap::start;
-
-/// `swap.bpf.c` in a version.
-fn version(bench: &Bench, number: u32) -> Result<Object, String> {
-    let object = Object::open(bench.object("swap")).map_err(failed)?;
-    let number = number.to_string();
-    object
-        .with_variables(&[("version", &number)])
-        .map_err(failed)
-}
+use crate::swap::{start, version};
 
 /// Launches with a tool's programs of each kernel, and those without.
 fn of_kernels(process: &Process) -> BTreeMap<String, [u64; 2]> {
