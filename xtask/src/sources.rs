@@ -23,6 +23,8 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("ways_begin", "tests/programs/ways_begin.bpf.c"),
     ("machine", "tests/programs/machine.bpf.c"),
     ("machine_access", "tests/programs/machine_access.bpf.c"),
+    ("machine_loads", "tests/programs/machine_loads.bpf.c"),
+    ("machine_maps", "tests/programs/machine_maps.bpf.c"),
     ("machine_other", "tests/programs/machine_other.bpf.c"),
     ("splice_memory", "tests/programs/splice_memory.bpf.c"),
     ("instructions", "tests/programs/instructions.bpf.c"),

@@ -85,8 +85,9 @@ fn enter() -> String {
         shfl.sync.idx.b32 %wbpf_w0, %wbpf_w0, %wbpf_w2, 31, %wbpf_w1;
         mad.wide.u32 %wbpf_res, %wbpf_w0, {stride}, %wbpf_fence;
         add.s64 %wbpf_res, %wbpf_res, {readers};
-        mov.u32 %wbpf_w3, %laneid;
-        setp.ne.s32 %wbpf_p0, %wbpf_w3, %wbpf_w2;
+        mov.u32 %wbpf_w3, %lanemask_lt;
+        and.b32 %wbpf_w3, %wbpf_w3, %wbpf_w1;
+        setp.ne.s32 %wbpf_p0, %wbpf_w3, 0;
         @%wbpf_p0 bra $wbpf_counted;
         popc.b32 %wbpf_w3, %wbpf_w1;
         red.relaxed.sys.global.add.u32 [%wbpf_res], %wbpf_w3;
@@ -113,11 +114,10 @@ fn leave() -> &'static str {
     @%wbpf_p0 bra $wbpf_done;
     activemask.b32 %wbpf_w1;
     match.any.sync.b64 %wbpf_w0, %wbpf_at, %wbpf_w1;
-    brev.b32 %wbpf_w2, %wbpf_w0;
-    clz.b32 %wbpf_w2, %wbpf_w2;
-    mov.u32 %wbpf_w3, %laneid;
+    mov.u32 %wbpf_w3, %lanemask_lt;
+    and.b32 %wbpf_w3, %wbpf_w3, %wbpf_w0;
     bar.warp.sync %wbpf_w1;
-    setp.ne.s32 %wbpf_p0, %wbpf_w3, %wbpf_w2;
+    setp.ne.s32 %wbpf_p0, %wbpf_w3, 0;
     @%wbpf_p0 bra $wbpf_done;
     popc.b32 %wbpf_w3, %wbpf_w0;
     neg.s32 %wbpf_w3, %wbpf_w3;

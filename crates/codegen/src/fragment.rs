@@ -27,8 +27,6 @@ pub enum SlotSpace {
     Table {
         /// The slot that holds the kernel's number.
         kernel: u32,
-        /// Lanes may ask each other which of them have the same value.
-        asks: bool,
     },
 }
 
@@ -77,6 +75,9 @@ pub struct Env {
     /// Sums that only the host reads may be kept in registers and added to their map when the thread leaves
     /// ([`Fragment::tallies`]), instead of at each pass.
     pub keep_sums: bool,
+    /// Lanes that are here together may wait for each other, to do for all what each would do. Not at places in machine code: which lanes
+    /// come there is known to the kernel's own barriers only.
+    pub meets: bool,
     /// The kernel's parameters, by position, that the context's `args` are; what follows them is 0. Empty: all in their order.
     pub args: Vec<u8>,
 }

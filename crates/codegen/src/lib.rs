@@ -25,6 +25,7 @@ mod eval;
 mod stack;
 mod text;
 
+mod alone;
 mod bitmap;
 mod emit;
 mod fence;

@@ -275,6 +275,7 @@ fn plain_env(site: Site, map_count: usize, layouts: &BTreeMap<u32, MapLayout>) -
         slots: SlotSpace::Const,
         input: Input::Context,
         keep_sums: false,
+        meets: true,
         args: Vec::new(),
     }
 }

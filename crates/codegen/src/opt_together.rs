@@ -4,7 +4,8 @@
 //! ptxas does so by itself where it sees that the address is the same in a warp. It does not in functions for machine code, which read
 //! addresses from memory: there 32 additions to one address took an H200 eight times as long as the kernel with them.
 //!
-//! What an instruction does is mostly the same in all of its lanes, such as the bytes that they access: there the lanes find out who has the same number.
+//! What an instruction does is mostly the same in all of its lanes, such as the bytes that they access: there the lanes find out who has the same number,
+//! unless they may not wait for each other.
 
 use warpbpf_abi::context::Capture;
 use warpbpf_ebpf::Width;
@@ -15,9 +16,9 @@ use crate::ir::{BinOp, Cond, Func, Inst, LaneOp, Op, Order, Rmw, Special, Ty, Un
 
 /// Runs the pass.
 pub fn run(func: &mut Func, env: &Env) {
-    let SlotSpace::Table { asks, .. } = env.slots else {
+    if !matches!(env.slots, SlotSpace::Table { .. }) {
         return;
-    };
+    }
     let alike = alike(func, |_| false);
     let mostly = self::alike(func, is_of_the_instruction);
     for block in 0..func.blocks.len() {
@@ -26,7 +27,7 @@ pub fn run(func: &mut Func, env: &Env) {
         for inst in insts {
             match added(&inst).filter(|(addr, _)| alike[addr.index()]) {
                 Some((_, value)) if alike[value.index()] => add_once(func, inst, false, &mut new),
-                Some((_, value)) if asks && mostly[value.index()] => {
+                Some((_, value)) if env.meets && mostly[value.index()] => {
                     add_once(func, inst, true, &mut new)
                 }
                 _ => new.push(inst),

@@ -272,8 +272,14 @@ fn u64_of(bytes: &[u8], at: usize) -> u64 {
 
 #[test]
 fn ring_records_are_whole_and_none_is_lost_uncounted() {
-    for (scope, shards) in [(Scope::Thread, 4), (Scope::Thread, 1), (Scope::Warp, 3)] {
-        let case = Case::new(EVENT, vec![ring(1 << 19, shards)]).scope(scope);
+    let case = |scope, shards| Case::new(EVENT, vec![ring(1 << 19, shards)]).scope(scope);
+    let cases = [
+        (case(Scope::Thread, 4), 4),
+        (case(Scope::Thread, 4).apart(), 4),
+        (case(Scope::Thread, 1), 1),
+        (case(Scope::Warp, 3), 3),
+    ];
+    for (case, shards) in cases {
         let layout = RingLayout::new(1 << 19, shards);
         schedules(&case, 40, 128, |ran| {
             // A host thread that is held up can run out of attempts to reserve; what it loses must be counted.

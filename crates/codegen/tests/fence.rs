@@ -116,16 +116,18 @@ fn byte(i: u64) -> u8 {
     (i * 7 + 3) as u8
 }
 
+fn case(asm: &str) -> Case {
+    let maps = [REQUEST, ANSWER].map(|bytes| array(bytes as u32, THREADS));
+    Case::new(asm, maps.into())
+}
+
 impl World {
     fn new(asm: &str, seed: Option<u64>) -> World {
-        let case = Case::new(
-            asm,
-            vec![
-                array(REQUEST as u32, THREADS),
-                array(ANSWER as u32, THREADS),
-            ],
-        );
-        let device = Device::new(&case, config(seed));
+        World::of(&case(asm), seed)
+    }
+
+    fn of(case: &Case, seed: Option<u64>) -> World {
+        let device = Device::new(case, config(seed));
         let gpu = device.gpu();
         let allocate = |bytes: u64| {
             let at = gpu.alloc(bytes).unwrap();
@@ -283,28 +285,26 @@ fn constant_sizes() {
 
 #[test]
 fn sizes_of_the_moment() {
-    let world = World::new(&program(VARYING), Some(1));
-    for size in [0, 1, 5, 8, 13, 64] {
-        let requests = everywhere(&world, size);
-        let asked: Vec<_> = requests.iter().map(|(r, _)| *r).collect();
-        for ((request, expected), found) in requests.iter().zip(world.ask(&asked)) {
-            // Of nothing, everything can be read.
-            let nothing = (0, filled(std::iter::empty()));
-            let expected = if size == 0 { &nothing } else { expected };
-            assert_eq!(&found, expected, "{request:x?}");
+    let case = case(&program(VARYING));
+    // Lanes that are together are counted together, or each by itself.
+    for case in [&case, &case.apart()] {
+        let world = World::of(case, Some(1));
+        for size in [0, 1, 5, 8, 13, 64] {
+            let requests = everywhere(&world, size);
+            let asked: Vec<_> = requests.iter().map(|(r, _)| *r).collect();
+            for ((request, expected), found) in requests.iter().zip(world.ask(&asked)) {
+                // Of nothing, everything can be read.
+                let nothing = (0, filled(std::iter::empty()));
+                let expected = if size == 0 { &nothing } else { expected };
+                assert_eq!(&found, expected, "{request:x?}");
+            }
         }
     }
 }
 
 #[test]
 fn into_the_stack() {
-    let case = Case::new(
-        &program(TO_STACK),
-        vec![
-            array(REQUEST as u32, THREADS),
-            array(ANSWER as u32, THREADS),
-        ],
-    );
+    let case = case(&program(TO_STACK));
     assert_eq!(
         case.compile().local_bytes,
         0,

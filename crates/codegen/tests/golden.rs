@@ -1,6 +1,6 @@
 //! Text tests: `filetests/codegen/NAME.s` is a program in assembler, `NAME.ptx` what becomes of it.
 //!
-//! Lines of the program that begin with `; map` and `; scope` make the environment; `WARPBPF_BLESS=1` writes the
+//! Lines of the program that begin with `; map`, `; scope`, `; memory`, `; dense` and `; apart` make the environment; `WARPBPF_BLESS=1` writes the
 //! outputs.
 
 mod common;
@@ -71,12 +71,18 @@ fn case_of(text: &str) -> Case {
             Case::alone(code, maps, bytes)
         }
     };
+    let says = |what| text.lines().any(|line| line == what);
     // Hashes have dense slots, in a module that has 128-bit atomics.
-    match text.lines().any(|line| line == "; dense") {
-        true => case.dense(Target {
-            ptx: (8, 3),
-            sm: 90,
-        }),
+    let dense = Target {
+        ptx: (8, 3),
+        sm: 90,
+    };
+    let case = match says("; dense") {
+        true => case.dense(dense),
+        false => case,
+    };
+    match says("; apart") {
+        true => case.apart(),
         false => case,
     }
 }

@@ -189,7 +189,7 @@ int run(struct wbpf_kernel_ctx *ctx)
 
 /// The slots that such a table can have, and how they are published: a word beside the key, and where keys and values fit,
 /// dense ones by claims and by 128-bit atomics.
-fn kinds(case: &Case<Program>) -> Vec<Case<Program>> {
+fn shapes(case: &Case<Program>) -> Vec<Case<Program>> {
     let targets = [((6, 3), 75), ((8, 3), 90)].map(|(ptx, sm)| Target { ptx, sm });
     let dense = targets.map(|target| case.dense(target));
     let is_dense = |case: &Case<Program>| {
@@ -207,6 +207,13 @@ fn kinds(case: &Case<Program>) -> Vec<Case<Program>> {
     std::iter::once(plain)
         .chain(dense.into_iter().filter(is_dense))
         .collect()
+}
+
+/// The same, and each where no lane waits for another.
+fn kinds(case: &Case<Program>) -> Vec<Case<Program>> {
+    let shapes = shapes(case);
+    let apart: Vec<_> = shapes.iter().map(Case::apart).collect();
+    shapes.into_iter().chain(apart).collect()
 }
 
 /// Puts operations into the array.
@@ -1040,7 +1047,7 @@ fn lru_under_pressure() {
 /// The kinds of a table with one word in its keys and values: plain, dense by claims, dense by 128-bit atomics.
 fn three_kinds(entries: u32, threads: u32, per_thread: u32) -> [Case<Program>; 3] {
     let case = machine(MapType::Hash, 1, 1, entries, threads, per_thread);
-    let three = kinds(&case).try_into();
+    let three = shapes(&case).try_into();
     three.unwrap_or_else(|kinds: Vec<_>| panic!("{} kinds", kinds.len()))
 }
 

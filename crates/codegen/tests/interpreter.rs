@@ -22,6 +22,7 @@ fn env(target: Target, input: Input) -> Env {
         slots: SlotSpace::Const,
         input,
         keep_sums: false,
+        meets: true,
         args: Vec::new(),
     }
 }

@@ -332,9 +332,10 @@ fn many_lanes_lose_nothing_and_get_nothing_twice() {
     let (grid, block) = (6, 50);
     let threads = grid * block;
     for entries in [1, 3, 40, 2000] {
-        for of in [queue(8, entries), stack(8, entries)] {
-            let case = busy(of, 0, threads);
-            let layout = layout(&case);
+        let queue = busy(queue(8, entries), 0, threads);
+        let stack = busy(stack(8, entries), 0, threads);
+        for case in [&queue, &stack, &stack.apart()] {
+            let layout = layout(case);
             for seed in SEEDS {
                 let ran = case.run(config(seed), [grid, 1, 1], [block, 1, 1]);
                 nothing_lost(&layout, &ran, threads.into(), false);

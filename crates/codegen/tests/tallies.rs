@@ -150,10 +150,7 @@ fn lanes_that_are_together_add_once_where_ptxas_cannot_see_it() {
         compile(&case.program, &case.env).unwrap().body
     };
     let count = |text: &str, what: &str| text.matches(what).count();
-    let table = SlotSpace::Table {
-        kernel: 9,
-        asks: true,
-    };
+    let table = SlotSpace::Table { kernel: 9 };
     let alike = compiled("r2 = 2", table);
     assert_eq!(
         (
@@ -182,10 +179,11 @@ fn lanes_with_the_same_number_of_bytes_add_once() {
         r6 = *(u32 *)(r1 + 256)";
     let add = "lock *(u64 *)(r0 + 8) += r6
         lock *(u32 *)(r0 + 16) += r6";
-    let compiled_where = |key: &str, asks: bool| {
+    let compiled_where = |key: &str, meets: bool| {
         let asm = adding(key, add);
         let mut case = Case::at(Site::Mem, &asm, vec![array(24, 4)]);
-        case.env.slots = SlotSpace::Table { kernel: 9, asks };
+        case.env.slots = SlotSpace::Table { kernel: 9 };
+        case.env.meets = meets;
         let target = Target {
             ptx: (8, 0),
             sm: 90,

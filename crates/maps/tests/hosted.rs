@@ -256,6 +256,7 @@ impl World {
                 stride: stride as u32,
             },
             keep_sums: false,
+            meets: true,
             args: Vec::new(),
         };
         let fragment = compile(&program, &env).unwrap();

@@ -34,6 +34,12 @@ impl Caller {
             Caller::SpliceAccess => Site::Mem,
         }
     }
+
+    /// Lanes that are together in the function may wait for each other. Not where `warpbpf-sass` calls it: a kernel's own barriers count the lanes
+    /// that come there.
+    pub fn meets(self) -> bool {
+        matches!(self, Caller::Sanitizer(_))
+    }
 }
 
 /// The label of who runs no program.

@@ -161,12 +161,11 @@ impl Session {
                 printk: self.printk_binding(),
                 slots: SlotSpace::Table {
                     kernel: self.first_free_slot(),
-                    // At an access lanes are apart, and none waits for another.
-                    asks: caller != Caller::SpliceAccess,
                 },
                 input: Input::Context,
                 // A function for machine code cannot reach a kernel's registers.
                 keep_sums: false,
+                meets: caller.meets(),
                 args: Vec::new(),
             };
             let fragment = compile(&program.verified, &env).map_err(|e| named(e.to_string()))?;

@@ -113,6 +113,7 @@ impl<'w, 'a> Texts<'w, 'a> {
                 slots,
                 input: Input::Context,
                 keep_sums: self.session.options.keeps_sums(program.spec.site),
+                meets: true,
                 args: self
                     .positions(kernel, &program.spec.arguments)
                     .map_err(|reason| format!("program `{}`: {reason}", program.name()))?,

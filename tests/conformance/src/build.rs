@@ -176,6 +176,7 @@ pub fn build_for(
             stride,
         },
         keep_sums: false,
+        meets: true,
         args: Vec::new(),
     };
     let codegen = |reason: String| BuildError::Codegen { reason };

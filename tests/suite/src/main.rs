@@ -48,6 +48,7 @@ mod run;
 mod selectors;
 mod slots;
 mod splice;
+mod splice_maps;
 mod splice_swap;
 mod swap;
 mod tensors;
@@ -162,6 +163,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(waits::cases());
     cases.extend(selectors::cases());
     cases.extend(splice::cases());
+    cases.extend(splice_maps::cases());
     cases.extend(splice_swap::cases());
     cases.extend(instructions::cases());
     cases.extend(loader::cases());

@@ -10,11 +10,8 @@ impl Emit<'_> {
     pub(super) fn fence(&mut self, op: FenceOp, args: &[Value], result: Option<Value>) {
         let target = self.env.target;
         if let Some(name) = fence_name(op, target) {
-            self.fragment
-                .functions
-                .entry(name.to_owned())
-                .or_insert_with(|| fence_function(op, target));
-            self.fence_call(name, op, args, result);
+            let name = self.function(name.to_owned(), || fence_function(op, target));
+            self.fence_call(&name, op, args, result);
             return;
         }
         if let (FenceOp::Prefetch, &[at]) = (op, args) {

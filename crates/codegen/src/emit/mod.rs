@@ -18,6 +18,7 @@ use warpbpf_abi::names;
 use warpbpf_ebpf::Width;
 use warpbpf_flow::Entity;
 
+use crate::alone::alone;
 use crate::cfg::Flow;
 use crate::fragment::{Env, Fragment, SlotSpace};
 use crate::ir::{BinOp, Block, Cond, Edge, Func, Mem, Op, Special, Term, Ty, UnOp, Value};
@@ -337,20 +338,13 @@ impl Emit<'_> {
             ) => {
                 let name = hash_name(*op, table, *slot);
                 let (op, target) = (*op, self.env.target);
-                self.fragment
-                    .functions
-                    .entry(name.clone())
-                    .or_insert_with(|| hash_function(op, table, *slot, target));
+                let name = self.function(name, || hash_function(op, table, *slot, target));
                 self.call(&name, args, result, op);
             }
             (Op::Queue { op, layout, args }, _) => {
                 let name = queue_name(*op, layout);
                 let ptx = self.env.target.ptx;
-                let text = || queue_function(*op, layout, ptx);
-                self.fragment
-                    .functions
-                    .entry(name.clone())
-                    .or_insert_with(text);
+                let name = self.function(name, || queue_function(*op, layout, ptx));
                 let args: Vec<String> = args.iter().map(|v| self.operand(*v)).collect();
                 let d = match result {
                     Some(v) => self.reg(v),
@@ -384,6 +378,18 @@ impl Emit<'_> {
             ) => self.ring_reserve(*ring, *base, *size, *header, *shared, v),
             (_, Some(v)) => self.simple(v, op),
         }
+    }
+
+    /// Puts a function beside the fragment, and says what it is called there.
+    fn function(&mut self, name: String, text: impl FnOnce() -> String) -> String {
+        let functions = &mut self.fragment.functions;
+        if self.env.meets {
+            functions.entry(name.clone()).or_insert_with(text);
+            return name;
+        }
+        let (name, text) = alone(name, text());
+        functions.insert(name.clone(), text);
+        name
     }
 
     /// Operations that become one instruction or a few, and define a value.

@@ -7,11 +7,7 @@ use crate::text::{text_function, text_name};
 impl Emit<'_> {
     pub(super) fn text(&mut self, op: TextOp, mem: Mem, args: &[Value], result: Option<Value>) {
         let suffix = mem_suffix(mem, false);
-        let name = text_name(op, suffix);
-        self.fragment
-            .functions
-            .entry(name.clone())
-            .or_insert_with(|| text_function(op, suffix));
+        let name = self.function(text_name(op, suffix), || text_function(op, suffix));
         let args: Vec<String> = args.iter().map(|v| self.operand(*v)).collect();
         let d = match result {
             Some(v) => self.reg(v),

@@ -43,6 +43,11 @@ impl Translator<'_> {
         }
     }
 
+    /// Several lanes do the same here, and may do it for each other.
+    fn share(&self) -> bool {
+        self.env.scope == Scope::Thread && self.env.meets
+    }
+
     /// `of_any_sizes`: lanes whose records have sizes of their own reserve together, too, for which they have to add them up.
     pub(super) fn reserve(
         &mut self,
@@ -59,7 +64,7 @@ impl Translator<'_> {
             // Whether they fit is found out as it runs.
             Size::Value(_) => of_any_sizes,
         };
-        let shared = fits && self.env.scope == Scope::Thread;
+        let shared = fits && self.share();
         self.push(
             Ty::B64,
             Op::RingReserve {
@@ -80,7 +85,7 @@ impl Translator<'_> {
         size: Option<u32>,
         discard: bool,
     ) {
-        let shared = self.env.scope == Scope::Thread;
+        let shared = self.share();
         self.push_effect(Op::RingCommit {
             ring,
             base,

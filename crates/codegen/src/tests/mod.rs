@@ -44,6 +44,7 @@ fn env() -> Env {
             stride: STRIDE,
         },
         keep_sums: false,
+        meets: true,
         args: Vec::new(),
     }
 }

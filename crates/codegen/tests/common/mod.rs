@@ -216,6 +216,26 @@ impl<P: Subject + Clone> Case<P> {
         }
     }
 
+    /// The same where no lane waits for another.
+    pub fn apart(&self) -> Case<P> {
+        let env = Env {
+            meets: false,
+            ..self.env.clone()
+        };
+        let case = Case {
+            program: self.program.clone(),
+            maps: self.maps.clone(),
+            env,
+        };
+        let fragment = case.compile();
+        for text in fragment.functions.values().chain([&fragment.body]) {
+            for word in [".sync", "activemask"] {
+                assert!(!text.contains(word), "{word}: {text}");
+            }
+        }
+        case
+    }
+
     pub fn prove(code: P, maps: Vec<(MapDef, MapLayout)>, memory: Option<u32>) -> Case<P> {
         let defs: Vec<MapDef> = maps.iter().map(|(def, _)| def.clone()).collect();
         let mut platform = Platform::new(Site::Entry)
@@ -267,6 +287,7 @@ impl<P: Subject + Clone> Case<P> {
                 },
             },
             keep_sums: false,
+            meets: true,
             args: Vec::new(),
         };
         Case { program, maps, env }

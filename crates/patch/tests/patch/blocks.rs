@@ -136,6 +136,7 @@ fn compiled(text: &str, site: Site) -> Fragment {
         slots: SlotSpace::Const,
         input: Input::Context,
         keep_sums: false,
+        meets: true,
         args: Vec::new(),
     };
     compile(&verified, &env).unwrap_or_else(|e| panic!("{e}"))

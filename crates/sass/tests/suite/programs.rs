@@ -145,20 +145,28 @@ fn programs_become_probes() {
             entries += 1;
             match splice(&kernel, "k", None, hook) {
                 Ok(_) => exits += 1,
-                Err(refusal) => assert_eq!(refusal, Refusal::ProbeMeets, "{name}"),
+                Err(refusal) => {
+                    assert_eq!(refusal, Refusal::ProbeMeets, "{name}");
+                    assert!(!name.ends_with("_apart"), "{name} for {arch}: {refusal}");
+                }
             }
             if number == 90 {
-                accesses += usize::from(at_access(name, text, &kernel));
+                let served = at_access(name, text, &kernel);
+                assert!(served || !name.ends_with("_apart"), "{name} at an access");
+                accesses += usize::from(served);
             }
         }
         let ends = refused.remove("exit_dead").expect("it ends threads");
         assert!(ends.ends_with("it ends the thread"), "{ends}");
-        // Calls in which lanes are brought together, and calls within a function.
+        // Calls in which lanes are brought together; calls within a function, which ptxas makes of them and of long loops for sm_80.
         let known = [
             "it waits for other lanes",
             "(opcode `0x944`) that a probe may not have: its control flow is not known",
         ];
+        assert!(number == 80 || refused.keys().all(|name| !name.ends_with("_apart")));
         for (name, refusal) in &refused {
+            // Where no lane waits for another, only what a compiler makes of long loops is left.
+            let known = &known[usize::from(name.ends_with("_apart"))..];
             let expected = known.iter().any(|reason| refusal.ends_with(reason));
             assert!(expected, "{name} for {arch}: {refusal}");
         }

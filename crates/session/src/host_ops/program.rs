@@ -308,6 +308,7 @@ impl Session {
                 stride: 16,
             },
             keep_sums: false,
+            meets: true,
             args: Vec::new(),
         };
         let maps = self.maps().iter().zip(self.map_defs());

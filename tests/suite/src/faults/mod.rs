@@ -13,6 +13,7 @@ mod trial;
 use std::collections::BTreeSet;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::run::{Bench, Case, Told};
 use plan::{Fault, Site};
@@ -24,6 +25,8 @@ const FEW: usize = 80;
 /// What a whole run must have had, or it is no proof.
 const LEAST_FAULTS: usize = 500;
 const LEAST_SITES: usize = 60;
+/// For how many seconds trials of a whole run begin, where a machine is lent for less than all of them take. What is left out is said.
+const SECONDS: &str = "WARPBPF_FAULTS_SECONDS";
 /// Trials at once.
 const AT_ONCE: usize = 4;
 
@@ -50,6 +53,8 @@ struct Tally {
     /// Of these, those that cost something.
     felt: usize,
     sites: BTreeSet<String>,
+    /// For want of time.
+    left_out: usize,
     /// What was not as it has to be.
     wrong: Vec<String>,
 }
@@ -59,12 +64,17 @@ impl Tally {
         self.struck += other.struck;
         self.felt += other.felt;
         self.sites.extend(other.sites);
+        self.left_out += other.left_out;
         self.wrong.extend(other.wrong);
     }
 
     fn text(&self) -> String {
+        let left_out = match self.left_out {
+            0 => String::new(),
+            n => format!(", {n} left out for want of time"),
+        };
         format!(
-            "{} faults at {} sites: {} cost something and were told, {} cost nothing",
+            "{} faults at {} sites: {} cost something and were told, {} cost nothing{left_out}",
             self.struck,
             self.sites.len(),
             self.felt,
@@ -85,7 +95,7 @@ fn few(bench: &Bench) -> Told {
     }
     let step = (all.len() / FEW).max(1);
     let chosen: Vec<(Trial<'_>, Fault)> = all.into_iter().step_by(step).collect();
-    let tally = run_all(&chosen);
+    let tally = run_all(&chosen, None);
     match tally.wrong.first() {
         Some(first) => Err(format!(
             "{} of {}: {first}",
@@ -101,12 +111,16 @@ fn few(bench: &Bench) -> Told {
 #[expect(clippy::print_stdout, reason = "the command's output")]
 pub fn all(bench: &Bench, only: &str) -> bool {
     let mut total = Tally::default();
+    let seconds = std::env::var(SECONDS).ok();
+    let until = seconds
+        .and_then(|s| s.parse().ok())
+        .map(|s| Instant::now() + Duration::from_secs(s));
     for scenario in SCENARIOS.iter().filter(|s| s.name.contains(only)) {
         let tally = match prepare(bench, scenario) {
             Ok((trial, sites)) => {
                 let faults = plan::faults(&sites).into_iter();
                 let faults: Vec<_> = faults.map(|fault| (trial.clone(), fault)).collect();
-                run_all(&faults)
+                run_all(&faults, until)
             }
             Err(reason) if reason.starts_with("skipped: ") => {
                 println!("{:<10} {reason}", scenario.name);
@@ -158,8 +172,10 @@ fn prepare<'b>(
     Ok((trial, sites))
 }
 
-fn run_all(faults: &[(Trial<'_>, Fault)]) -> Tally {
+/// Begins none after `until`.
+fn run_all(faults: &[(Trial<'_>, Fault)], until: Option<Instant>) -> Tally {
     let (next, tally) = (AtomicUsize::new(0), Mutex::new(Tally::default()));
+    let stride = stride(faults.len());
     let at_once = std::thread::available_parallelism()
         .map_or(1, usize::from)
         .min(AT_ONCE);
@@ -167,7 +183,15 @@ fn run_all(faults: &[(Trial<'_>, Fault)]) -> Tally {
         for worker in 0..at_once {
             let (next, tally) = (&next, &tally);
             scope.spawn(move || {
-                while let Some((trial, fault)) = faults.get(next.fetch_add(1, Ordering::Relaxed)) {
+                loop {
+                    if until.is_some_and(|until| Instant::now() >= until) {
+                        break;
+                    }
+                    let at = next.fetch_add(1, Ordering::Relaxed);
+                    if at >= faults.len() {
+                        break;
+                    }
+                    let (trial, fault) = &faults[at * stride % faults.len()];
                     let done = trial.run(fault, worker);
                     let mut one = Tally::default();
                     if done.struck {
@@ -188,5 +212,19 @@ fn run_all(faults: &[(Trial<'_>, Fault)]) -> Tally {
             });
         }
     });
-    tally.into_inner().unwrap_or_default()
+    let mut tally = tally.into_inner().unwrap_or_default();
+    tally.left_out = faults.len().saturating_sub(next.into_inner());
+    tally
+}
+
+/// A step that comes to each of so many, far from the one before: what is left out is then left out everywhere.
+fn stride(of: usize) -> usize {
+    let coprime = |step: &usize| {
+        let (mut a, mut b) = (*step, of);
+        while b != 0 {
+            (a, b) = (b, a % b);
+        }
+        a == 1
+    };
+    (of * 2 / 5 + 1..).find(coprime).unwrap_or(1)
 }
