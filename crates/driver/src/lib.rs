@@ -17,6 +17,7 @@ mod mark;
 mod result;
 mod safe;
 mod tensor;
+mod wait;
 
 pub use jit::JitOptions;
 pub use load::{LoadError, open};

@@ -438,27 +438,6 @@ impl Driver {
         self.check("cuStreamDestroy", code, String::new)
     }
 
-    /// Waits for a stream.
-    pub fn wait(&self, stream: Stream) -> Result<(), DriverError> {
-        // SAFETY: a live stream.
-        self.check(
-            "cuStreamSynchronize",
-            unsafe { (self.api.stream_synchronize)(stream.0) },
-            String::new,
-        )
-    }
-
-    /// Everything in a stream is done. Does not wait.
-    pub fn is_idle(&self, stream: Stream) -> Result<bool, DriverError> {
-        // SAFETY: a live stream.
-        match unsafe { (self.api.stream_query)(stream.0) } {
-            sys::NOT_READY => Ok(false),
-            code => self
-                .check("cuStreamQuery", code, String::new)
-                .map(|()| true),
-        }
-    }
-
     /// Device memory, zeroed. `bytes` must not be 0.
     pub fn alloc_zeroed(&self, bytes: u64, stream: Stream) -> Result<CUdeviceptr, DriverError> {
         let mut address = 0;

@@ -116,7 +116,9 @@ impl<'b> Trial<'b> {
         Done {
             struck,
             felt: judged == Ok(true),
-            wrong: judged.err(),
+            wrong: judged
+                .err()
+                .map(|reason| format!("{reason}{}", said(&facts.errors))),
         }
     }
 
@@ -323,4 +325,15 @@ fn end_group(group: u32) {
     let _ = Command::new("kill")
         .args(["-KILL", "--", &format!("-{group}")])
         .status();
+}
+
+/// The end of what the application and the tool have said, which is where the reason is most often.
+fn said(errors: &str) -> String {
+    const MOST: usize = 1000;
+    let errors = errors.trim_end();
+    let from = errors.ceil_char_boundary(errors.len().saturating_sub(MOST));
+    match &errors[from..] {
+        "" => String::new(),
+        end => format!("; on standard error `{end}`"),
+    }
 }
