@@ -9,7 +9,7 @@
 #define KERNELS 12288
 
 /* Launches follow each other in %gridid, and each has the place of its number; the first that comes keeps it. */
-#define LAUNCHES 65536
+#define LAUNCHES 32768
 
 /* So many launches at once have words for their blocks, and so many blocks of each. */
 #define AT_ONCE 32
@@ -17,7 +17,7 @@
 
 /* What all blocks of a launch add to is there for each of so many parts of the multiprocessors: thousands of blocks at one address are what such a program
  * costs most. The report adds them up. */
-#define PARTS 16
+#define PARTS 128
 
 /* Multiprocessors, of which each counts its blocks. A power of two. */
 #define SMS 256
@@ -35,6 +35,7 @@ struct launch {
 	__u64 timed; /* of them */
 	__u64 threads; /* of a block */
 	__u64 came; /* by `bpf_ktime_get_ns` */
+	__u64 clock; /* then, on the device: near it are the times of parts */
 };
 
 struct {
@@ -44,26 +45,23 @@ struct {
 	__type(value, struct launch);
 } launches SEC(".maps");
 
-/* Whose a launch's place is on a part: %gridid + 1, and below that the number of its kernel's histogram. 0: nobody's. The first block that ends there makes it
- * its launch's. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, PARTS * LAUNCHES);
-	__type(key, __u32);
-	__type(value, __u64);
-} owners SEC(".maps");
-
 #define HISTOGRAM_BITS 11
 
-/* Of the timed blocks that have ended on a part. Of those that write at once the last one is not known, so last times are about right. */
+/* Times of a part are in steps of 16 ns, cut to 32 bits: 68 s, from shortly before its launch's on. */
+#define STEP_BITS 4
+
+/* How many have ended, below how many nanoseconds they took together: no more than are timed, so that the time has 46 bits. */
+#define ENDED_BITS 18
+
+/* Of the timed blocks of a launch that have ended on a part. 32 bytes, which memory takes at once. */
 struct part {
-	__u64 ended;
-	__u64 busy_ns;
-	/* Of the first that ended: nothing had made room for it, so it is of those that began first. */
-	__u64 begin;
-	__u64 first_end;
-	__u64 last_begin;
-	__u64 last_end;
+	/* Whose it is: %gridid + 1, and below that the number of its kernel's histogram. 0: nobody's. The first block that ends here makes it its launch's. */
+	__u64 owner;
+	__u64 done;
+	/* Of the first that ended: nothing had made room for it, so it is of those that began first. The end below the begin. */
+	__u64 first;
+	/* The last end below the last begin. Of blocks that write at once the last one is not known, so they are about right. */
+	__u64 last;
 };
 
 struct {
@@ -122,7 +120,7 @@ struct {
 
 /* Kernels that were launched have histograms, numbered as they come. */
 #define HISTOGRAMS 1024
-#define SPREAD 8
+#define SPREAD 16
 
 /* The next kernel's number, and that of each kernel: from 1 on. */
 struct {
@@ -218,6 +216,7 @@ static __always_inline void recorded(struct wbpf_kernel_ctx *ctx, __u32 grid)
 		l->timed = blocks < timed_blocks ? blocks : timed_blocks;
 		l->threads = threads_of(ctx);
 		l->came = bpf_ktime_get_ns();
+		l->clock = bpf_gpu_globaltimer();
 	} else if (there != grid) {
 		loss = bpf_map_lookup_elem(&lost, &only);
 		if (loss)
@@ -261,7 +260,7 @@ int begins(struct wbpf_kernel_ctx *ctx)
 SEC("gpu/exit/*")
 int ends(struct wbpf_kernel_ctx *ctx)
 {
-	__u64 now = bpf_gpu_globaltimer(), seen, ns, owner, *word, *owned, *bucket;
+	__u64 now = bpf_gpu_globaltimer(), begin, end, last, seen, ns, owner, *word, *bucket;
 	__u32 grid = ctx->grid_id + 1, slot = grid & (timed_at_once - 1), place = grid & (timed_launches - 1), sm, only = 0, key, begun, at_once, *here;
 	struct peaks *peak;
 	struct losses *loss;
@@ -283,12 +282,12 @@ int ends(struct wbpf_kernel_ctx *ctx)
 	sm = bpf_gpu_sm_id();
 	here = alive_of(slot, sm);
 	key = sm % PARTS * LAUNCHES + place;
-	owned = bpf_map_lookup_elem(&owners, &key);
 	part = bpf_map_lookup_elem(&parts, &key);
-	if (!here || !owned || !part)
+	if (!here || !part)
 		return 0;
 	at_once = *(volatile __u32 *)here;
-	owner = *(volatile __u64 *)owned;
+	owner = *(volatile __u64 *)&part->owner;
+	last = *(volatile __u64 *)&part->last;
 	begun = seen >> LEFT_BITS & ((1 << BEGUN_BITS) - 1);
 	/* Blocks that met may have run elsewhere: then there are as many too few here as there are too many there. */
 	__sync_fetch_and_sub(here, begun);
@@ -303,23 +302,23 @@ int ends(struct wbpf_kernel_ctx *ctx)
 	if ((__s64)((now - seen) << LOW_BITS) < 0)
 		now = bpf_gpu_globaltimer();
 	ns = (now - seen) << LOW_BITS >> LOW_BITS;
+	begin = (now - ns) << (32 - STEP_BITS) >> 32;
+	end = now << (32 - STEP_BITS) >> 32;
 	if (!owner) {
 		seen = (__u64)grid << HISTOGRAM_BITS | histogram_of(ctx->kernel_id);
-		owner = __sync_val_compare_and_swap(owned, 0, seen);
+		owner = __sync_val_compare_and_swap(&part->owner, 0, seen);
 		if (!owner) {
 			owner = seen;
-			part->begin = now - ns;
-			part->first_end = now;
+			part->first = begin << 32 | end;
 		}
 	}
 	/* A launch before it has the place, and this one was counted when it began. */
 	if (owner >> HISTOGRAM_BITS != grid)
 		return 0;
-	__sync_fetch_and_add(&part->ended, 1);
-	__sync_fetch_and_add(&part->busy_ns, ns);
-	part->last_end = now;
-	if (*(volatile __u64 *)&part->last_begin < now - ns)
-		part->last_begin = now - ns;
+	__sync_fetch_and_add(&part->done, ns << ENDED_BITS | 1);
+	if ((__s32)(begin - (last >> 32)) < 0 && last)
+		begin = last >> 32;
+	part->last = begin << 32 | end;
 	peak = bpf_map_lookup_elem(&peaks, &place);
 	if (peak && at_once - 1 < 32)
 		__sync_fetch_and_or(&peak->of[sm & (SMS - 1)], 1U << (at_once - 1));

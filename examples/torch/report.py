@@ -111,8 +111,12 @@ LAUNCHES = 1 << 14
 BUCKETS = 256
 HISTOGRAMS = 1024
 HISTOGRAM_BITS = 11
-TIMED_LAUNCHES = 1 << 16
-PARTS = 16
+TIMED_LAUNCHES = 1 << 15
+PARTS = 128
+ENDED_BITS = 18
+STEP_BITS = 4
+# A block may have begun before that which tells of the launch.
+BEFORE = 1 << 28
 
 
 class Kernel:
@@ -197,29 +201,41 @@ def percentile(histogram, share):
 LOSSES = ("unrecorded", "untimed", "met", "unsorted")
 
 
+def time_near(clock, steps):
+    """The time of a part, of which there are 32 bits of steps, in nanoseconds: from some seconds before the launch's to a minute after it."""
+    ahead = (steps - (clock >> STEP_BITS) + BEFORE) % (1 << 32) - BEFORE
+    return ((clock >> STEP_BITS) + ahead) << STEP_BITS
+
+
+def part_of(part, clock):
+    """What blocks on a part of the multiprocessors have told of a launch."""
+    first, last = (tuple(time_near(clock, part[name] >> shift & (1 << 32) - 1) for shift in (32, 0)) for name in ("first", "last"))
+    return {"ended": part["done"] & (1 << ENDED_BITS) - 1, "busy_ns": part["done"] >> ENDED_BITS, "first": first, "last": last}
+
+
 def timed_launches(process):
     """Launches with block times: what is told of each, and what the parts of the multiprocessors and the multiprocessors have counted, together."""
-    owners = {(context, key): owner >> HISTOGRAM_BITS for context, key, owner in records_of(process, "owners")}
     parts = {}
     for context, key, part in records_of(process, "parts"):
-        parts.setdefault((context, key % TIMED_LAUNCHES, owners.get((context, key))), []).append(part)
+        number, place = divmod(key, TIMED_LAUNCHES)
+        parts.setdefault((context, place, part["owner"] >> HISTOGRAM_BITS), {})[number] = part
     peaks = {(context, place): peak["of"] for context, place, peak in records_of(process, "peaks")}
     launches = []
     for context, place, launch in records_of(process, "launches"):
         # A part where it had no block may be another launch's, which has no place of its own.
-        its = parts.get((context, place, launch["grid"]), [])
-        own = [owners.get((context, part * TIMED_LAUNCHES + place)) == launch["grid"] for part in range(PARTS)]
-        at_once = sum(blocks.bit_length() for sm, blocks in enumerate(peaks.get((context, place), [])) if own[sm % PARTS])
+        own = parts.get((context, place, launch["grid"]), {})
+        its = [part_of(part, launch["clock"]) for part in own.values()]
+        at_once = sum(blocks.bit_length() for sm, blocks in enumerate(peaks.get((context, place), [])) if sm % PARTS in own)
         launches.append(
             {
                 **{name: launch[name] for name in ("kernel", "blocks", "timed", "threads", "came")},
                 "ended": sum(part["ended"] for part in its),
                 "busy_ns": sum(part["busy_ns"] for part in its),
                 "peak": min(at_once, launch["blocks"]),
-                "first_begin": min((part["begin"] for part in its), default=0),
-                "last_begin": max((part["last_begin"] for part in its), default=0),
-                "first_end": min((part["first_end"] for part in its), default=0),
-                "last_end": max((part["last_end"] for part in its), default=0),
+                "first_begin": min((part["first"][0] for part in its), default=0),
+                "last_begin": max((part["last"][0] for part in its), default=0),
+                "first_end": min((part["first"][1] for part in its), default=0),
+                "last_end": max((part["last"][1] for part in its), default=0),
             }
         )
     return launches

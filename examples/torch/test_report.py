@@ -113,16 +113,22 @@ class Numbers(unittest.TestCase):
 
 def process(**maps):
     """A process of a report with these maps: entries by key."""
-    usual = {"owners": {}, "parts": {}, "peaks": {}, "launches": {}, "numbers": {}, "times": {}}
+    usual = {"parts": {}, "peaks": {}, "launches": {}, "numbers": {}, "times": {}}
     entries = {name: [{"key": key, "value": value} for key, value in values.items()] for name, values in {**usual, **maps}.items()}
     return {"pid": 7, "maps": [{"name": name, "entries": those} for name, those in entries.items()]}
 
 
-class Timed(unittest.TestCase):
-    RECORD = {"grid": 5, "kernel": 3, "blocks": 8, "timed": 8, "threads": 64, "came": 900}
+# Steps come round where this is: the time of some parts is beyond.
+CLOCK = (7 << 36) - 160
 
-    def part(self, ended, begin, last_end):
-        return {"ended": ended, "busy_ns": 10 * ended, "begin": begin, "first_end": begin + 10, "last_begin": last_end - 10, "last_end": last_end}
+
+class Timed(unittest.TestCase):
+    RECORD = {"grid": 5, "kernel": 3, "blocks": 8, "timed": 8, "threads": 64, "came": 900, "clock": CLOCK}
+
+    def part(self, grid, ended, begin, last_end):
+        """Times are ahead of the launch's, in steps."""
+        pair = lambda begin, end: ((CLOCK >> 4) + begin) % (1 << 32) << 32 | ((CLOCK >> 4) + end) % (1 << 32)
+        return {"owner": grid << 11 | 1, "done": 10 * ended << 18 | ended, "first": pair(begin, begin + 10), "last": pair(last_end - 10, last_end)}
 
     def test_parts_of_a_launch_are_one(self):
         other = report.TIMED_LAUNCHES
@@ -130,18 +136,22 @@ class Timed(unittest.TestCase):
             process(
                 launches={5: self.RECORD},
                 # Of the last part another launch with the same place was first.
-                owners={5: 5 << 11 | 1, other + 5: 5 << 11 | 1, 2 * other + 5: (5 + other) << 11 | 1},
-                parts={5: self.part(5, 120, 200), other + 5: self.part(3, 100, 180), 2 * other + 5: self.part(9, 10, 999)},
-                peaks={5: {"of": [0b11, 0b1, 0b11111, *[0] * 13, 0b100]}},
+                parts={5: self.part(5, 5, 7, 200), other + 5: self.part(5, 3, -20, 180), 2 * other + 5: self.part(5 + other, 9, 10, 999)},
+                peaks={5: {"of": [0b11, 0b1, 0b11111, *[0] * 126, 0b100]}},
             )
         )
-        expected = {"ended": 8, "busy_ns": 80, "peak": 6, "first_begin": 100, "first_end": 110, "last_begin": 190, "last_end": 200}
-        record = {name: value for name, value in self.RECORD.items() if name != "grid"}
+        times = {"first_begin": CLOCK - 320, "first_end": CLOCK - 160, "last_begin": CLOCK + 190 * 16, "last_end": CLOCK + 200 * 16}
+        expected = {"ended": 8, "busy_ns": 80, "peak": 6, **times}
+        record = {name: value for name, value in self.RECORD.items() if name not in ("grid", "clock")}
         self.assertEqual(found, [{**record, **expected}])
 
+    def test_times_of_parts_are_near_their_launch(self):
+        for ns in (-(4 << 30), 0, (60 << 30) - 16):
+            steps = (CLOCK + ns) >> 4 & (1 << 32) - 1
+            self.assertEqual(report.time_near(CLOCK, steps), CLOCK + ns)
+
     def test_there_are_no_more_places_than_blocks(self):
-        owned = {"owners": {5: 5 << 11}, "parts": {5: self.part(8, 100, 200)}}
-        (found,) = report.timed_launches(process(launches={5: self.RECORD}, peaks={5: {"of": [0b11111111, 0b1]}}, **owned))
+        (found,) = report.timed_launches(process(launches={5: self.RECORD}, parts={5: self.part(5, 8, 100, 200)}, peaks={5: {"of": [1 << 11]}}))
         self.assertEqual(found["peak"], 8)
 
     def test_a_launch_of_which_no_block_has_ended_is_told_of(self):

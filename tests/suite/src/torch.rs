@@ -112,8 +112,8 @@ fn whole_launch(launch: &Value) -> Result<(), String> {
     same("ended", of("ended")?, blocks)?;
     let none = ["came", "first_begin", "last_begin", "first_end", "last_end"];
     let told = none.iter().all(|name| of(name).is_ok_and(|ns| ns > 0));
-    // A time below 0 would be the largest that there are.
-    if of("busy_ns")? >> 50 != 0 {
+    // A time below 0 would be the largest that there are, and blocks' times have 41 bits.
+    if of("busy_ns")? >> 40 != 0 {
         return Err(format!("a block ended before its begin: {launch}"));
     }
     if !told || of("first_begin")? > of("last_end")? || of("peak")? == 0 || of("peak")? > blocks {
