@@ -118,17 +118,18 @@ struct {
 	__type(value, __u64);
 } threads SEC(".maps");
 
-/* Kernels that were launched have histograms, numbered as they come. */
+/* Kernels that were launched have histograms, each the first free one of so many from its own number on. */
 #define HISTOGRAMS 1024
+#define TRIES 16
 #define SPREAD 16
 
-/* The next kernel's number, and that of each kernel: from 1 on. */
+/* Whose each histogram is: the kernel's number + 1. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1 + KERNELS);
+	__uint(max_entries, HISTOGRAMS);
 	__type(key, __u32);
 	__type(value, __u32);
-} numbers SEC(".maps");
+} histograms SEC(".maps");
 
 /* Blocks by the time that they took: eight steps for each power of two of nanoseconds. */
 #define BUCKETS 256
@@ -180,23 +181,25 @@ static __always_inline __u32 *alive_of(__u32 slot, __u32 sm)
 	return found ? &found->blocks : 0;
 }
 
-/* The number of a kernel's histogram, 0 if there is none left. Asked for by few. */
+/* The number of a kernel's histogram, from 1 on, 0 if there is none left. Asked for by few, who may come at once and then find the same one. */
 static __always_inline __u32 histogram_of(__u32 kernel)
 {
-	__u32 key = 0, *next = bpf_map_lookup_elem(&numbers, &key), *own, number, there;
+	__u32 key, there, *own;
 
-	key = 1 + kernel;
-	own = bpf_map_lookup_elem(&numbers, &key);
-	if (!next || !own)
-		return 0;
-	number = *(volatile __u32 *)own;
-	if (!number && *(volatile __u32 *)next < HISTOGRAMS) {
-		number = __sync_fetch_and_add(next, 1) + 1;
-		there = __sync_val_compare_and_swap(own, 0, number);
-		if (there)
-			number = there;
+	for (int i = 0; i < TRIES; i++) {
+		key = (kernel + i) % HISTOGRAMS;
+		own = bpf_map_lookup_elem(&histograms, &key);
+		if (!own)
+			return 0;
+		there = *(volatile __u32 *)own;
+		/* Free, or its own already. */
+		if (there && there != kernel + 1)
+			continue;
+		there = __sync_val_compare_and_swap(own, there, kernel + 1);
+		if (!there || there == kernel + 1)
+			return key + 1;
 	}
-	return number <= HISTOGRAMS ? number : 0;
+	return 0;
 }
 
 /* A launch's place is its own from when its block 0 begins. */

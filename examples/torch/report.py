@@ -242,16 +242,10 @@ def timed_launches(process):
 
 
 def histograms(process):
-    """Blocks by kernel's number and bucket. Kernels have histograms in the order in which they came. Where a process ended before all was told, there may be
-    blocks of a kernel that is not known."""
-    kernels = {}
-    for context, key, number in records_of(process, "numbers"):
-        # The first is how many there are.
-        if key and number <= HISTOGRAMS:
-            kernels[context, number] = key - 1
+    """Blocks by kernel's number and bucket. Where a process ended before all was told, there may be blocks of a kernel that is not known."""
+    kernels = {(context, number): kernel - 1 for context, number, kernel in records_of(process, "histograms")}
     for context, key, blocks in records_of(process, "times"):
-        number = key // BUCKETS % HISTOGRAMS + 1
-        yield kernels.get((context, number)), key % BUCKETS, blocks
+        yield kernels.get((context, key // BUCKETS % HISTOGRAMS)), key % BUCKETS, blocks
 
 
 def read_blocks(report):
@@ -609,7 +603,7 @@ def losses(lost):
     told = {
         "unrecorded": "launches have no record, as launches before them have their places",
         "untimed": "blocks have no times, as their launches have more blocks than are timed",
-        "unsorted": f"blocks are in no histogram, as more than {HISTOGRAMS:,} kernels were launched, or the application ended before all was told",
+        "unsorted": f"blocks are in no histogram, as most of the {HISTOGRAMS:,} are other kernels', or the application ended before all was told",
         "met": "blocks began where another launch's block was still timed: too many launches at once, and times of blocks are not to be trusted",
     }
     return [f"{lost[name]:,} {told[name]}" for name in LOSSES if lost[name]]

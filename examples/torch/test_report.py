@@ -113,7 +113,7 @@ class Numbers(unittest.TestCase):
 
 def process(**maps):
     """A process of a report with these maps: entries by key."""
-    usual = {"parts": {}, "peaks": {}, "launches": {}, "numbers": {}, "times": {}}
+    usual = {"parts": {}, "peaks": {}, "launches": {}, "histograms": {}, "times": {}}
     entries = {name: [{"key": key, "value": value} for key, value in values.items()] for name, values in {**usual, **maps}.items()}
     return {"pid": 7, "maps": [{"name": name, "entries": those} for name, those in entries.items()]}
 
@@ -159,9 +159,9 @@ class Timed(unittest.TestCase):
         self.assertEqual((found["ended"], found["busy_ns"], found["last_end"]), (0, 0, 0))
 
     def test_histograms_are_of_kernels(self):
-        numbers = {0: 2, 1 + 40: 1, 1 + 3: 2}
+        owners = {0: 1 + 40, 1: 1 + 3}
         spread = report.HISTOGRAMS * report.BUCKETS
-        found = report.histograms(process(numbers=numbers, times={17: 5, spread + 17: 2, report.BUCKETS + 4: 1, 2 * report.BUCKETS: 9}))
+        found = report.histograms(process(histograms=owners, times={17: 5, spread + 17: 2, report.BUCKETS + 4: 1, 2 * report.BUCKETS: 9}))
         self.assertEqual(list(found), [(40, 17, 5), (40, 17, 2), (3, 4, 1), (None, 0, 9)])
 
 
