@@ -16,7 +16,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use rustix::net::sockopt::socket_peercred;
 use warpbpf::plan_of;
 use warpbpf_maps::MapPlan;
 use warpbpf_wire::{
@@ -240,8 +239,8 @@ impl Live {
             (accepted, busy)
         };
         if let Some((pid, connection)) = accepted {
-            let peer = socket_peercred(&connection).ok();
-            let peer = peer.map(|peer| peer.pid.as_raw_nonzero().get() as u32);
+            let peer = warpbpf_wire::peer(&connection).ok();
+            let peer = peer.and_then(|peer| peer.pid);
             let given = pid.is_some();
             match offer(peer.filter(|_| !given)) {
                 Ok(offer) => self.welcome(pid.or(peer), given, connection, offer),

@@ -76,13 +76,16 @@ pub fn end() {
 }
 
 fn serve_one(mut stream: UnixStream) {
-    let Ok(peer) = rustix::net::sockopt::socket_peercred(&stream) else {
+    let Ok(peer) = warpbpf_wire::peer(&stream) else {
         return;
     };
-    if peer.uid != rustix::process::geteuid() {
+    // Whom we cannot see has no memory that we could read.
+    let Some(pid) = peer.pid.map(u32::cast_signed) else {
+        return;
+    };
+    if peer.uid != rustix::process::geteuid().as_raw() {
         return;
     }
-    let pid = peer.pid.as_raw_nonzero().get();
     let user = Process::other(pid);
     let number = CONNECTIONS.fetch_add(1, Ordering::Relaxed);
     let mut bytes = [0; BYTES];
@@ -163,9 +166,11 @@ pub fn inside_another() -> Option<&'static Inside> {
                 return None;
             }
         };
-        if let Ok(peer) = rustix::net::sockopt::socket_peercred(&stream) {
+        if let Ok(pid) = warpbpf_wire::peer(&stream).map(|peer| peer.pid)
+            && let Some(pid) = pid
+        {
             // SAFETY: it only permits the other process, of the same user, to reach this one's memory.
-            unsafe { libc::prctl(libc::PR_SET_PTRACER, peer.pid.as_raw_nonzero().get()) };
+            unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::c_ulong::from(pid)) };
         }
         guard::own_process();
         Some(Inside(Mutex::new(Asking {

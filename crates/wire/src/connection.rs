@@ -21,6 +21,8 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::peer::peer;
+
 /// First four bytes of a frame: `WBPF`.
 const MAGIC: u32 = u32::from_le_bytes(*b"WBPF");
 /// Bytes of the header: magic, JSON bytes, blob bytes, number of descriptors, each a little-endian u32.
@@ -122,15 +124,12 @@ impl<S: Serialize, R: DeserializeOwned> Connection<S, R> {
     /// Takes a connected unix stream socket. Fails if the peer runs as another user.
     pub fn new(socket: OwnedFd) -> Result<Connection<S, R>, WireError> {
         let credentials = fault("wire/peercred", Errno::NOPROTOOPT)
-            .and_then(|()| rustix::net::sockopt::socket_peercred(&socket))
+            .and_then(|()| peer(&socket))
             .map_err(|errno| WireError::Os {
                 call: "getsockopt(SO_PEERCRED)",
                 errno,
             })?;
-        check_user(
-            credentials.uid.as_raw(),
-            rustix::process::geteuid().as_raw(),
-        )?;
+        check_user(credentials.uid, rustix::process::geteuid().as_raw())?;
         Connection::trusted(socket)
     }
 

@@ -18,6 +18,7 @@ mod given;
 mod layout;
 mod listener;
 mod ops;
+mod peer;
 mod shared;
 mod timeline;
 mod words;
@@ -35,6 +36,7 @@ pub use message::{
 pub use ops::{
     MapOp, OpCode, OpsError, Outcome, decode_ops, decode_outcomes, encode_ops, encode_outcomes,
 };
+pub use peer::{Peer, peer};
 pub use shared::{
     Chunks, DEFAULT_RING_BYTES, DeviceLosses, Event, PRINTK, SNAPSHOT_PART, SharedError,
     SharedReader, SharedWriter, Span,

@@ -1,6 +1,7 @@
 //! Ways into applications: children of every kind, applications that others start, trees of processes, other namespaces.
 
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -26,6 +27,7 @@ pub fn cases() -> Vec<Case> {
         case("ways: a bound on the device's memory", memory),
         case("ways: a bound on what probes cost", overhead),
         case("ways: attached to a container", container),
+        case("ways: started in a container", started),
     ]
 }
 
@@ -298,6 +300,31 @@ fn container(bench: &Bench) -> Told {
         "{} launches of a process that sees nothing of us",
         steps[0].0
     ))
+}
+
+/// With process numbers of its own, where the tool has none.
+fn started(bench: &Bench) -> Told {
+    const FLAGS: [&str; 4] = ["--pid", "--fork", "--kill-child", "--mount-proc"];
+    let tried = Command::new("unshare").args(FLAGS).arg("true").output();
+    match tried {
+        Ok(output) if output.status.success() => {}
+        Ok(_) => return Ok("skipped: no namespaces can be made here".to_owned()),
+        Err(reason) => return Ok(format!("skipped: no `unshare`: {reason}")),
+    }
+    let application = bench.app("vectoradd");
+    let application = application.to_str().ok_or("a path that is no text")?;
+    let arguments = [FLAGS.as_slice(), &[application, "1000", "5"]].concat();
+    let run = bench.probed(
+        &[],
+        &bench.object("launchcount"),
+        Path::new("unshare"),
+        &arguments,
+    )?;
+    let plain = bench.plain("vectoradd", &["1000", "5"])?;
+    same("the application's output", run.output.stdout == plain, true)?;
+    same("its number there", number(&run.process()["pid"]), 1)?;
+    same("launches", number(&run.kernel("vectorAdd")?["launches"]), 5)?;
+    Ok("5 launches of process 1".to_owned())
 }
 
 fn memory(bench: &Bench) -> Told {
