@@ -54,7 +54,7 @@ pub fn run(flags: &ServeFlags, surroundings: &Surroundings) -> Result<u8, CliErr
     let mut report = collector.report(Vec::new(), None);
     if !collector.any() {
         report.notes.push(
-            "nobody came: no application with these variables has loaded CUDA code meanwhile"
+            "nobody came: no application with these variables has loaded CUDA code meanwhile as this user; one that ran before is reached by `warpbpf attach -p PID`"
                 .into(),
         );
     }
