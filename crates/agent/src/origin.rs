@@ -20,18 +20,10 @@ const LIBRARIES: &[&str] = &[
     "libcusparse",
 ];
 /// Those of libraries that begin so and are somebody else's.
-const OTHERS: &[&str] = &["libcupy", "libcutlass"];
+const OTHERS: &[&str] = &["libcupy", "libcutlass", "libcustom"];
 /// Words in names of kernels that those libraries bring.
 const KERNELS: &[&str] = &[
-    "cublas",
-    "cudnn",
-    "cufft",
-    "curand",
-    "cusolver",
-    "cusparse",
-    "nvjet",
-    "xmma_gemm",
-    "xmma_fprop",
+    "cublas", "cudnn", "cufft", "curand", "cusolver", "cusparse", "nvjet", "xmma_",
 ];
 
 /// Why the machine code of an image at `address` is left alone. `maps` is what `/proc/self/maps` says.
@@ -76,6 +68,7 @@ mod tests {
 7f0000001000-7f0000002000 rw-p 00000000 00:00 0
 7f0000002000-7f0000003000 r--p 00000000 08:01 12 /opt/torch/lib/libtorch_cuda.so
 7f0000003000-7f0000004000 r--p 00000000 08:01 13 /opt/my libs/libcupy_kernels.so
+7f0000004000-7f0000005000 r--p 00000000 08:01 14 /opt/my libs/libcustom_ops.so
 ";
 
     fn of(kernel: &str) -> ImageInfo {
@@ -99,7 +92,9 @@ mod tests {
         );
         assert_eq!(why(0x7f00_0000_2000, "cublas_like"), None);
         assert_eq!(why(0x7f00_0000_3fff, "k"), None);
+        assert_eq!(why(0x7f00_0000_4000, "k"), None);
         // Copied somewhere.
+        assert!(why(0x7f00_0000_1000, "sm80_xmma_wgrad_f32").is_some());
         assert_eq!(why(0x7f00_0000_1000, "triton_mm"), None);
         assert_eq!(
             why(0x7f00_0000_1000, "nvjet_hsh").as_deref(),

@@ -32,8 +32,12 @@ pub enum Backend {
 pub const PTXAS: &str = "WARPBPF_PTXAS";
 /// Where toolkits are installed.
 const INSTALLED: &str = "/usr/local/cuda";
-/// Where packages of PyPI have it, in the folder of a Python's packages: `nvidia-cuda-nvcc`, and `nvidia-cuda-nvcc-cu12`.
-const IN_PACKAGES: [&str; 2] = ["nvidia/cu13/bin/ptxas", "nvidia/cuda_nvcc/bin/ptxas"];
+/// Where packages of PyPI have it, in the folder of a Python's packages: `nvidia-cuda-nvcc`, `nvidia-cuda-nvcc-cu12`, and `triton`, which comes with PyTorch.
+const IN_PACKAGES: [&str; 3] = [
+    "nvidia/cu13/bin/ptxas",
+    "nvidia/cuda_nvcc/bin/ptxas",
+    "triton/backends/nvidia/bin/ptxas",
+];
 
 /// Finds `ptxas`: where [`PTXAS`] says, or else in the CUDA toolkit that `CUDA_HOME` or `CUDA_PATH` names, in `PATH`, where toolkits are installed, or among the
 /// packages of the `python3` in `PATH`.
