@@ -1,5 +1,5 @@
 // What modules cost: so many are loaded by the driver API, each from a PTX text with a kernel `probed` of its own, and launched in turn.
-// usage: modules-bench MODULES. Prints the median time to load one, the time of a launch (the queue is emptied between batches, so
+// usage: modules-bench MODULES [GPUS]: with several GPUs each has its share of them, and is launched on in turn. Prints the median time to load one, the time of a launch (the queue is emptied between batches, so
 // only the call is timed), and what the process and the device have more in memory than before the first one.
 #include <cuda.h>
 #include <cuda_runtime.h>
@@ -64,9 +64,12 @@ template <typename F> static F driver(const char *name)
 
 int main(int argc, char **argv)
 {
-    const int modules = argc > 1 ? atoi(argv[1]) : 1, launches = 500, batches = 60;
-    int *out;
-    CHECK(cudaMalloc(&out, 4));
+    const int modules = argc > 1 ? atoi(argv[1]) : 1, gpus = argc > 2 ? atoi(argv[2]) : 1, launches = 500, batches = 60;
+    std::vector<int *> outs(gpus);
+    for (int gpu = gpus - 1; gpu >= 0; gpu--) {
+        CHECK(cudaSetDevice(gpu));
+        CHECK(cudaMalloc(&outs[gpu], 4));
+    }
     auto load = driver<CUresult (*)(CUmodule *, const void *)>("cuModuleLoadData");
     auto find = driver<CUresult (*)(CUfunction *, CUmodule, const char *)>("cuModuleGetFunction");
     auto launch = driver<CUresult (*)(CUfunction, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, CUstream, void **, void **)>(
@@ -82,29 +85,37 @@ int main(int argc, char **argv)
                            "ld.param.u64 %rd1, [out]; mov.u32 %r1, %tid.x; setp.ne.u32 %p1, %r1, 31; @%p1 ret;\n"
                            "st.global.u32 [%rd1], " + std::to_string(i) + "; ret;\n}\n";
         CUmodule module;
+        CHECK(cudaSetDevice(i % gpus));
         auto begin = Clock::now();
         CHECK(load(&module, text.c_str()));
         CHECK(find(&kernels[i], module, "probed"));
         loads.push_back(since(begin, 1e6));
     }
     int right = 0;
-    void *arguments[] = {&out};
     for (int i = 0; i < modules; i++) {
         int last = -1;
+        void *arguments[] = {&outs[i % gpus]};
+        CHECK(cudaSetDevice(i % gpus));
         CHECK(launch(kernels[i], 1, 1, 1, 32, 1, 1, 0, nullptr, arguments, nullptr));
-        CHECK(cudaMemcpy(&last, out, 4, cudaMemcpyDeviceToHost));
+        CHECK(cudaMemcpy(&last, outs[i % gpus], 4, cudaMemcpyDeviceToHost));
         right += last == i;
     }
     long resident_after = resident();
     size_t free_after = device_free();
-    for (int batch = 0, next = 0; batch < batches; batch++) {
+    std::vector<int> next(gpus);
+    for (int gpu = 0; gpu < gpus; gpu++)
+        next[gpu] = gpu;
+    for (int batch = 0; batch < batches; batch++) {
+        const int gpu = batch % gpus;
+        void *arguments[] = {&outs[gpu]};
+        CHECK(cudaSetDevice(gpu));
         auto begin = Clock::now();
-        for (int i = 0; i < launches; i++, next = next + 1 == modules ? 0 : next + 1)
-            CHECK(launch(kernels[next], 1, 1, 1, 32, 1, 1, 0, nullptr, arguments, nullptr));
+        for (int i = 0; i < launches; i++, next[gpu] = next[gpu] + gpus < modules ? next[gpu] + gpus : gpu)
+            CHECK(launch(kernels[next[gpu]], 1, 1, 1, 32, 1, 1, 0, nullptr, arguments, nullptr));
         calls.push_back(since(begin, 1e9) / launches);
         CHECK(cudaDeviceSynchronize());
     }
-    printf("modules %d load_us %.0f launch_ns %.0f resident_kib %ld device_kib %ld launches %d right %d\n", modules, median(loads), median(calls),
+    printf("gpus %d modules %d load_us %.0f launch_ns %.0f resident_kib %ld device_kib %ld launches %d right %d\n", gpus, modules, median(loads), median(calls),
            resident_after - resident_before, (long)(free_before - free_after) / 1024, modules + batches * launches, right);
     return right != modules;
 }

@@ -104,22 +104,23 @@ PY
 
 echo
 echo "modules with a kernel each (benches/modules.cu), loaded one by one and launched in turn: medians, and memory since before the first"
-echo "| programs in each | modules | load | launch | process | device |"
-echo "|---|---|---|---|---|---|"
-modules() { # name modules [object]
-    local text
+gpus=$(nvidia-smi -L | wc -l)
+echo "| programs in each | GPUs | modules | load | launch | process | device |"
+echo "|---|---|---|---|---|---|---|"
+modules() { # name modules object, or nothing, [GPUs]
+    local text gpus=${4:-1}
     text=$(if [[ -n ${3:-} ]]; then
         "$bundle/warpbpf" run --device gpu --interval 0 --json -o "$out/modules.json" "$bundle/objects/$3.bpf.o" -- \
-            "$bundle/apps/modules-bench" "$2" 2>/dev/null
+            "$bundle/apps/modules-bench" "$2" "$gpus" 2>/dev/null
     else
-        "$bundle/apps/modules-bench" "$2"
+        "$bundle/apps/modules-bench" "$2" "$gpus"
     fi) || { echo "  modules: the run FAILED"; failed=1; return; }
     python3 - "$1" "$2" "${3:+$out/modules.json}" "$text" <<'PY' || failed=1
 import json, sys
 name, modules, report, text = sys.argv[1:5]
 words = text.split()
 told = dict(zip(words[::2], map(int, words[1::2])))
-print(f"| {name} | {modules} | {told['load_us'] / 1000:.1f} ms | {told['launch_ns'] / 1000:.1f} µs | {told['resident_kib'] >> 10} MiB | {told['device_kib'] >> 10} MiB |")
+print(f"| {name} | {told['gpus']} | {modules} | {told['load_us'] / 1000:.1f} ms | {told['launch_ns'] / 1000:.1f} µs | {told['resident_kib'] >> 10} MiB | {told['device_kib'] >> 10} MiB |")
 wrong = told["right"] != int(modules)
 if report:
     kernel = next(k for k in json.load(open(report))["processes"][0]["kernels"] if k["name"] == "probed")
@@ -129,10 +130,14 @@ if wrong:
     sys.exit("  modules: INVALID")
 PY
 }
-for count in 1 100 1000; do modules "no agent" "$count"; done
+for count in 1 100 1000; do modules "no agent" "$count" ""; done
 modules "1, empty" 100 bench-launch
 for links in 1 4 16; do modules "$links, a counter each" 100 "bench-links-$links"; done
 modules "1, a counter" 1000 bench-links-1
+if ((gpus > 1)); then
+    modules "no agent" 100 "" "$gpus"
+    for links in 1 16; do modules "$links, a counter each" 100 "bench-links-$links" "$gpus"; done
+fi
 
 echo
 echo "making a small kernel's variant machine code and loading it, µs, median of 7 processes; without the driver's own cache, but in the last row"

@@ -10,10 +10,10 @@ use crate::shell::{Failure, failure, root, run as run_command, succeeds};
 /// Most bytes of a packed bundle.
 const MAX_BYTES: u64 = 48 << 20;
 
-/// Builds and packs into the folder `target/gpu-bundle` and the archive `target/gpu-bundle.tar.gz`.
-pub fn run() -> Result<(), Failure> {
+/// Builds and packs into the folder `target/gpu-bundle` and the archive `target/gpu-bundle.tar.xz`.
+pub fn run(profile: Profile) -> Result<(), Failure> {
     let tools = setup::run()?;
-    let artifacts = artifacts::build_all(&tools, Profile::Release)?;
+    let artifacts = artifacts::build_all(&tools, profile)?;
     let bundle = root().join("target/gpu-bundle");
     if bundle.exists() {
         std::fs::remove_dir_all(&bundle)
@@ -55,9 +55,11 @@ pub fn run() -> Result<(), Failure> {
     copy_folder(&artifacts.splice, &bundle.join("splice"))?;
     copy_folder(&root().join("suites"), &bundle.join("suites"))?;
     copy_kernels(&artifacts.kernels, &bundle.join("kernels"))?;
-    let archive = root().join("target/gpu-bundle.tar.gz");
+    let archive = root().join("target/gpu-bundle.tar.xz");
     let mut tar = Command::new("tar");
-    tar.args(["--gzip", "--create", "--file"]).arg(&archive);
+    // With everything unoptimised `gzip` does not make it small enough to travel.
+    tar.args(["--use-compress-program", "xz -T0 -2", "--create", "--file"])
+        .arg(&archive);
     run_command(
         tar.arg("--directory")
             .arg(root().join("target"))

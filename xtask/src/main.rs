@@ -40,7 +40,7 @@ usage: cargo xtask COMMAND
   selftests   Linux's own verifier tests against our verifier (downloads 150 MB of kernel sources once)
   conformance every case of bpf_conformance on the interpreter, the soft GPU and the GPU, as one table
   fuzz        generated programs on interpreter and GPU; `cargo xtask fuzz --help` tells the options
-  gpu-bundle  pack all that tests/gpu/run.sh needs into target/gpu-bundle
+  gpu-bundle  pack all that tests/gpu/run.sh needs into target/gpu-bundle; `gpu-bundle dev` the same as `build tests` makes it, where nothing is timed
 ";
 
 fn main() -> std::process::ExitCode {
@@ -65,7 +65,8 @@ fn main() -> std::process::ExitCode {
         ["tidy"] => tidy::run(),
         ["conformance"] => conformance::run(),
         ["fuzz", options @ ..] => conformance::fuzz(options),
-        ["gpu-bundle"] => bundle::run(),
+        ["gpu-bundle"] => bundle::run(artifacts::Profile::Release),
+        ["gpu-bundle", "dev"] => bundle::run(artifacts::Profile::Dev),
         ["selftests"] => selftests::run(),
         _ => {
             eprint!("{USAGE}");

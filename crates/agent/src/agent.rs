@@ -20,6 +20,7 @@ use warpbpf_wire::{
 
 use crate::bound::MemoryBound;
 use crate::contexts::Retains;
+use crate::door::{Door, with_door};
 use crate::entry::Entry;
 use crate::generation::Generations;
 use crate::graphs::Graphs;
@@ -124,6 +125,8 @@ pub(crate) struct Agent {
     pub(crate) generations: Generations,
     pub(crate) swap: Swap,
     pub(crate) settled: Settled,
+    /// Where launches wait while a thread of ours loads.
+    pub(crate) door: Door,
     /// The process ends.
     at_exit: AtomicBool,
     mode: OnceLock<Mode>,
@@ -182,7 +185,7 @@ impl Agent {
         let wake = rustix::event::eventfd(0, flags)?;
         let elapsed = symbols.address("cuEventElapsedTime");
         Ok(Box::leak(Box::new(Agent {
-            driver,
+            driver: with_door(driver),
             symbols,
             tool,
             on: AtomicBool::new(true),
@@ -195,6 +198,7 @@ impl Agent {
             generations: Generations::default(),
             swap: Swap::default(),
             settled: Settled::default(),
+            door: Door::default(),
             at_exit: AtomicBool::new(false),
             mode: OnceLock::new(),
             devices: OnceLock::new(),
@@ -241,7 +245,12 @@ impl Agent {
     /// A launch by this handle is our business.
     #[inline]
     pub(crate) fn has_launch(&self, handle: usize) -> bool {
-        self.table.get(handle).is_some() || self.unknown.is_new(handle)
+        self.table.get(handle).is_some() || self.unknown.is_new(handle) || self.door.is_used()
+    }
+
+    /// No launch that was seen to begin is still on its way to the device.
+    pub(crate) fn no_launch_is_under_way(&self) -> bool {
+        self.generations.now().is_left() && self.settled.all_left()
     }
 
     /// Images may have to be instrumented in a context that comes: libraries, and what was loaded before its context lived.
@@ -289,6 +298,7 @@ impl Agent {
         self.pending.store(0, Ordering::Relaxed);
         self.table.replace_after_fork(self.spare);
         self.quiet.forget();
+        self.door.forget_in_child();
         self.graphs.forget_in_child();
         self.memory.forget_in_child();
         let socket = self.socket.swap(-1, Ordering::Relaxed);

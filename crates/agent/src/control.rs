@@ -37,6 +37,7 @@ pub(crate) fn start(agent: &'static Agent, connection: AgentConnection) -> std::
     let end = End(agent);
     thread::start("warpbpf", move || {
         let _end = end;
+        let _beside = agent.work_beside();
         run(agent, connection);
     })
 }

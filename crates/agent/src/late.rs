@@ -251,7 +251,8 @@ impl Agent {
 
     /// Gives the driver back what a session has there. No thread is in our code, no graph holds a variant, nothing of it will be launched any more,
     /// and what was has ended.
-    pub(crate) fn give_back(&self) {
+    pub(crate) fn give_back(&'static self) {
+        let _beside = self.work_beside();
         for shard in self.lives.all() {
             let mut there = shard.state.write().unwrap_or_else(PoisonError::into_inner);
             let crate::lives::LiveState::Here(live) = &*there else {

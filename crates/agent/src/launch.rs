@@ -114,6 +114,8 @@ unsafe fn dispatch(
     run: &dyn Fn(CUfunction, *mut *mut c_void, *mut *mut c_void) -> CUresult,
 ) -> CUresult {
     let plain = || outcome.keep(run(function, params, extra));
+    // All that this launch runs is of the programs that are in force now.
+    let flight = agent.begin_launch(stream);
     let known = agent.table.get(function as usize);
     let Some(entry) = known.or_else(|| unknown::ask(agent, function)) else {
         look_for_life(agent);
@@ -123,8 +125,6 @@ unsafe fn dispatch(
     warpbpf_faults::bug("agent/launch-panics");
     // A program at the call may have been told it already.
     let number = uprobe::numbered(function as usize).unwrap_or_else(|| entry.next_launch());
-    // All that this launch runs is of the programs that are in force now.
-    let flight = agent.generations.enter();
     // Who detaches waits for those that are under way, and sees this one, or this one sees it.
     if !agent.is_on() {
         drop(flight);

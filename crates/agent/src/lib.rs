@@ -30,6 +30,7 @@ mod attributes;
 mod bound;
 mod choice;
 mod contexts;
+mod door;
 mod entry;
 mod gate;
 mod generation;

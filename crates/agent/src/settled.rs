@@ -56,7 +56,7 @@ impl Settled {
     }
 
     /// No launch with programs that are in force no more is under way.
-    fn all_left(&self) -> bool {
+    pub(crate) fn all_left(&self) -> bool {
         let mut left = lock(&self.left);
         left.retain(|generation| !generation.is_left());
         left.is_empty()

@@ -1,8 +1,7 @@
 //! Programs are exchanged while the application runs: on a thread of its own, beside what is in force.
 //!
-//! Proof, compilation, memory and loads are done while launches go on with the old programs. A load may wait for kernels that
-//! run, and those may never end: so the control thread gives up after a while, tells the tool, and the thread here takes back what it made
-//! once the driver lets it. Then the new programs are put in force by one step (`generation`), and the tool is told.
+//! Proof, compilation and memory are done while launches go on with the old programs, and loads while nothing runs (`door`), which may
+//! never be: so the control thread gives up after a while, tells the tool, and the thread here takes back what it made. Then the new programs are put in force by one step (`generation`), and the tool is told.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -173,15 +172,16 @@ impl Agent {
             let message = match running.phase {
                 Phase::Working | Phase::Done => "programs are being exchanged just now",
                 Phase::GivenUp => {
-                    "an exchange of programs that was given up still waits for the driver, which waits for kernels that run"
+                    "an exchange of programs that was given up still takes back what it made"
                 }
             };
             return self.refuse_change(token, EBUSY, message.to_owned());
         }
+        let end = Instant::now() + limit;
         *running = Some(Running {
             token,
             limit,
-            end: Instant::now() + limit,
+            end,
             phase: Phase::Working,
         });
         drop(running);
@@ -191,7 +191,10 @@ impl Agent {
             object,
             functions,
         };
-        let started = thread::start_large("warpbpf-swap", move || run(self, token, &before, wish));
+        let started = thread::start_large("warpbpf-swap", move || {
+            let _beside = self.work_beside_until(end);
+            run(self, token, &before, wish);
+        });
         if let Err(error) = started {
             self.swap.lock().take();
             let message = format!("no thread can be started that exchanges programs: {error}");
@@ -222,7 +225,7 @@ impl Agent {
         }
         running.phase = Phase::GivenUp;
         let message = format!(
-            "the new programs are not in after {:.1} s, and the old ones go on: code is loaded beside kernels that run, and the driver may wait for those to end",
+            "the new programs are not in after {:.1} s, and the old ones go on: code is loaded while no kernel runs, and kernels ran all the while",
             running.limit.as_secs_f64()
         );
         self.refuse_change(running.token, ETIMEDOUT, message);
@@ -273,7 +276,10 @@ fn run(agent: &'static Agent, token: u64, before: &Arc<Session>, wish: Wish) {
     let _working = working.unwrap_or_else(PoisonError::into_inner);
     let done = settled(
         |progress| exchange(agent, before, wish, progress),
-        |session| modules::take_back(agent, session.generation()),
+        |session| {
+            let _beside = agent.work_beside();
+            modules::take_back(agent, session.generation());
+        },
     );
     let phase = agent.swap.lock().take().map(|running| running.phase);
     let mut left = None;
@@ -290,6 +296,7 @@ fn run(agent: &'static Agent, token: u64, before: &Arc<Session>, wish: Wish) {
     agent.wake();
     // The tool does not wait for this.
     if let Some(old) = left {
+        let _beside = agent.work_beside();
         let since = Instant::now();
         while !old.is_left() && since.elapsed() < LEAVING && agent.is_on() {
             std::thread::sleep(PAUSE);
@@ -392,6 +399,8 @@ fn exchange(
         }
     };
     progress.old = Some(old);
+    // What is left to do is not bound by the tool's limit.
+    let _beside = agent.work_beside();
     agent.settled.leave(old);
     match &wish.change {
         Change::Join { guest, .. } => agent.roster.welcome(*guest),

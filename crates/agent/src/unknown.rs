@@ -34,6 +34,8 @@ use files::Files;
 const LOOK: Duration = Duration::from_millis(100);
 /// Between two looks whether what is worked on is done.
 const PAUSE: Duration = Duration::from_millis(2);
+/// How long it is tried to load the code of one kernel beside kernels that run.
+const LOADS: Duration = Duration::from_secs(30);
 /// What to do about a kernel that cannot be had this way.
 const ADVICE: &str = "start the application under `warpbpf run`";
 
@@ -336,6 +338,7 @@ pub(crate) fn serve(agent: &'static Agent) {
         return;
     };
     agent.unknown.driver.get_or_init(|| questions);
+    let _beside = agent.work_beside_for(LOADS);
     agent.unknown.open.store(true, Ordering::Relaxed);
     agent.send(ToTool::Attached, None);
     let mut files = None;

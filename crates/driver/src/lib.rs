@@ -7,6 +7,7 @@
 pub mod jit;
 pub mod sys;
 
+mod beside;
 #[cfg(feature = "faults")]
 mod faults;
 mod fixed;
@@ -19,6 +20,7 @@ mod safe;
 mod tensor;
 mod wait;
 
+pub use beside::Window;
 pub use jit::JitOptions;
 pub use load::{LoadError, open};
 pub use mark::Mark;

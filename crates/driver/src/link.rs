@@ -84,7 +84,7 @@ impl Driver {
         whole.push(0);
         let mut module = ptr::null_mut();
         // SAFETY: the image is as a driver made it, and no options are given.
-        let code = unsafe {
+        let code = self.while_nothing_runs("cuModuleLoadDataEx", || unsafe {
             (self.api.module_load)(
                 &mut module,
                 whole.as_ptr().cast(),
@@ -92,7 +92,7 @@ impl Driver {
                 ptr::null_mut(),
                 ptr::null_mut(),
             )
-        };
+        })?;
         self.check("cuModuleLoadDataEx", code, || {
             format!("an image of {} bytes", image.len())
         })?;

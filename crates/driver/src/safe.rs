@@ -5,6 +5,7 @@
 use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use std::ptr;
 
+use crate::beside::Window;
 use crate::jit::JitOptions;
 use crate::result::DriverError;
 use crate::sys::{self, Api, CUdeviceptr, CUresult};
@@ -53,6 +54,8 @@ pub struct DeviceInfo {
 pub struct Driver {
     /// The raw table.
     pub api: Api,
+    /// When calls are made that wait for kernels and hold up launches; at once without.
+    pub(crate) window: Option<Window>,
 }
 
 impl std::fmt::Debug for Driver {
@@ -110,7 +113,7 @@ impl Driver {
     pub fn new(api: Api) -> Driver {
         #[cfg(feature = "faults")]
         let api = api.faulty();
-        Driver { api }
+        Driver { api, window: None }
     }
 
     pub(crate) fn check(
@@ -312,9 +315,15 @@ impl Driver {
         Some(result)
     }
 
-    /// Loads PTX text. On failure the error carries the JIT's log.
+    /// Loads PTX text of kernels of our own. On failure the error carries the JIT's log.
     pub fn load_ptx(&self, ptx: &str) -> Result<Module, DriverError> {
-        self.load_ptx_with(ptx, &JitOptions::default())
+        let jit = JitOptions::default();
+        if self.works_beside()
+            && let Ok((code, _)) = self.link_ptx(ptx, &jit)
+        {
+            return self.load_image(&code);
+        }
+        self.load_ptx_with(ptx, &jit)
     }
 
     /// As [`Driver::load_ptx`], with options of the compiler.
@@ -346,7 +355,7 @@ impl Driver {
         let (mut options, mut values) = logged(jit, &mut log, info);
         let mut module = ptr::null_mut();
         // SAFETY: the image is NUL-terminated; both option arrays have the length given, and the logs their own.
-        let code = unsafe {
+        let code = self.while_nothing_runs("cuModuleLoadDataEx", || unsafe {
             (self.api.module_load)(
                 &mut module,
                 image.as_ptr().cast(),
@@ -354,7 +363,7 @@ impl Driver {
                 options.as_mut_ptr(),
                 values.as_mut_ptr(),
             )
-        };
+        })?;
         self.check("cuModuleLoadDataEx", code, || log_text(&log))?;
         Ok(Module(module))
     }
@@ -460,11 +469,9 @@ impl Driver {
     /// Frees device memory of ours.
     pub fn free(&self, address: CUdeviceptr) -> Result<(), DriverError> {
         // SAFETY: the driver checks the address.
-        self.check(
-            "cuMemFree",
-            unsafe { (self.api.mem_free)(address) },
-            String::new,
-        )
+        let free = || unsafe { (self.api.mem_free)(address) };
+        let code = self.while_nothing_runs("cuMemFree", free)?;
+        self.check("cuMemFree", code, String::new)
     }
 
     /// Copies to the device and waits.
@@ -589,11 +596,9 @@ impl Driver {
     /// Nobody uses the memory any more, on host or device.
     pub unsafe fn host_free(&self, pointer: *mut u8) -> Result<(), DriverError> {
         // SAFETY: the caller's promise.
-        self.check(
-            "cuMemFreeHost",
-            unsafe { (self.api.host_free)(pointer.cast()) },
-            String::new,
-        )
+        let free = || unsafe { (self.api.host_free)(pointer.cast()) };
+        let code = self.while_nothing_runs("cuMemFreeHost", free)?;
+        self.check("cuMemFreeHost", code, String::new)
     }
 
     /// Locks pages of memory of ours, so that copies from the device need no memory in between.
@@ -609,7 +614,8 @@ impl Driver {
     /// Unlocks what [`Driver::host_register`] has locked in the current context. No copy may be under way.
     pub fn host_unregister(&self, pointer: *mut u8) -> Result<(), DriverError> {
         // SAFETY: the driver knows what is registered.
-        let code = unsafe { (self.api.host_unregister)(pointer.cast()) };
+        let unlock = || unsafe { (self.api.host_unregister)(pointer.cast()) };
+        let code = self.while_nothing_runs("cuMemHostUnregister", unlock)?;
         self.check("cuMemHostUnregister", code, String::new)
     }
 

@@ -2,10 +2,11 @@
 //!
 //! The linker is the only way to code as bytes, and compiles without holding up launches. But it compiles a text as one that
 //! others are joined to: functions are called and never inlined, and `setmaxnreg` is ignored. So it gets texts of one kernel and no
-//! functions, for which ptxas makes the same arithmetic either way, and the rest is compiled by the load.
+//! functions, for which ptxas makes the same arithmetic either way, and the rest is compiled by the load. Where nothing is kept the driver has a
+//! cache of its own, of loads, so there the linker is asked only where launches would be held up.
 
 use warpbpf_cache::Entry;
-use warpbpf_driver::{DriverError, JitOptions, Module};
+use warpbpf_driver::{DriverError, JitOptions, Module, sys};
 
 use crate::variant::Loading;
 use crate::warnings;
@@ -33,6 +34,22 @@ impl Loading<'_> {
         });
         let known = self.cache.and_then(|cache| Some((cache, device().ok()?)));
         let Some((cache, device)) = known else {
+            if driver.works_beside() && is_linkable(ptx) {
+                let linked = driver.link_ptx(ptx, jit);
+                let loaded = linked.and_then(|(code, log)| Ok((driver.load_image(&code)?, log)));
+                match loaded {
+                    Ok((module, log)) => {
+                        return Ok(Compiled {
+                            module,
+                            warnings: warnings::of_slice(&log, without),
+                            cached: None,
+                        });
+                    }
+                    Err(error) if error.code == sys::NOT_READY => return Err(error),
+                    // What is wrong with the text is said by the load below.
+                    Err(_) => {}
+                }
+            }
             let (module, log) = driver.load_ptx_logged(ptx, jit)?;
             return Ok(Compiled {
                 module,
@@ -62,6 +79,7 @@ impl Loading<'_> {
             }
             Some(found) => match driver.load_image(&found.code) {
                 Ok(module) => return compiled(module, found.warnings, true),
+                Err(error) if error.code == sys::NOT_READY => return Err(error),
                 Err(error) => cache.refused(&key, &error),
             },
             None => {}
@@ -72,10 +90,14 @@ impl Loading<'_> {
                 .and_then(|(code, log)| Ok((driver.load_image(&code)?, code, log)))
                 // What is wrong with the text is said by the load below.
                 .inspect_err(|error| cache.not_linked(error));
-            if let Ok((module, code, log)) = loaded {
-                let warnings = warnings::of_slice(&log, without);
-                cache.put(&key, &entry(&warnings, code));
-                return compiled(module, warnings, false);
+            match loaded {
+                Ok((module, code, log)) => {
+                    let warnings = warnings::of_slice(&log, without);
+                    cache.put(&key, &entry(&warnings, code));
+                    return compiled(module, warnings, false);
+                }
+                Err(error) if error.code == sys::NOT_READY => return Err(error),
+                Err(_) => {}
             }
         }
         if !warnings::may_be_said_of(ptx) {

@@ -38,6 +38,7 @@
 //!   `WARPBPF_SOFT_ASYNC=1`. A program whose kernel waits for the host needs the latter. Results are the same.
 //! - A trap makes the context's error sticky, with CUDA's number, and always prints one line on stderr that names
 //!   kernel, block, thread and PTX line. So does a load that fails, if the program gave no log buffer.
+//! - A load of a module and a free wait for all work of the context and let nobody launch meanwhile, as a driver does (docs/measurements.md).
 //! - `%globaltimer` is the host's `CLOCK_MONOTONIC`, in nanoseconds.
 //! - Only PTX runs. From a fatbin the PTX is taken that belongs to the machine code a driver would run, else the best.
 //! - Of textures: no mipmaps, cubemaps, sRGB, resource views, texture references, nor sparse or planar arrays. Arrays lie

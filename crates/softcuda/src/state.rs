@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ffi::{CStr, c_char};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 
 use warpbpf_softgpu::{Gpu, MemError};
 
@@ -107,6 +107,19 @@ pub(crate) struct Context {
     pub null_stream: Arc<Stream>,
     /// Contexts whose memory its kernels may access.
     pub peers: Mutex<HashSet<Handle>>,
+    /// Who loads or frees just now: nobody launches meanwhile.
+    alone: Mutex<u32>,
+    not_alone: Condvar,
+}
+
+/// Nobody launches in a context while this lives.
+pub(crate) struct Alone<'c>(&'c Context);
+
+impl Drop for Alone<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.alone) -= 1;
+        self.0.not_alone.notify_all();
+    }
 }
 
 impl Context {
@@ -126,7 +139,36 @@ impl Context {
             printed: Mutex::new(Vec::new()),
             null_stream: Stream::new(handle, 0, 0),
             peers: Mutex::default(),
+            alone: Mutex::default(),
+            not_alone: Condvar::new(),
         })
+    }
+
+    /// As a driver does where it loads code or frees memory: waits for all that runs here, and lets nobody launch.
+    pub(crate) fn alone(&self) -> Result<Alone<'_>, CuError> {
+        let soft = soft()?;
+        *lock(&self.alone) += 1;
+        let alone = Alone(self);
+        self.wait_for_all(soft);
+        Ok(alone)
+    }
+
+    /// A kernel or a graph is about to be launched.
+    pub(crate) fn enter(&self) {
+        let mut alone = lock(&self.alone);
+        while *alone > 0 {
+            let woken = self.not_alone.wait(alone);
+            alone = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn wait_for_all(&self, soft: &Soft) {
+        self.null_stream.synchronize();
+        for stream in soft.streams.all() {
+            if stream.context == self.handle {
+                stream.synchronize();
+            }
+        }
     }
 
     /// Brings what kernels printed to the program's own `stdout`, by C's buffer, so that the order among the host's and
@@ -144,13 +186,7 @@ impl Context {
 
     /// Waits for all work of this context.
     pub(crate) fn synchronize(&self) -> CuResult {
-        let soft = soft()?;
-        self.null_stream.synchronize();
-        for stream in soft.streams.all() {
-            if stream.context == self.handle {
-                stream.synchronize();
-            }
-        }
+        self.wait_for_all(soft()?);
         self.flush_printed();
         self.check()
     }

@@ -11,7 +11,7 @@ use crate::parties::OWN;
 use crate::state::Answer;
 use crate::{Error, Object, Process};
 
-/// How long an exchange may take, where nobody says: code of every kernel is compiled, and loaded beside kernels that run.
+/// How long an exchange may take, where nobody says: code of every kernel is compiled, and loaded while none runs.
 pub const EXCHANGE_LIMIT: Duration = Duration::from_secs(30);
 /// How much longer than its limit the agent may take to say so.
 const GRACE: Duration = Duration::from_secs(5);
@@ -161,8 +161,8 @@ impl Process {
         self.exchange(&Exchange::Clear, EXCHANGE_LIMIT).map(drop)
     }
 
-    /// An exchange with a limit of its own. Code is loaded beside kernels that run, for which the driver may wait: if it takes
-    /// longer, the old programs stay.
+    /// An exchange with a limit of its own. Code is loaded while no kernel runs: if there is no such moment within it, the old
+    /// programs stay.
     ///
     /// # Errors
     /// As [`Process::replace`].

@@ -478,12 +478,8 @@ fn stressed(bench: &Bench, words: &[&str]) -> Told {
         false => ("32", 1000),
     };
     let tool = Tool::attach(version(bench, 1)?, Options::default()).map_err(failed)?;
-    let mut command = vec!["swapstress", threads];
-    // While a module loads, a real driver lets nobody launch and waits for what runs: a kernel that waits for one that is
-    // launched later then waits for ever, whoever loads (docs/live.md).
-    if bench.soft {
-        command.push("meet");
-    }
+    // Two kernels that wait for each other: a load of ours between their launches would hold up the second one for ever.
+    let mut command = vec!["swapstress", threads, "meet"];
     command.extend(words);
     let application = start(bench, &tool, &command)?;
     let process = tool.wait_ready(PATIENCE).map_err(failed)?;

@@ -338,8 +338,9 @@ macro_rules! graph_launches {
         pub(crate) unsafe fn $name(
             agent: &'static Agent, outcome: &Outcome, exec: CUgraphExec, stream: CUstream,
         ) -> CUresult {
-            agent.graph_launch_begins();
             let name = StreamName { stream, null_is_per_thread: $per_thread };
+            let _flight = agent.begin_launch(name);
+            agent.graph_launch_begins();
             // SAFETY: the application's own arguments.
             let code = outcome.keep(unsafe { original::$original(exec, stream) });
             launched(agent, code, exec, name);

@@ -4,6 +4,7 @@ mod attached;
 mod captures;
 mod choices;
 mod compaction;
+mod door;
 mod events;
 mod exchange;
 mod fake;

@@ -16,7 +16,7 @@ use crate::gather::{Gathered, MapNames, Programs};
 use crate::kernel::{Kernel, Tell};
 use crate::offer::Offer;
 
-/// How long an application may take: code of every kernel is compiled, and loaded beside kernels that run.
+/// How long an application may take: code of every kernel is compiled, and loaded while none runs.
 const LIMIT: Duration = Duration::from_secs(30);
 /// How much longer it may take to say so.
 const GRACE: Duration = Duration::from_secs(5);

@@ -127,6 +127,7 @@ pub(crate) unsafe fn launch(exec: Handle, stream: Handle) -> CuResult {
     lock(&exec.template).operations(&mut operations);
     let elsewhere = operations.iter().any(|o| o.place() == Run::Elsewhere);
     let run = if elsewhere { Run::Elsewhere } else { Run::Here };
+    context.enter();
     let own = Arc::clone(&context);
     streams::submit(soft, &context, &stream, run, move || {
         let _running = lock(&exec.running);

@@ -150,8 +150,9 @@ fn free_one(address: u64, kinds: &[MemoryKind], wrong: CuError) -> CuResult {
         .copied()
         .filter(|found| kinds.contains(&found.kind));
     let found = found.ok_or(wrong)?;
-    // As a driver, wait for the work that may still use it; its failure is for the next call to tell.
-    let _ = context.synchronize();
+    // What failed is for the next call to tell.
+    let _alone = context.alone()?;
+    context.flush_printed();
     release(soft, &found);
     Ok(())
 }

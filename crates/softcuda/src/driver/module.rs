@@ -67,6 +67,10 @@ impl LoadedModule {
             code: CuError::CONTEXT_IS_DESTROYED,
             words: "its context is gone".to_owned(),
         })?;
+        let _alone = of.alone().map_err(|code| Refusal {
+            code,
+            words: "its context is gone".to_owned(),
+        })?;
         let image = soft.gpu(&of).load(text).map_err(|error| Refusal {
             code: load_code(&error),
             words: error.to_string(),

@@ -75,6 +75,9 @@ pub(crate) fn perform(
     if capture::take(soft, context, stream, &operation)? {
         return Ok(Performed::Captured);
     }
+    if matches!(operation, Operation::Kernel(_)) {
+        context.enter();
+    }
     let own = Arc::clone(context);
     submit(soft, context, stream, operation.place(), move || {
         if own.check().is_ok() || matches!(operation, Operation::Host(_)) {

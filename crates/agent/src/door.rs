@@ -1,0 +1,340 @@
+//! Code comes in, and memory goes, beside an application only while nothing runs.
+//!
+//! A driver that loads a module, or frees memory, waits for every kernel in the context and lets nobody launch until they have ended
+//! (docs/measurements.md). Two kernels that wait for each other, of which one was launched, then wait for ever. An application
+//! that does so itself sees to that; of what a thread of ours does it knows nothing. So our threads do it in a *window*: launches wait at a door,
+//! what was launched before is looked after by a mark, and once that has passed, the work is done on an empty context, in which it takes a tenth of a
+//! millisecond. If kernels do not end soon, the door opens again and it is tried later: so whoever waits for whom, the application goes on.
+//!
+//! On a thread of the application's nothing of this happens: what is loaded there stands beside a load of its own.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use warpbpf_driver::{Driver, Mark, Window};
+
+use crate::agent::Agent;
+use crate::generation::Flight;
+use crate::launch::StreamName;
+use crate::lock::lock;
+
+/// How long launches wait at least, and at most, for what was launched before to end.
+const SHORTEST: Duration = Duration::from_millis(1);
+const LONGEST: Duration = Duration::from_millis(1024);
+/// Between two tries launches go on for this many times as long as they waited.
+const OPEN: u32 = 2;
+/// How often a launch looks whether somebody forgot it.
+const LOOK: Duration = Duration::from_millis(20);
+/// From the first window on all launches are seen; those that began before are through by then.
+const SLIPPED: Duration = Duration::from_millis(1);
+/// For so long it is looked all the time, and then as often.
+const SOON: Duration = Duration::from_micros(50);
+/// How long a thread of ours tries, unless it says so itself.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// See the module.
+#[derive(Debug, Default)]
+pub(crate) struct Door {
+    closed: AtomicBool,
+    /// All launches pass here, those of kernels that nobody wants, too.
+    used: AtomicBool,
+    /// One window at a time; how long launches waited for the last one.
+    windows: Mutex<Duration>,
+    waiting: Mutex<()>,
+    opened: Condvar,
+    /// Launches that came to a closed door.
+    stopped: AtomicU64,
+}
+
+/// The door is closed while this lives.
+struct Closed<'d>(&'d Door);
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        self.0.closed.store(false, Ordering::SeqCst);
+        // Whoever looked before that is in the wait by now.
+        drop(lock(&self.0.waiting));
+        self.0.opened.notify_all();
+    }
+}
+
+/// How long a thread tries.
+#[derive(Debug, Clone, Copy)]
+struct Limit {
+    /// Each time.
+    each: Duration,
+    /// In all.
+    until: Option<Instant>,
+    /// When the tool is gone, too.
+    to_the_end: bool,
+}
+
+impl Limit {
+    fn end(&self) -> Instant {
+        let end = Instant::now() + self.each;
+        self.until.map_or(end, |until| until.min(end))
+    }
+
+    fn is_over(&self, agent: &Agent, end: Instant) -> bool {
+        Instant::now() >= end || agent.is_at_exit() || !self.to_the_end && !agent.is_on()
+    }
+}
+
+thread_local! {
+    /// This thread is ours, and works beside the application.
+    static BESIDE: Cell<Option<(&'static Agent, Limit)>> = const { Cell::new(None) };
+    /// It has a window just now.
+    static INSIDE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// This thread works beside the application while it lives.
+#[derive(Debug)]
+pub(crate) struct Beside(Option<(&'static Agent, Limit)>);
+
+impl Drop for Beside {
+    fn drop(&mut self) {
+        BESIDE.set(self.0);
+    }
+}
+
+impl Agent {
+    /// The calling thread is ours: it loads and frees when that harms nobody, or not at all. It takes back what was made, whoever is gone.
+    pub(crate) fn work_beside(&'static self) -> Beside {
+        self.beside(Limit {
+            each: PATIENCE,
+            until: None,
+            to_the_end: true,
+        })
+    }
+
+    /// The same for a thread that makes something while there is a tool: each call of it is tried for so long.
+    pub(crate) fn work_beside_for(&'static self, each: Duration) -> Beside {
+        self.beside(Limit {
+            each,
+            until: None,
+            to_the_end: false,
+        })
+    }
+
+    /// The same, and all of it until then.
+    pub(crate) fn work_beside_until(&'static self, until: Instant) -> Beside {
+        self.beside(Limit {
+            each: until.saturating_duration_since(Instant::now()),
+            until: Some(until),
+            to_the_end: false,
+        })
+    }
+
+    fn beside(&'static self, limit: Limit) -> Beside {
+        Beside(BESIDE.replace(Some((self, limit))))
+    }
+
+    /// A launch in this stream begins: by the programs that are in force then. It waits while somebody loads.
+    #[inline]
+    pub(crate) fn begin_launch(&'static self, stream: StreamName) -> Flight {
+        loop {
+            let flight = self.generations.enter();
+            // In one order with the door: who closes it sees this launch, or this launch sees it closed.
+            if !self.door.closed.load(Ordering::SeqCst) || !self.has_to_wait(stream) {
+                return flight;
+            }
+            drop(flight);
+            self.door.wait(self);
+        }
+    }
+
+    /// What is captured runs later, and a mark waits for the capture's end.
+    #[cold]
+    fn has_to_wait(&'static self, stream: StreamName) -> bool {
+        self.is_on() && self.graphs.captured(self, stream).is_none()
+    }
+}
+
+impl Door {
+    /// Launches of every kernel are to be seen.
+    #[inline]
+    pub(crate) fn is_used(&self) -> bool {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    #[cold]
+    fn wait(&self, agent: &Agent) {
+        self.stopped.fetch_add(1, Ordering::Relaxed);
+        let mut waiting = lock(&self.waiting);
+        while self.closed.load(Ordering::SeqCst) && agent.is_on() {
+            let woken = self.opened.wait_timeout(waiting, LOOK);
+            waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// In a forked child, where no lock may be taken.
+    pub(crate) fn forget_in_child(&self) {
+        self.closed.store(false, Ordering::Relaxed);
+        self.used.store(false, Ordering::Relaxed);
+    }
+
+    /// Does the work in a window in the current context. False if there was none.
+    fn window(&self, agent: &'static Agent, limit: Limit, work: &mut dyn FnMut()) -> bool {
+        if warpbpf_faults::strikes("agent/window") {
+            return false;
+        }
+        let end = limit.end();
+        // Another thread of ours may try for long.
+        let mut last = loop {
+            match self.windows.try_lock() {
+                Ok(last) => break last,
+                Err(TryLockError::Poisoned(broken)) => break broken.into_inner(),
+                Err(TryLockError::WouldBlock) if limit.is_over(agent, end) => return false,
+                Err(TryLockError::WouldBlock) => std::thread::sleep(SOON),
+            }
+        };
+        if !self.used.swap(true, Ordering::SeqCst) {
+            std::thread::sleep(SLIPPED);
+        }
+        // A mark of each window's own: others wait for theirs. Without one nothing can be asked.
+        let Ok(mark) = agent.driver.relaxed(|| agent.driver.new_mark()) else {
+            work();
+            return true;
+        };
+        let mut done = false;
+        for turn in 1.. {
+            // As long as was enough the last time, as kernels are as long as they were.
+            let hold = (SHORTEST * factor(turn)).max(*last * 2).min(LONGEST);
+            if let Some(waited) = self.tried(agent, &mark, hold, work) {
+                (*last, done) = (waited, true);
+                break;
+            }
+            *last /= 2;
+            if limit.is_over(agent, end) {
+                break;
+            }
+            std::thread::sleep((hold * OPEN).min(end.saturating_duration_since(Instant::now())));
+        }
+        agent.driver.forget(mark);
+        done
+    }
+
+    /// One try: how long launches waited, if the work was done.
+    fn tried(
+        &self,
+        agent: &'static Agent,
+        mark: &Mark,
+        hold: Duration,
+        work: &mut dyn FnMut(),
+    ) -> Option<Duration> {
+        let begun = Instant::now();
+        self.closed.store(true, Ordering::SeqCst);
+        let _closed = Closed(self);
+        let mut is_there = false;
+        loop {
+            if is_there {
+                match agent.driver.has_passed(mark) {
+                    Ok(true) => break,
+                    Ok(false) | Err(_) => {}
+                }
+            } else if agent.no_launch_is_under_way() {
+                match agent.driver.relaxed(|| put(agent, mark)) {
+                    // This driver has no marks: what it waits for cannot be known.
+                    Some(false) => {
+                        work();
+                        return Some(Duration::ZERO);
+                    }
+                    Some(true) => is_there = true,
+                    None => {}
+                }
+            }
+            if begun.elapsed() >= hold {
+                return None;
+            }
+            pause(begun);
+        }
+        let _inside = Inside::enter();
+        work();
+        Some(begun.elapsed())
+    }
+}
+
+/// This thread has a window while it lives.
+struct Inside;
+
+impl Inside {
+    fn enter() -> Inside {
+        INSIDE.set(true);
+        Inside
+    }
+}
+
+impl Drop for Inside {
+    fn drop(&mut self) {
+        INSIDE.set(false);
+    }
+}
+
+/// Between two looks at what was to be over by now.
+fn pause(since: Instant) {
+    match since.elapsed() < SOON {
+        true => std::hint::spin_loop(),
+        false => std::thread::sleep(SOON),
+    }
+}
+
+/// By how much longer launches wait at the try of this number, from 1: 1, 1, 2, 1, 1, 2, 4, ... Kernels that wait for what stands at the door ask for many
+/// short tries, a long queue for a long one, and nobody knows which it is: this costs at most a little more than to know it (Luby, Sinclair and Zuckerman, 1993).
+fn factor(turn: u32) -> u32 {
+    let bits = u32::BITS - turn.leading_zeros();
+    match turn == (1 << bits) - 1 {
+        true => 1 << (bits - 1).min(10),
+        false => factor(turn - (1 << (bits - 1)) + 1),
+    }
+}
+
+/// Puts the mark behind all of the current context; false if the driver has none, `None` if it cannot be done now.
+fn put(agent: &Agent, mark: &Mark) -> Option<bool> {
+    let context = agent.driver.current()?;
+    let _asking = agent.quiet.asking();
+    // It would spoil them. They take as long as the host needs.
+    if agent.graphs.captures.is_any(agent) {
+        return None;
+    }
+    agent.driver.mark(context, mark).ok()
+}
+
+/// The calling thread works beside the application, in a context, and has no window yet.
+fn is_needed() -> bool {
+    BESIDE
+        .get()
+        .is_some_and(|(agent, _)| !INSIDE.get() && agent.driver.current().is_some())
+}
+
+fn open(work: &mut dyn FnMut()) -> bool {
+    match BESIDE.get() {
+        Some((agent, limit)) => agent.door.window(agent, limit, work),
+        None => {
+            work();
+            true
+        }
+    }
+}
+
+/// The driver as our threads have it.
+pub(crate) fn with_door(driver: Driver) -> Driver {
+    driver.with_window(Window { open, is_needed })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tries_are_short_as_a_rule_and_each_length_comes_again() {
+        let factors: Vec<u32> = (1..=31).map(factor).collect();
+        let expected = [
+            1, 1, 2, 1, 1, 2, 4, 1, 1, 2, 1, 1, 2, 4, 8, 1, 1, 2, 1, 1, 2, 4, 1, 1, 2, 1, 1, 2, 4,
+            8, 16,
+        ];
+        assert_eq!(factors, expected);
+        assert_eq!((factor(2047), factor(4095)), (1024, 1024));
+    }
+}

@@ -1,0 +1,183 @@
+//! What threads of ours load and free beside an application waits until nothing runs, and the application never waits for that for long.
+
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use warpbpf_driver::Stream;
+use warpbpf_driver::sys::{self, CUstream};
+
+use super::attached::Application;
+use crate::launch::StreamName;
+
+/// How often the driver was asked to free something, whose kernels may still run.
+fn frees(app: &Application) -> u32 {
+    app.world.calls().get("cuMemFree_v2").copied().unwrap_or(0)
+}
+
+fn stream() -> StreamName {
+    StreamName {
+        stream: 0x7770 as CUstream,
+        null_is_per_thread: false,
+    }
+}
+
+fn some_memory(app: &Application) -> u64 {
+    app.agent
+        .driver
+        .alloc_zeroed(64, Stream(std::ptr::null_mut()))
+        .unwrap()
+}
+
+#[test]
+fn a_thread_of_the_applications_waits_for_nobody() {
+    let app = Application::new();
+    let memory = some_memory(&app);
+    app.world.set_busy(true);
+    app.agent.driver.free(memory).unwrap();
+    assert_eq!(frees(&app), 1);
+    assert!(!app.agent.door.is_used());
+    assert!(!app.agent.driver.works_beside());
+}
+
+#[test]
+fn what_runs_is_waited_for_and_then_the_work_is_done_once() {
+    let app = Application::new();
+    let memory = some_memory(&app);
+    app.world.set_busy(true);
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let ours = scope.spawn(|| {
+            app.world.switch_to(app.context);
+            let _beside = app.agent.work_beside_for(Duration::from_secs(60));
+            assert!(app.agent.driver.works_beside());
+            app.agent.driver.free(memory).unwrap();
+            done.store(true, Ordering::SeqCst);
+        });
+        // Launches go on meanwhile, between the tries: more of them than there are tries in their time.
+        while !app.agent.door.is_used() {
+            std::thread::yield_now();
+        }
+        for _ in 0..50 {
+            drop(app.agent.begin_launch(stream()));
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        assert!(!done.load(Ordering::SeqCst));
+        assert_eq!(frees(&app), 0);
+        app.world.set_busy(false);
+        ours.join().unwrap();
+    });
+    assert_eq!(frees(&app), 1);
+    drop(app.agent.begin_launch(stream()));
+}
+
+#[test]
+fn without_a_moment_for_it_nothing_is_called_and_the_error_says_why() {
+    let app = Application::new();
+    let memory = some_memory(&app);
+    app.world.set_busy(true);
+    let _beside = app.agent.work_beside_for(Duration::from_millis(5));
+    let error = app.agent.driver.free(memory).unwrap_err();
+    assert_eq!((error.call, error.code), ("cuMemFree", sys::NOT_READY));
+    assert!(
+        error.to_string().ends_with(
+            "it waits for all kernels that run and lets none begin meanwhile, and kernels ran all the while"
+        ),
+        "{error}"
+    );
+    assert_eq!(frees(&app), 0);
+    // The door is open.
+    drop(app.agent.begin_launch(stream()));
+    app.world.set_busy(false);
+    app.agent.driver.free(memory).unwrap();
+    assert_eq!(frees(&app), 1);
+}
+
+#[test]
+fn no_launch_is_on_its_way_while_the_work_is_done() {
+    const THREADS: usize = 4;
+    let app = Application::new();
+    let (launching, over) = (AtomicU32::new(0), AtomicBool::new(false));
+    let begun = Barrier::new(THREADS + 1);
+    std::thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                begun.wait();
+                while !over.load(Ordering::Relaxed) {
+                    let flight = app.agent.begin_launch(stream());
+                    launching.fetch_add(1, Ordering::SeqCst);
+                    std::hint::spin_loop();
+                    launching.fetch_sub(1, Ordering::SeqCst);
+                    drop(flight);
+                }
+            });
+        }
+        begun.wait();
+        let _beside = app.agent.work_beside_for(Duration::from_secs(60));
+        let mut most = 0;
+        for _ in 0..200 {
+            let work = || most = most.max(launching.load(Ordering::SeqCst));
+            app.agent.driver.while_nothing_runs("work", work).unwrap();
+        }
+        over.store(true, Ordering::Relaxed);
+        assert_eq!(most, 0);
+    });
+}
+
+#[test]
+fn one_window_is_enough_for_calls_within_it() {
+    let app = Application::new();
+    let memory = some_memory(&app);
+    let _beside = app.agent.work_beside();
+    let free = || app.agent.driver.free(memory);
+    let freed = app.agent.driver.while_nothing_runs("both", free);
+    freed.unwrap().unwrap();
+    assert_eq!(frees(&app), 1);
+    assert_eq!(app.world.calls().get("cuCtxRecordEvent"), Some(&1));
+}
+
+#[test]
+fn a_capture_is_not_spoilt_by_a_mark() {
+    let app = Application::new();
+    let memory = some_memory(&app);
+    let stream = Stream(0x5550 as CUstream);
+    let captures = &app.agent.graphs.captures;
+    let begins = captures.begins();
+    let beside = app.agent.work_beside_for(Duration::from_millis(5));
+    let error = app.agent.driver.free(memory).unwrap_err();
+    assert_eq!(error.code, sys::NOT_READY);
+    assert_eq!(app.world.calls().get("cuCtxRecordEvent"), None);
+    drop(begins);
+    captures.note(app.context, stream, false);
+    drop(beside);
+    let _beside = app.agent.work_beside();
+    app.agent.driver.free(memory).unwrap();
+    assert_eq!(app.world.calls().get("cuCtxRecordEvent"), Some(&1));
+}
+
+#[test]
+fn a_driver_without_marks_is_called_as_it_is() {
+    let app = Application::new();
+    let memory = some_memory(&app);
+    app.world.refuse("cuCtxRecordEvent", sys::NOT_SUPPORTED);
+    app.world.set_busy(true);
+    let _beside = app.agent.work_beside_for(Duration::from_millis(5));
+    app.agent.driver.free(memory).unwrap();
+    assert_eq!(frees(&app), 1);
+}
+
+#[test]
+fn what_is_made_for_a_tool_ends_with_it_and_what_is_taken_back_does_not() {
+    let app = Application::new();
+    let (one, two) = (some_memory(&app), some_memory(&app));
+    app.world.set_busy(true);
+    app.agent.turn_off();
+    {
+        let _beside = app.agent.work_beside_for(Duration::from_secs(3600));
+        assert_eq!(app.agent.driver.free(one).unwrap_err().code, sys::NOT_READY);
+    }
+    app.world.set_busy(false);
+    let _beside = app.agent.work_beside();
+    app.agent.driver.free(two).unwrap();
+    assert_eq!(frees(&app), 1);
+}
