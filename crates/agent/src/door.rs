@@ -4,12 +4,13 @@
 //! (docs/measurements.md). Two kernels that wait for each other, of which one was launched, then wait for ever. An application
 //! that does so itself sees to that; of what a thread of ours does it knows nothing. So our threads do it in a *window*: launches wait at a door,
 //! what was launched before is looked after by a mark, and once that has passed, the work is done on an empty context, in which it takes a tenth of a
-//! millisecond. If kernels do not end soon, the door opens again and it is tried later: so whoever waits for whom, the application goes on.
+//! millisecond. If kernels do not end soon, those who stand there are let in, one launch each, since what runs may wait for just these; what comes behind them
+//! is not. If that does not help either, the door opens and it is tried later: so whoever waits for whom, the application goes on.
 //!
 //! On a thread of the application's nothing of this happens: what is loaded there stands beside a load of its own.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -20,9 +21,11 @@ use crate::generation::Flight;
 use crate::launch::StreamName;
 use crate::lock::lock;
 
-/// How long launches wait at least, and at most, for what was launched before to end.
-const SHORTEST: Duration = Duration::from_millis(1);
+/// How long the door is closed at least, and at most.
+const SHORTEST: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_millis(1024);
+/// How often, in that time, those who stand there are let in.
+const TURNS: u32 = 4;
 /// Between two tries launches go on for this many times as long as they waited.
 const OPEN: u32 = 2;
 /// How often a launch looks whether somebody forgot it.
@@ -40,12 +43,20 @@ pub(crate) struct Door {
     closed: AtomicBool,
     /// All launches pass here, those of kernels that nobody wants, too.
     used: AtomicBool,
-    /// One window at a time; how long launches waited for the last one.
+    /// One window at a time; how long the door was closed for the last one.
     windows: Mutex<Duration>,
-    waiting: Mutex<()>,
-    opened: Condvar,
-    /// Launches that came to a closed door.
-    stopped: AtomicU64,
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+/// Who stands at the door.
+#[derive(Debug, Default)]
+struct Waiting {
+    /// How often those were let in who stood there.
+    turn: u64,
+    here: usize,
+    /// Let in, and not counted as under way yet.
+    let_in: usize,
 }
 
 /// The door is closed while this lives.
@@ -56,7 +67,7 @@ impl Drop for Closed<'_> {
         self.0.closed.store(false, Ordering::SeqCst);
         // Whoever looked before that is in the wait by now.
         drop(lock(&self.0.waiting));
-        self.0.opened.notify_all();
+        self.0.changed.notify_all();
     }
 }
 
@@ -141,7 +152,11 @@ impl Agent {
                 return flight;
             }
             drop(flight);
-            self.door.wait(self);
+            if self.door.is_let_in(self) {
+                let flight = self.generations.enter();
+                lock(&self.door.waiting).let_in -= 1;
+                return flight;
+            }
         }
     }
 
@@ -159,14 +174,34 @@ impl Door {
         self.used.load(Ordering::Relaxed)
     }
 
+    /// Waits at the closed door. True if this launch was let in; else it is open.
     #[cold]
-    fn wait(&self, agent: &Agent) {
-        self.stopped.fetch_add(1, Ordering::Relaxed);
+    fn is_let_in(&self, agent: &Agent) -> bool {
         let mut waiting = lock(&self.waiting);
-        while self.closed.load(Ordering::SeqCst) && agent.is_on() {
-            let woken = self.opened.wait_timeout(waiting, LOOK);
+        let turn = waiting.turn;
+        waiting.here += 1;
+        while self.closed.load(Ordering::SeqCst) && agent.is_on() && waiting.turn == turn {
+            let woken = self.changed.wait_timeout(waiting, LOOK);
             waiting = woken.unwrap_or_else(PoisonError::into_inner).0;
         }
+        if waiting.turn == turn {
+            waiting.here -= 1;
+        }
+        waiting.turn != turn
+    }
+
+    /// Whoever stands at the door goes in.
+    fn let_in(&self) {
+        let mut waiting = lock(&self.waiting);
+        waiting.turn += 1;
+        waiting.let_in += std::mem::take(&mut waiting.here);
+        drop(waiting);
+        self.changed.notify_all();
+    }
+
+    /// No launch is on its way to the device. Who was let in counts as under way before it does not as let in any more.
+    fn is_empty(&self, agent: &Agent) -> bool {
+        lock(&self.waiting).let_in == 0 && agent.no_launch_is_under_way()
     }
 
     /// In a forked child, where no lock may be taken.
@@ -228,13 +263,14 @@ impl Door {
         self.closed.store(true, Ordering::SeqCst);
         let _closed = Closed(self);
         let mut is_there = false;
+        let mut turns = 1;
         loop {
             if is_there {
                 match agent.driver.has_passed(mark) {
                     Ok(true) => break,
                     Ok(false) | Err(_) => {}
                 }
-            } else if agent.no_launch_is_under_way() {
+            } else if self.is_empty(agent) {
                 match agent.driver.relaxed(|| put(agent, mark)) {
                     // This driver has no marks: what it waits for cannot be known.
                     Some(false) => {
@@ -245,8 +281,13 @@ impl Door {
                     None => {}
                 }
             }
-            if begun.elapsed() >= hold {
-                return None;
+            if begun.elapsed() >= hold / TURNS * turns {
+                if turns == TURNS {
+                    return None;
+                }
+                turns += 1;
+                is_there = false;
+                self.let_in();
             }
             pause(begun);
         }

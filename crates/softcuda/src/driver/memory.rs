@@ -141,15 +141,23 @@ pub(crate) unsafe fn alloc_pitch(
     }
 }
 
+/// A live allocation of these kinds that begins there.
+fn allocated(
+    soft: &Soft,
+    address: u64,
+    kinds: &[MemoryKind],
+    wrong: CuError,
+) -> Result<Allocation, CuError> {
+    let found = lock(&soft.allocations).get(&address).copied();
+    let found = found.filter(|found| kinds.contains(&found.kind));
+    found.ok_or(wrong)
+}
+
 fn free_one(address: u64, kinds: &[MemoryKind], wrong: CuError) -> CuResult {
     let soft = soft()?;
     let context = current()?;
     capture::unsafe_call(soft)?;
-    let found = lock(&soft.allocations)
-        .get(&address)
-        .copied()
-        .filter(|found| kinds.contains(&found.kind));
-    let found = found.ok_or(wrong)?;
+    let found = allocated(soft, address, kinds, wrong)?;
     // What failed is for the next call to tell.
     let _alone = context.alone()?;
     context.flush_printed();
@@ -157,22 +165,27 @@ fn free_one(address: u64, kinds: &[MemoryKind], wrong: CuError) -> CuResult {
     Ok(())
 }
 
+/// What `cuMemAlloc` and its like give.
+const OF_DEVICE: [MemoryKind; 2] = [MemoryKind::Device, MemoryKind::Managed];
+
 pub(crate) unsafe fn free(address: u64) -> CuResult {
     if address == 0 {
         current()?;
         return Ok(());
     }
-    free_one(
-        address,
-        &[MemoryKind::Device, MemoryKind::Managed],
-        CuError::INVALID_VALUE,
-    )
+    free_one(address, &OF_DEVICE, CuError::INVALID_VALUE)
 }
 
+/// Behind what is in the stream; others go on.
 pub(crate) unsafe fn free_async(address: u64, stream: Handle) -> CuResult {
     in_order(stream)?.synchronize();
-    // SAFETY: no pointers.
-    unsafe { free(address) }
+    let soft = soft()?;
+    current()?;
+    if address != 0 {
+        let found = allocated(soft, address, &OF_DEVICE, CuError::INVALID_VALUE)?;
+        release(soft, &found);
+    }
+    Ok(())
 }
 
 /// Fresh zeroed pages, seen by the device.
