@@ -34,6 +34,8 @@ const LOOK: Duration = Duration::from_millis(20);
 const SLIPPED: Duration = Duration::from_millis(1);
 /// For so long it is looked all the time, and then as often.
 const SOON: Duration = Duration::from_micros(50);
+/// How long captures are waited for: they take as long as the host needs to say what is in a graph.
+const CAPTURES: Duration = Duration::from_secs(1);
 /// How long a thread of ours tries, unless it says so itself.
 const PATIENCE: Duration = Duration::from_secs(2);
 
@@ -233,13 +235,22 @@ impl Door {
             work();
             return true;
         };
-        let mut done = false;
+        let (begun, mut done) = (Instant::now(), false);
         for turn in 1.. {
             // As long as was enough the last time, as kernels are as long as they were.
             let hold = (SHORTEST * factor(turn)).max(*last * 2).min(LONGEST);
-            if let Some(waited) = self.tried(agent, &mark, hold, work) {
-                (*last, done) = (waited, true);
-                break;
+            match self.tried(agent, &mark, hold, work) {
+                Tried::Done => {
+                    (*last, done) = (begun.elapsed().min(hold), true);
+                    break;
+                }
+                Tried::Captured if begun.elapsed() >= CAPTURES => {
+                    // Nobody can tell what runs then. Loads and frees do captures no harm.
+                    work();
+                    done = true;
+                    break;
+                }
+                Tried::Captured | Tried::Late => {}
             }
             *last /= 2;
             if limit.is_over(agent, end) {
@@ -251,18 +262,18 @@ impl Door {
         done
     }
 
-    /// One try: how long launches waited, if the work was done.
+    /// One try.
     fn tried(
         &self,
         agent: &'static Agent,
         mark: &Mark,
         hold: Duration,
         work: &mut dyn FnMut(),
-    ) -> Option<Duration> {
+    ) -> Tried {
         let begun = Instant::now();
         self.closed.store(true, Ordering::SeqCst);
         let _closed = Closed(self);
-        let mut is_there = false;
+        let (mut is_there, mut is_captured) = (false, false);
         let mut turns = 1;
         loop {
             if is_there {
@@ -272,18 +283,17 @@ impl Door {
                 }
             } else if self.is_empty(agent) {
                 match agent.driver.relaxed(|| put(agent, mark)) {
-                    // This driver has no marks: what it waits for cannot be known.
-                    Some(false) => {
-                        work();
-                        return Some(Duration::ZERO);
-                    }
-                    Some(true) => is_there = true,
-                    None => {}
+                    Put::Behind => (is_there, is_captured) = (true, false),
+                    Put::Never => break,
+                    Put::Captured => is_captured = true,
                 }
             }
             if begun.elapsed() >= hold / TURNS * turns {
                 if turns == TURNS {
-                    return None;
+                    return match is_captured {
+                        true => Tried::Captured,
+                        false => Tried::Late,
+                    };
                 }
                 turns += 1;
                 is_there = false;
@@ -293,8 +303,26 @@ impl Door {
         }
         let _inside = Inside::enter();
         work();
-        Some(begun.elapsed())
+        Tried::Done
     }
+}
+
+/// What came of one try.
+enum Tried {
+    Done,
+    /// Kernels ran all the while.
+    Late,
+    /// Something was captured all the while.
+    Captured,
+}
+
+/// Where a mark is.
+enum Put {
+    Behind,
+    /// It would have spoilt a capture.
+    Captured,
+    /// This driver has none: what it waits for cannot be known.
+    Never,
 }
 
 /// This thread has a window while it lives.
@@ -331,15 +359,20 @@ fn factor(turn: u32) -> u32 {
     }
 }
 
-/// Puts the mark behind all of the current context; false if the driver has none, `None` if it cannot be done now.
-fn put(agent: &Agent, mark: &Mark) -> Option<bool> {
-    let context = agent.driver.current()?;
+/// Puts the mark behind all of the current context.
+fn put(agent: &Agent, mark: &Mark) -> Put {
+    let Some(context) = agent.driver.current() else {
+        return Put::Never;
+    };
     let _asking = agent.quiet.asking();
-    // It would spoil them. They take as long as the host needs.
     if agent.graphs.captures.is_any(agent) {
-        return None;
+        return Put::Captured;
     }
-    agent.driver.mark(context, mark).ok()
+    match agent.driver.mark(context, mark) {
+        Ok(true) => Put::Behind,
+        // A context that is broken says so to whoever asks next.
+        Ok(false) | Err(_) => Put::Never,
+    }
 }
 
 /// The calling thread works beside the application, in a context, and has no window yet.
