@@ -7,7 +7,7 @@ use crate::setup::{self, Tools};
 use crate::shell::{Failure, cargo, read, root, run, write};
 use crate::sources::{
     APPS, Code, DRIVER_API, INSTRUCTIONS, KERNELS, LOADING, MACHINE_CODE, MACHINE_INSTRUCTIONS,
-    NAMED, PROGRAMS, RECOVERED, UNOPTIMISED,
+    MACHINE_LOCALS, NAMED, PROGRAMS, RECOVERED, UNOPTIMISED,
 };
 use crate::{cutlass, libbpf, soft};
 
@@ -240,7 +240,7 @@ pub fn apps(tools: &Tools, soft: &Path, into: &Path) -> Result<(), Failure> {
             let mut nvcc = Command::new(tools.cuda.join("bin/nvcc"));
             match *name {
                 NAMED => nvcc.arg("-G"),
-                MACHINE_CODE | MACHINE_INSTRUCTIONS => &mut nvcc,
+                MACHINE_CODE | MACHINE_INSTRUCTIONS | MACHINE_LOCALS => &mut nvcc,
                 _ => nvcc.arg("-lineinfo"),
             };
             if *name != UNOPTIMISED {
@@ -253,7 +253,9 @@ pub fn apps(tools: &Tools, soft: &Path, into: &Path) -> Result<(), Failure> {
                     .arg("-ldl");
             }
             let codes: &[&str] = match *name {
-                MACHINE_CODE | RECOVERED => &["compute_80,code=sm_80", "compute_90,code=sm_90"],
+                MACHINE_CODE | MACHINE_LOCALS | RECOVERED => {
+                    &["compute_80,code=sm_80", "compute_90,code=sm_90"]
+                }
                 INSTRUCTIONS => &["compute_90a,code=[sm_90a,compute_90a]"],
                 MACHINE_INSTRUCTIONS => &["compute_90a,code=sm_90a"],
                 _ => &[

@@ -25,6 +25,7 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("machine_access", "tests/programs/machine_access.bpf.c"),
     ("machine_loads", "tests/programs/machine_loads.bpf.c"),
     ("machine_maps", "tests/programs/machine_maps.bpf.c"),
+    ("locals", "tests/programs/locals.bpf.c"),
     ("machine_other", "tests/programs/machine_other.bpf.c"),
     ("splice_memory", "tests/programs/splice_memory.bpf.c"),
     ("instructions", "tests/programs/instructions.bpf.c"),
@@ -175,6 +176,8 @@ pub const APPS: &[(&str, &str)] = &[
     (UNOPTIMISED, "tests/apps/vec_add.cu"),
     (MACHINE_CODE, "tests/apps/machine.cu"),
     (RECOVERED, "tests/apps/machine.cu"),
+    ("locals", "tests/apps/locals.cu"),
+    (MACHINE_LOCALS, "tests/apps/locals.cu"),
     (INSTRUCTIONS, "tests/apps/instructions.cu"),
     (MACHINE_INSTRUCTIONS, "tests/apps/instructions.cu"),
     ("vecadd-bench", "benches/vecadd.cu"),
@@ -197,6 +200,8 @@ pub const RECOVERED: &str = "lineinfo";
 pub const INSTRUCTIONS: &str = "instructions";
 /// The same without PTX.
 pub const MACHINE_INSTRUCTIONS: &str = "machine_instructions";
+/// One whose threads have memory of their own, without PTX.
+pub const MACHINE_LOCALS: &str = "machine_locals";
 /// The application whose host code is not optimised, so that functions of headers are functions of it.
 pub const UNOPTIMISED: &str = "vec_add";
 

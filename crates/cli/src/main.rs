@@ -32,6 +32,7 @@ mod commands {
 }
 
 mod assemble;
+mod back_ends;
 mod backend;
 mod cache;
 mod choice;

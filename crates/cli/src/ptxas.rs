@@ -49,6 +49,15 @@ impl Ptxas {
             limit: self.limit.min(AT_START),
         }
     }
+
+    /// What is said of one that was ended.
+    fn hung(&self) -> String {
+        format!(
+            "`ptxas` ({}) did not end within {} s and was ended",
+            self.file.display(),
+            self.limit.as_secs_f64()
+        )
+    }
 }
 
 /// The last run that did not end by itself, since which none has: an application that comes does not wait for another one.
@@ -114,6 +123,38 @@ impl Refused {
     }
 }
 
+/// Its version, as it says itself: `13.0.88`.
+///
+/// # Errors
+/// It does not say one, for the user.
+pub fn version(ptxas: &Ptxas) -> Result<String, String> {
+    let file = ptxas.file.display();
+    let failed = |error: std::io::Error| format!("{file}: {error}");
+    let folder = Folder::new().map_err(failed)?;
+    let said = folder.0.join("said");
+    let into = std::fs::File::create(&said).map_err(failed)?;
+    let mut run = Command::new(&ptxas.file);
+    run.arg("--version").stdin(Stdio::null());
+    run.stdout(into).stderr(Stdio::null());
+    let run = Run::begin(run).map_err(failed)?;
+    let ended = run.wait(ptxas.limit).map_err(failed)?;
+    drop(run);
+    if ended.is_none() {
+        return Err(ptxas.hung());
+    }
+    let said = std::fs::read(&said).unwrap_or_default();
+    let said = String::from_utf8_lossy(&said);
+    let version = said.split_once(", V").map(|(_, rest)| {
+        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.');
+        &rest[..end.unwrap_or(rest.len())]
+    });
+    let version = version.filter(|version| !version.is_empty());
+    version.map(str::to_owned).ok_or_else(|| {
+        let first = said.lines().next().unwrap_or("nothing");
+        format!("`ptxas --version` ({file}) says no version: {first}")
+    })
+}
+
 /// Makes a function of its text.
 ///
 /// # Errors
@@ -140,11 +181,7 @@ pub fn assemble(ptxas: &Ptxas, text: &str, arch: Arch) -> Result<Vec<u8>, Refuse
         .map_err(|error| no(&ptxas.file.display(), error))?;
     drop(run);
     let Some(success) = success else {
-        return Err(Refused::Hung(format!(
-            "`ptxas` ({}) did not end within {} s and was ended",
-            ptxas.file.display(),
-            ptxas.limit.as_secs_f64()
-        )));
+        return Err(Refused::Hung(ptxas.hung()));
     };
     if !success {
         let said = std::fs::read(&said).unwrap_or_default();
@@ -341,6 +378,36 @@ pub(crate) mod tests {
         assert_eq!(
             missing.unwrap_err().why(),
             "/nowhere/ptxas: No such file or directory (os error 2)"
+        );
+    }
+
+    #[test]
+    fn it_says_its_version() {
+        let folder = Folder::new().unwrap();
+        let by = |text: &str| {
+            let file = script(&folder, text);
+            version(&patient(&file)).map_err(|why| why.replace(&*file.to_string_lossy(), "FILE"))
+        };
+        assert_eq!(
+            by(
+                "echo 'ptxas: NVIDIA (R) Ptx optimizing assembler'; echo 'Cuda compilation tools, release 13.0, V13.0.88'"
+            ),
+            Ok("13.0.88".to_owned())
+        );
+        let none = "`ptxas --version` (FILE) says no version: ";
+        assert_eq!(by("echo I am none"), Err(format!("{none}I am none")));
+        assert_eq!(by("echo 'of it, V!'"), Err(format!("{none}of it, V!")));
+        assert_eq!(by("exit 1"), Err(format!("{none}nothing")));
+        let hasty = Ptxas {
+            file: script(&folder, "sleep 3600"),
+            limit: Duration::from_millis(5),
+        };
+        assert_eq!(
+            version(&hasty),
+            Err(format!(
+                "`ptxas` ({}) did not end within 0.005 s and was ended",
+                hasty.file.display()
+            ))
         );
     }
 

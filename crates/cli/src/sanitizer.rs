@@ -42,6 +42,55 @@ pub fn library() -> Result<PathBuf, String> {
     })
 }
 
+/// The version of CUDA that a library is of, as far as it says so to who does not load it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Release {
+    /// Of this one.
+    Exactly(u32, u32),
+    /// 12.2 or newer.
+    Later,
+    /// 12.1 or older.
+    Earlier,
+}
+
+/// What the file says: the compiler's version stands in the code for GPUs that NVIDIA's library brings along, unless it is compressed; then a name of a function
+/// tells older ones from newer ones.
+///
+/// # Errors
+/// It is not a library, or cannot be read; for the user.
+pub fn release(library: &Path) -> Result<Release, String> {
+    let named = library.display();
+    let bytes = std::fs::read(library).map_err(|error| format!("{named}: {error}"))?;
+    if !bytes.starts_with(b"\x7fELF") {
+        return Err(format!("`{named}` is no library"));
+    }
+    let compilers = places(&bytes, COMPILER);
+    let releases = compilers.filter_map(|at| number_pair(&bytes[at + COMPILER.len()..]));
+    Ok(match releases.max() {
+        Some((major, minor)) => Release::Exactly(major, minor),
+        None if places(&bytes, CAME_LATER).next().is_some() => Release::Later,
+        None => Release::Earlier,
+    })
+}
+
+/// What stands in front of the compiler's version in machine code.
+const COMPILER: &[u8] = b"Cuda compilation tools, release ";
+/// The only function that came with CUDA 12.2.
+const CAME_LATER: &[u8] = b"sanitizerSetDeviceGraphData\0";
+
+/// Where `part` stands in `bytes`.
+fn places<'b>(bytes: &'b [u8], part: &'b [u8]) -> impl Iterator<Item = usize> + 'b {
+    let windows = bytes.windows(part.len()).enumerate();
+    windows.filter_map(move |(at, window)| (window == part).then_some(at))
+}
+
+/// `13.0, V` and so on.
+fn number_pair(bytes: &[u8]) -> Option<(u32, u32)> {
+    let end = bytes.iter().position(|byte| *byte == b',')?;
+    let (major, minor) = std::str::from_utf8(&bytes[..end]).ok()?.split_once('.')?;
+    Some((major.parse().ok()?, minor.parse().ok()?))
+}
+
 fn named_library(named: &Path) -> Result<PathBuf, String> {
     let mut files = [named.to_owned(), named.join(LIBRARY)].into_iter();
     let missing = || {
@@ -56,6 +105,43 @@ fn named_library(named: &Path) -> Result<PathBuf, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_library_says_of_which_release_it_is() {
+        let file = std::env::temp_dir().join(format!("warpbpf-release-{}", std::process::id()));
+        let of = |parts: &[&[u8]]| {
+            std::fs::write(&file, parts.concat()).unwrap();
+            release(&file).map_err(|why| why.replace(&*file.to_string_lossy(), "FILE"))
+        };
+        let elf: &[u8] = b"\x7fELF...";
+        let by = |release: &str| format!("{}{release}, V1", COMPILER.escape_ascii()).into_bytes();
+        let found = [
+            of(&[elf, &by("12.8"), b"...", &by("13.0"), &by("x.y"), COMPILER]),
+            of(&[elf, COMPILER, b"13", b"\0sanitizerSetDeviceGraphData\0"]),
+            of(&[elf, b"sanitizerSetDeviceGraphDataOther"]),
+            of(&[b"no library"]),
+        ];
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(
+            found,
+            [
+                Ok(Release::Exactly(13, 0)),
+                Ok(Release::Later),
+                Ok(Release::Earlier),
+                Err("`FILE` is no library".to_owned())
+            ]
+        );
+        assert_eq!(
+            of_missing(&file),
+            "FILE: No such file or directory (os error 2)"
+        );
+    }
+
+    fn of_missing(file: &Path) -> String {
+        release(file)
+            .map_err(|why| why.replace(&*file.to_string_lossy(), "FILE"))
+            .unwrap_err()
+    }
 
     #[test]
     fn a_file_or_its_folder_may_be_named() {

@@ -1,9 +1,23 @@
 //! What could be done with kernels of which there is only machine code, told where there is no program yet: which back ends would take each, and why
 //! others would not.
 
-use warpbpf_sass::File;
+use warpbpf_sass::error::ElfError;
+use warpbpf_sass::{Arch, File};
 
 use crate::image::ImageInfo;
+
+/// Where programs can be by `--backend splice`.
+pub const SPLICE_AT: &str = "`entry` and `exit`";
+/// Where by `--backend sanitizer`.
+pub const SANITIZER_AT: &str = "`entry`, `exit`, `mem`, `barrier`, `func` and `funcret`";
+
+/// The architecture of a GPU, if kernels without PTX can have programs there.
+///
+/// # Errors
+/// Why not, as it is said of a kernel.
+pub fn arch(sm: u32) -> Result<Arch, String> {
+    Arch::of(sm).ok_or_else(|| ElfError::Arch { sm }.to_string())
+}
 
 /// The machine code of an image, read once.
 struct Machine<'i> {
@@ -80,7 +94,7 @@ impl Machine<'_> {
         };
         can(true, false)?;
         Ok(match can(true, true) {
-            Ok(()) => format!("`entry` and `exit`{flag}"),
+            Ok(()) => format!("{SPLICE_AT}{flag}"),
             Err(why) => format!("`entry`{flag}, not at `exit`: {why}"),
         })
     }
@@ -97,7 +111,7 @@ impl Machine<'_> {
         };
         match shared {
             Some(shared) => Err(shared.to_string()),
-            None => Ok("`entry`, `exit`, `mem`, `barrier`, `func` and `funcret`".to_owned()),
+            None => Ok(SANITIZER_AT.to_owned()),
         }
     }
 }

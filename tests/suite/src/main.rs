@@ -9,6 +9,7 @@
 
 mod attach;
 mod attach_more;
+mod backends;
 mod bad_input;
 mod blocks;
 mod bpftime;
@@ -163,6 +164,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(waits::cases());
     cases.extend(selectors::cases());
     cases.extend(splice::cases());
+    cases.extend(backends::cases());
     cases.extend(splice_maps::cases());
     cases.extend(splice_swap::cases());
     cases.extend(instructions::cases());

@@ -27,8 +27,8 @@ pub fn cases() -> Vec<Case> {
 }
 
 /// Threads of each launch.
-const THREADS: u64 = 400 * 256;
-const LAUNCHES: u64 = 20;
+pub(crate) const THREADS: u64 = 400 * 256;
+pub(crate) const LAUNCHES: u64 = 20;
 
 /// An application without PTX: what its kernels compute is the same, and each thread was seen once at its entry and once at its end.
 fn application(bench: &Bench) -> Told {
@@ -62,7 +62,7 @@ fn launches_of(kernel: &Value, launched: u64, missed: u64) -> Result<(), String>
     )
 }
 
-const NO_GPU: &str = "skipped: no GPU, and the soft one runs no machine code";
+pub(crate) const NO_GPU: &str = "skipped: no GPU, and the soft one runs no machine code";
 
 fn of_application(bench: &Bench, backend: &str, more: &[&str]) -> Told {
     if bench.soft {
@@ -187,6 +187,14 @@ fn listed(bench: &Bench) -> Told {
         let kernel = kernel.ok_or_else(|| format!("no kernel `{name}`: {report}"))?;
         let way = kernel["way"].as_str().unwrap_or_default();
         same(name, way.split_once("; ").map(|(_, told)| told), Some(told))?;
+    }
+    // What the doctor says of the device stands below.
+    let notes = report["notes"].to_string();
+    for backend in ["splice", "sanitizer"] {
+        let missing = format!(
+            "`--backend {backend}` is not to be had on the soft GPU: the soft GPU runs PTX only"
+        );
+        same(&missing, notes.contains(&missing), bench.soft)?;
     }
     Ok(format!("{} kernels", kernels.len()))
 }

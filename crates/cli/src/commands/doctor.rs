@@ -6,6 +6,7 @@ use serde_json::json;
 use warpbpf_driver::DeviceInfo;
 
 use crate::assemble;
+use crate::back_ends::{BackEnds, Kind, Means};
 use crate::error::CliError;
 use crate::flags::DoctorFlags;
 use crate::machine;
@@ -22,8 +23,9 @@ struct Check {
 
 /// Looks and explains. Exit status 0 if kernels can be instrumented somewhere, on a GPU or the soft GPU.
 pub fn run(flags: &DoctorFlags) -> Result<u8, CliError> {
+    let gpus = machine::gpus();
     let checks = [
-        gpu(),
+        gpu(&gpus),
         soft(),
         agent(),
         injection(),
@@ -34,6 +36,10 @@ pub fn run(flags: &DoctorFlags) -> Result<u8, CliError> {
         cache(),
     ];
     let usable = (checks[0].ok || checks[1].ok) && checks[2].ok;
+    let mut kinds = gpus.map_or_else(|_| Vec::new(), |all| Kind::of(&all));
+    kinds.extend(checks[1].ok.then_some(Kind::Soft));
+    let means = Means::found();
+    let back_ends: Vec<BackEnds> = kinds.iter().map(|kind| kind.back_ends(&means)).collect();
     if flags.json {
         let rows: Vec<_> = checks
             .iter()
@@ -41,7 +47,11 @@ pub fn run(flags: &DoctorFlags) -> Result<u8, CliError> {
             .collect();
         say(&format!(
             "{}\n",
-            json!({ "usable": usable, "checks": rows })
+            json!({
+                "usable": usable,
+                "checks": rows,
+                "devices": back_ends.iter().map(BackEnds::json).collect::<Vec<_>>(),
+            })
         ));
     } else {
         for check in &checks {
@@ -55,39 +65,32 @@ pub fn run(flags: &DoctorFlags) -> Result<u8, CliError> {
                 say(&format!("  {:<10} {}\n", "", check.advice));
             }
         }
+        for device in &back_ends {
+            say(&device.text());
+        }
     }
     Ok(u8::from(!usable))
 }
 
-fn gpu() -> Check {
-    let advice = "the soft GPU serves instead: `--device soft`";
-    match machine::gpus() {
-        Ok(all) => Check {
-            name: "GPU",
-            ok: true,
-            found: gpus(&all),
-            advice,
-        },
-        Err(reason) => Check {
-            name: "GPU",
-            ok: false,
-            found: reason,
-            advice,
-        },
+fn gpu(all: &Result<Vec<DeviceInfo>, String>) -> Check {
+    let found = all.as_ref().map(|all| gpus(all));
+    Check {
+        name: "GPU",
+        ok: found.is_ok(),
+        found: found.unwrap_or_else(Clone::clone),
+        advice: "the soft GPU serves instead: `--device soft`",
     }
 }
 
 /// All devices in a line; several of a kind are told once.
 fn gpus(all: &[DeviceInfo]) -> String {
-    let mut kinds: Vec<(&DeviceInfo, usize)> = Vec::new();
-    for info in all {
-        match kinds.iter_mut().find(|(kind, _)| *kind == info) {
-            Some((_, count)) => *count += 1,
-            None => kinds.push((info, 1)),
-        }
-    }
+    let kinds = Kind::of(all);
     let told: Vec<String> = kinds
         .iter()
+        .filter_map(|kind| match kind {
+            Kind::Gpu(info, count) => Some((info, *count)),
+            Kind::Soft => None,
+        })
         .map(|(info, count)| {
             let (major, minor) = info.capability;
             let times = match count {
