@@ -15,6 +15,9 @@ use warpbpf_session::{
     inspect_compiled, machine_code,
 };
 
+#[path = "machine/refused.rs"]
+mod refused;
+
 const KERNELS: &str = "
 .extern .func (.param .b32 r) vprintf (.param .b64 a, .param .b64 b);
 .const .align 4 .b32 numbers[2] = {1, 2};
@@ -101,13 +104,17 @@ fn done(command: &mut Command, what: &str) -> Result<(), String> {
 }
 
 fn ptxas(text: &str, arch: Arch, options: &[&str]) -> Result<Vec<u8>, String> {
+    ptxas_for(text, arch.number(), options)
+}
+
+fn ptxas_for(text: &str, sm: u32, options: &[&str]) -> Result<Vec<u8>, String> {
     let home = std::env::var_os("WARPBPF_CUDA_HOME").map(PathBuf::from);
     let home = home.unwrap_or_else(|| root().join(".toolchain/cuda/nvidia/cu13"));
     let (source, cubin) = (scratch("ptx"), scratch("cubin"));
     std::fs::write(&source, text).unwrap();
     let mut ptxas = Command::new(home.join("bin/ptxas"));
     ptxas
-        .arg(format!("-arch=sm_{}", arch.number()))
+        .arg(format!("-arch=sm_{sm}"))
         .args(options)
         .arg("-o")
         .args([&cubin, &source]);

@@ -58,9 +58,8 @@ fn doctor(bench: &Bench) -> Told {
         "back ends, soft GPU:\n  ✓ ptx        {PTX}\n  ✗ splice     {SOFT}\n  ✗ sanitizer  {SOFT}\n    auto       as `ptx`\n"
     );
     same("the text ends with it", text.ends_with(&block), true)?;
-    let gpus = all.iter().filter(|device| device["soft"] == false);
-    let gpus: Vec<&Value> = gpus.collect();
-    same("a GPU is there", gpus.is_empty(), bench.soft)?;
+    let gpu = all.iter().any(|device| device["soft"] == false);
+    same("a GPU is there", gpu || bench.soft, true)?;
     // Without `ptxas` there is neither of those that need it.
     let nothing = bench.with(&[("WARPBPF_PTXAS", "/nowhere/ptxas")]);
     let without = devices(&nothing)?;
