@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Everything that must hold on a real GPU, from a bundle made by `cargo xtask gpu-bundle`. Builds nothing.
 # usage: tests/gpu/run.sh [BUNDLE [PART...]]     the bundle: a folder, or the archive of it
-#       parts: suite kernels conformance sanitizer bench (default: these), memcount mutants fuzz faults torch profiler torchcost backends
+#       parts: suite kernels conformance sanitizer bench (default: these), memcount mutants fuzz faults torch profiler torchcost stepcost memcost backends
 # `suite` takes SUITE_CASES, a part of names or `K/N`, and at most SUITE_SECONDS (default 590).
 # `mutants` takes MUTANTS_SECONDS (default 120) on as many processes as there are cores to 8, from seed MUTANTS_SEED.
 # `fuzz` keeps every core of the machine busy for FUZZ_SECONDS (default 540), starting from seed FUZZ_SEED.
@@ -20,8 +20,8 @@ failed=0
 
 for part in $parts; do
     case $part in
-        suite | kernels | conformance | memcount | sanitizer | bench | mutants | fuzz | faults | torch | profiler | torchcost | backends) ;;
-        *) echo "run.sh: there is no part \`$part\`: suite kernels conformance memcount sanitizer bench mutants fuzz faults torch profiler torchcost backends" >&2; exit 2 ;;
+        suite | kernels | conformance | memcount | sanitizer | bench | mutants | fuzz | faults | torch | profiler | torchcost | stepcost | memcost | backends) ;;
+        *) echo "run.sh: there is no part \`$part\`: suite kernels conformance memcount sanitizer bench mutants fuzz faults torch profiler torchcost stepcost memcost backends" >&2; exit 2 ;;
     esac
 done
 
@@ -62,6 +62,16 @@ fi
 if wants torchcost; then
     echo "== what programs by the splice cost in PyTorch's kernels"
     timeout 400 "$here/torch_cost.sh" "$bundle" "$out" 2>&1 | tee "$out/torchcost.txt" || failed=1
+fi
+
+if wants stepcost; then
+    echo "== what programs by splice and Compute Sanitizer cost in a whole step of training, and the host at a launch"
+    timeout 500 "$here/step_cost.sh" "$bundle" "$out" 2>&1 | tee "$out/stepcost.txt" || failed=1
+fi
+
+if wants memcost; then
+    echo "== a counter of bytes at each access against an empty program, by Compute Sanitizer"
+    timeout 300 "$here/mem_cost.sh" "$bundle" "$out" 2>&1 | tee "$out/memcost.txt" || failed=1
 fi
 
 if wants backends; then

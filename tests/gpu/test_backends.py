@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT OR Apache-2.0
-"""Tests of what compares back ends and of the table of costs, which need no GPU: python3 test_backends.py"""
+"""Tests of what compares back ends and of the tables of costs, which need no GPU: python3 test_backends.py"""
 
 import io
 import json
@@ -11,6 +11,8 @@ import unittest
 sys.dont_write_bytecode = True
 
 import backends
+import mem_cost
+import step_cost
 import torch_cost
 
 
@@ -95,6 +97,86 @@ class Costs(unittest.TestCase):
         self.assertIn("torch_blocktimes: the results are others: WRONG: 0123456789abcdee, not 0123456789abcdef", told)
         with self.assertRaisesRegex(ValueError, "does not end with a digest"):
             self.told(after="add 1.0\n")
+
+
+class Steps(unittest.TestCase):
+    DIGEST = "0123456789abcdef"
+
+    def told(self, **others):
+        """`others` by the files' names, with `_` for what a name cannot have."""
+        step = f"wall 2000.00\ngpu 1000.00\nhost 500.00\n{self.DIGEST}\n"
+        launch = "plain 1000 probed 1100 launches 100000\n"
+        report = lambda way, launches=100_000, missed=0: json.dumps({"processes": [{"kernels": [{"name": "probed", "way": way, "launches": launches, "missed": missed}]}]})
+        files = {"step-before.txt": step, "step-after.txt": step, "launch-before.txt": launch, "launch-after.txt": launch}
+        for backend, program in step_cost.RUNS:
+            files[f"step-{backend}-{program}.txt"] = step
+            files[f"step-{backend}-{program}.json"] = report(backend, 30, 10)
+        for backend in ("splice", "sanitizer"):
+            files[f"launch-{backend}.txt"] = launch
+            files[f"launch-{backend}.json"] = report(backend)
+        for name, text in others.items():
+            name = name.replace("__", ".").replace("_", "-")
+            self.assertIn(name, files)
+            files[name] = text if isinstance(text, str) else report(*text)
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in files.items():
+                with open(os.path.join(folder, name), "w") as out:
+                    out.write(text)
+            out = io.StringIO()
+            return step_cost.show(folder, out), out.getvalue()
+
+    def test_ratios_of_steps_and_launches(self):
+        slower = f"wall 2200.00\ngpu 1010.00\nhost 500.00\n{self.DIGEST}\n"
+        status, told = self.told(step_splice_bench_all_empty__txt=slower)
+        self.assertEqual(status, 0, told)
+        self.assertIn("| splice: `bench-all-empty` | 2200 µs (1.100×) | 1010 µs (1.010×) | 500 µs (1.000×) | 30 of 40 |", told)
+        self.assertIn("| sanitizer | 1000 ns | 1100 ns (1.10×) | 100,000 of 100,000 |", told)
+        self.assertTrue(told.startswith("| a step of training | wall | gpu | host | launches with it |"))
+
+    def test_what_is_wrong_is_told(self):
+        status, told = self.told(step_sanitizer_bench_all_entry__txt="wall 1.00\ngpu 1.00\nhost 1.00\n0123456789abcdee\n")
+        self.assertEqual(status, 1)
+        self.assertIn("sanitizer-bench-all-entry: the results are others: WRONG: 0123456789abcdee, not 0123456789abcdef", told)
+        status, told = self.told(step_splice_bench_all_count__json=("splice", 0))
+        self.assertEqual(status, 1)
+        self.assertIn("splice-bench-all-count: no launch had programs: WRONG", told)
+        status, told = self.told(launch_sanitizer__json=("splice", 100_000))
+        self.assertEqual(status, 1)
+        self.assertIn("sanitizer: 100000 launches with the program, 0 missed, by `splice`: WRONG", told)
+        with self.assertRaisesRegex(ValueError, "is no output of launch.cu"):
+            self.told(launch_before__txt="plain\n")
+
+
+class Accesses(unittest.TestCase):
+    def told(self, bytes_counted=400, **others):
+        text = lambda addition: f"addition {addition} right\nstencil 200.00 right\naccesses 100 400\n"
+        rows = [{"name": name, "way": "sanitizer", "launches": 43, "missed": 0} for name in mem_cost.KERNELS]
+        report = {"processes": [{"kernels": rows, "maps": [{"name": "bytes", "entries": [{"key": 0, "value": bytes_counted}]}]}]}
+        with tempfile.TemporaryDirectory() as folder:
+            for program, addition in (("none", "50.00"), (mem_cost.EMPTY, "100.00"), (mem_cost.BYTES, "110.00")):
+                for time in ("1", "2"):
+                    name = os.path.join(folder, f"mem-{program}-{time}")
+                    with open(name + ".txt", "w") as out:
+                        out.write(others.get(f"{program}-{time}", text(addition)))
+                    with open(name + ".json", "w") as out:
+                        json.dump(report, out)
+            out = io.StringIO()
+            return mem_cost.show(folder, out), out.getvalue()
+
+    def test_the_counter_is_compared_with_the_empty_one(self):
+        status, told = self.told()
+        self.assertEqual(status, 0, told)
+        self.assertIn("| `bench-all-bytes` | 110.0, 110.0 µs (1.10× the empty one) | 200.0, 200.0 µs (1.00× the empty one) | 400 of 400 bytes; 400 of 400 bytes |", told)
+
+    def test_what_is_wrong_is_told(self):
+        status, told = self.told(bytes_counted=399)
+        self.assertEqual(status, 1)
+        self.assertIn("bench-all-bytes-2: 399 bytes counted of 400: WRONG", told)
+        status, told = self.told(**{"none-1": "addition 50.00 WRONG\nstencil 1.00 right\naccesses 100 400\n"})
+        self.assertEqual(status, 1)
+        self.assertIn("none-1: the results of `addition` are WRONG", told)
+        with self.assertRaisesRegex(ValueError, "is no output of accesses.cu"):
+            self.told(**{"none-2": "addition 50.00 right\n"})
 
 
 if __name__ == "__main__":

@@ -21,10 +21,15 @@ def times_of(path):
     return {name: float(time) for name, time in (row.split() for row in rows)}, digest
 
 
+def kernels_of(path):
+    """Of all processes of a report."""
+    with open(path) as text:
+        return [row for process in json.load(text)["processes"] for row in process["kernels"]]
+
+
 def served(path):
     """Launches with programs, and all of kernels that the report knows."""
-    with open(path) as text:
-        rows = [row for process in json.load(text)["processes"] for row in process["kernels"]]
+    rows = kernels_of(path)
     launches = sum(row["launches"] for row in rows)
     return launches, launches + sum(row["missed"] for row in rows)
 

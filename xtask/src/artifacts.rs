@@ -7,7 +7,7 @@ use crate::setup::{self, Tools};
 use crate::shell::{Failure, cargo, read, root, run, write};
 use crate::sources::{
     APPS, Code, DRIVER_API, INSTRUCTIONS, KERNELS, LOADING, MACHINE_CODE, MACHINE_INSTRUCTIONS,
-    MACHINE_LOCALS, NAMED, PROGRAMS, RECOVERED, UNOPTIMISED,
+    NAMED, PROGRAMS, RECOVERED, UNOPTIMISED,
 };
 use crate::{cutlass, libbpf, soft};
 
@@ -240,7 +240,8 @@ pub fn apps(tools: &Tools, soft: &Path, into: &Path) -> Result<(), Failure> {
             let mut nvcc = Command::new(tools.cuda.join("bin/nvcc"));
             match *name {
                 NAMED => nvcc.arg("-G"),
-                MACHINE_CODE | MACHINE_INSTRUCTIONS | MACHINE_LOCALS => &mut nvcc,
+                MACHINE_INSTRUCTIONS => &mut nvcc,
+                name if MACHINE_CODE.contains(&name) => &mut nvcc,
                 _ => nvcc.arg("-lineinfo"),
             };
             if *name != UNOPTIMISED {
@@ -252,10 +253,10 @@ pub fn apps(tools: &Tools, soft: &Path, into: &Path) -> Result<(), Failure> {
                     .arg(soft.join("libcuda.so.1"))
                     .arg("-ldl");
             }
+            let both: &[&str] = &["compute_80,code=sm_80", "compute_90,code=sm_90"];
             let codes: &[&str] = match *name {
-                MACHINE_CODE | MACHINE_LOCALS | RECOVERED => {
-                    &["compute_80,code=sm_80", "compute_90,code=sm_90"]
-                }
+                RECOVERED => both,
+                name if MACHINE_CODE.contains(&name) => both,
                 INSTRUCTIONS => &["compute_90a,code=[sm_90a,compute_90a]"],
                 MACHINE_INSTRUCTIONS => &["compute_90a,code=sm_90a"],
                 _ => &[

@@ -125,6 +125,7 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("bench-all-blocks", "benches/probes/all_blocks.bpf.c"),
     ("bench-all-count", "benches/probes/all_count.bpf.c"),
     ("bench-all-bytes", "benches/probes/all_bytes.bpf.c"),
+    ("bench-all-mem-empty", "benches/probes/all_mem_empty.bpf.c"),
     ("bench-memcount", "benches/probes/memcount.bpf.c"),
     ("bench-memcount-warp", "benches/probes/memcount_warp.bpf.c"),
     ("bench-hash", "benches/probes/hash.bpf.c"),
@@ -174,14 +175,16 @@ pub const APPS: &[(&str, &str)] = &[
     ("twogpus", "tests/apps/twogpus.cu"),
     ("stub", "tests/apps/stub.cu"),
     (UNOPTIMISED, "tests/apps/vec_add.cu"),
-    (MACHINE_CODE, "tests/apps/machine.cu"),
+    ("machine", "tests/apps/machine.cu"),
     (RECOVERED, "tests/apps/machine.cu"),
     ("locals", "tests/apps/locals.cu"),
-    (MACHINE_LOCALS, "tests/apps/locals.cu"),
+    ("machine_locals", "tests/apps/locals.cu"),
     (INSTRUCTIONS, "tests/apps/instructions.cu"),
     (MACHINE_INSTRUCTIONS, "tests/apps/instructions.cu"),
     ("vecadd-bench", "benches/vecadd.cu"),
     ("launch-bench", "benches/launch.cu"),
+    ("launch-machine", "benches/launch.cu"),
+    ("accesses-machine", "benches/accesses.cu"),
     ("modules-bench", "benches/modules.cu"),
     ("hash-bench", "benches/hash.cu"),
 ];
@@ -192,16 +195,19 @@ pub const NAMED: &str = "named";
 pub const DRIVER_API: &str = "driverapi";
 /// Another one that does.
 pub const LOADING: &str = "loading";
-/// The application without PTX, which the soft GPU cannot run.
-pub const MACHINE_CODE: &str = "machine";
-/// The same with line information, which holds the PTX.
+/// Applications without PTX, which the soft GPU cannot run.
+pub const MACHINE_CODE: &[&str] = &[
+    "machine",
+    "machine_locals",
+    "launch-machine",
+    "accesses-machine",
+];
+/// The first of them with line information, which holds the PTX.
 pub const RECOVERED: &str = "lineinfo";
 /// The application that has wgmma, which no other architecture has.
 pub const INSTRUCTIONS: &str = "instructions";
 /// The same without PTX.
 pub const MACHINE_INSTRUCTIONS: &str = "machine_instructions";
-/// One whose threads have memory of their own, without PTX.
-pub const MACHINE_LOCALS: &str = "machine_locals";
 /// The application whose host code is not optimised, so that functions of headers are functions of it.
 pub const UNOPTIMISED: &str = "vec_add";
 

@@ -27,8 +27,9 @@ fn is_expected(kernel: &str, refusal: &Refusal, probe: &Probe) -> bool {
     match refusal {
         Refusal::NoAccess | Refusal::CallsOut => true,
         Refusal::Recursion { .. } => kernel.contains("recurse"),
-        // Products of matrices, whose registers are in use for long; and atomics of 64 bits without a result, of which nothing tells when they have read theirs.
-        Refusal::Unprotected { .. } => among(&["wgmma", "ping", "pong", "probedCount"]),
+        // Products of matrices, whose registers are in use for long; and atomics of 64 bits without a result and prefetches, of which nothing tells when they have read
+        // theirs.
+        Refusal::Unprotected { .. } => among(&["wgmma", "ping", "pong", "probedCount", "fetches"]),
         Refusal::RegistersChange { .. } => among(&["specialised", "pingPong", "produceConsume"]),
         // Kernels with a frame of 8 bytes.
         Refusal::StackUneven { .. } => probe.stack > 0,

@@ -292,7 +292,7 @@ fn printed_number(number: u32) -> String {
 }
 
 /// As the disassembler has it, at offset `at`.
-fn printed(insn: &Insn, at: u64, arch: Arch) -> String {
+pub(crate) fn printed(insn: &Insn, at: u64, arch: Arch) -> String {
     let is_it = |r: &&Row| r.op == insn.op && r.archs.contains(&arch);
     let row = ROWS.iter().find(is_it).expect("a row");
     let mut operands = Vec::new();

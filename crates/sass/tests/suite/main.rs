@@ -3,7 +3,9 @@
 mod accesses;
 mod accesses_refused;
 mod common;
+mod encoder;
 mod encodings;
+mod locals;
 mod programs;
 mod refusals;
 mod splices;

@@ -20,9 +20,14 @@ fn probe(name: &str, body: &str, arch: u32) -> Probe {
 fn is_expected(kernel: &str, refusal: &Refusal) -> bool {
     match refusal {
         // Nothing tells when a surface store has read its registers.
-        // Nor, where a kernel waits for another one, when its atomic of 64 bits without a result has.
+        // Nor, where a kernel waits for another one, when its atomic of 64 bits without a result has; nor when a prefetch has.
         Refusal::Unprotected { .. } => {
-            let others = ["_Z4pingj", "_Z4pongj", "_Z11probedCountPj"];
+            let others = [
+                "_Z4pingj",
+                "_Z4pongj",
+                "_Z11probedCountPj",
+                "_Z7fetchesPKyPyi",
+            ];
             kernel.contains("surfaceWrite") || others.contains(&kernel)
         }
         // The driver may put other code in place of atomics on halves.
