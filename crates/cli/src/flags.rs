@@ -69,7 +69,7 @@ pub enum Command {
     Link(LinkFlags),
     /// List, check and take away compiled code that is kept from one run to the next
     Cache(CacheFlags),
-    /// Explain this machine: driver, soft GPU, injection, tools
+    /// Explain this machine: driver, soft GPU, injection, tools, and which back ends each device can have
     Doctor(DoctorFlags),
     /// Show a report saved by `run --json -o FILE`
     Report(ReportFlags),
