@@ -18,8 +18,8 @@ use warpbpf_patch::TensorLayout;
 use warpbpf_sanitizer::Sanitizer;
 pub use warpbpf_verify::LogStep;
 use warpbpf_verify::{
-    Bounded, Platform, Rejection, SourceLine, Subject, Verified, prove_bounded, verify,
-    verify_logged,
+    Bounded, Platform, Rejection, SourceLine, Subject, Verified, prove_apart, prove_bounded,
+    verify, verify_logged,
 };
 
 use crate::assembled::Assembled;
@@ -301,7 +301,8 @@ pub(crate) fn prove_programs(
         let proof = if options.bound_loops {
             prove_ending(&program, maps, &platform, prove)
         } else {
-            prove(program, maps, &platform).map(|verified| Bounded {
+            let mut proved = |program| prove(program, maps, &platform);
+            prove_apart(program, &mut proved).map(|verified| Bounded {
                 verified,
                 heads: Vec::new(),
             })
@@ -341,8 +342,9 @@ fn prove_ending(
     if there.is_none() {
         maps.push(counter);
     }
+    let mut proved = |program| prove(program, maps, platform);
     let proof = prove_bounded(program, index as u32, |program| {
-        prove(program, maps, platform)
+        prove_apart(program, &mut proved)
     });
     let counts = matches!(&proof, Ok(bounded) if !bounded.heads.is_empty());
     if there.is_none() && !counts {

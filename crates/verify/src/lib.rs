@@ -25,6 +25,7 @@
 //! [`verify`] (or [`verify_logged`], which tells every step) is the only way to a [`Verified`], and the code generator takes nothing else.
 #![forbid(unsafe_code)]
 
+mod apart;
 mod assert;
 mod atomic;
 mod bound;
@@ -56,6 +57,7 @@ mod wait;
 pub mod warn;
 pub mod warp;
 
+pub use apart::prove_apart;
 pub use bounded::{Bounded, prove_bounded};
 pub use budget::{HelperUse, helpers_used};
 pub use facts::*;

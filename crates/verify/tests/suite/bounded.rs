@@ -1,41 +1,17 @@
 //! Loops that are bounded when they run: which get a bound, what the program becomes, and that it does what the proof says.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use warpbpf_ebpf::interp::stack_regions;
 use warpbpf_ebpf::memory::{FlatMemory, Memory, Region};
 use warpbpf_ebpf::{Callback, Insn, Limits, Machine, Outcome, Pc, TrapKind, Width, listing, run};
-use warpbpf_object::{FunctionInfo, LineInfo, MapDef, Program};
+use warpbpf_object::{LineInfo, MapDef, Program};
 use warpbpf_verify::{Bounded, Platform, Rejection, Rule, prove_bounded, verify};
 
-use crate::common::{code, maps, platform};
+use crate::common::{code, maps, platform, program};
 
 /// Index of the counter, behind the maps that all tests have.
 const COUNTER: u32 = 9;
-
-/// A program whose functions begin at these instructions.
-fn program(text: &str, functions: &[u32]) -> Program {
-    let code = code(text);
-    let end = code.insns().len() as u32;
-    let ends = functions.iter().skip(1).copied().chain([end]);
-    let both = functions.iter().zip(ends);
-    Program {
-        name: "p".into(),
-        section: "gpu/entry/*".into(),
-        code,
-        functions: both
-            .map(|(start, end)| FunctionInfo {
-                name: format!("f{start}"),
-                start: Pc(*start),
-                end: Pc(end),
-                btf: None,
-            })
-            .collect(),
-        lines: Vec::new(),
-        unresolved: BTreeMap::new(),
-    }
-}
 
 fn all_maps() -> Vec<MapDef> {
     let mut maps = maps();

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use warpbpf_abi::attach::Site;
-use warpbpf_ebpf::{Code, assemble};
-use warpbpf_object::{MapDef, MapKind};
+use warpbpf_ebpf::{Code, Pc, assemble};
+use warpbpf_object::{FunctionInfo, MapDef, MapKind, Program};
 use warpbpf_verify::{Platform, Rejection, Verified, verify};
 
 /// `.rodata`: format strings, then a number. The offsets are in the programs' texts.
@@ -58,6 +58,29 @@ pub fn code(text: &str) -> Code {
     match assemble(text) {
         Ok(code) => code,
         Err(errors) => panic!("the test's program does not assemble: {errors:?}"),
+    }
+}
+
+/// A program whose functions begin at these instructions.
+pub fn program(text: &str, functions: &[u32]) -> Program {
+    let code = code(text);
+    let end = code.insns().len() as u32;
+    let ends = functions.iter().skip(1).copied().chain([end]);
+    let both = functions.iter().zip(ends);
+    Program {
+        name: "p".into(),
+        section: "gpu/entry/*".into(),
+        code,
+        functions: both
+            .map(|(start, end)| FunctionInfo {
+                name: format!("f{start}"),
+                start: Pc(*start),
+                end: Pc(end),
+                btf: None,
+            })
+            .collect(),
+        lines: Vec::new(),
+        unresolved: BTreeMap::new(),
     }
 }
 

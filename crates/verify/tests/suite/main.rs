@@ -1,5 +1,6 @@
 //! Tests of the verifier from outside: rules and their messages, facts, and soundness against the interpreter.
 
+mod apart;
 mod bounded;
 mod common;
 mod compiled;
