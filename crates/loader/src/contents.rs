@@ -1,6 +1,7 @@
 //! What a map holds while no application is connected, and what the tool maps of it.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::io::Errno;
@@ -19,12 +20,16 @@ const MOST_RECORDS: usize = 1 << 16;
 
 /// Records of a map of type 1527, for [`crate::bpftime`].
 #[derive(Debug, Default)]
-pub struct Records(Mutex<VecDeque<Vec<u8>>>);
+pub struct Records {
+    waiting: Mutex<VecDeque<Vec<u8>>>,
+    /// How many the tool was given.
+    given: AtomicU64,
+}
 
 impl Records {
     /// Adds one; false if there is no room now.
     pub fn push(&self, record: &[u8]) -> bool {
-        let mut records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut records = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if records.len() >= MOST_RECORDS {
             return false;
         }
@@ -33,16 +38,25 @@ impl Records {
     }
     /// Takes out all.
     pub fn take(&self) -> VecDeque<Vec<u8>> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let taken = std::mem::take(&mut *waiting);
+        // With the lock, so that each record either waits or was given for who holds it.
+        self.given.fetch_add(taken.len() as u64, Ordering::Relaxed);
+        taken
+    }
+    /// How many wait, and how many were taken out.
+    pub fn counts(&self) -> (u64, u64) {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        (waiting.len() as u64, self.given.load(Ordering::Relaxed))
     }
     /// Nothing waits.
     pub fn is_empty(&self) -> bool {
-        let records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let records = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         records.is_empty()
     }
     /// How many wait.
     pub fn len(&self) -> usize {
-        let records = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let records = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         records.len()
     }
 }

@@ -161,7 +161,8 @@ pub fn permitted() -> bool {
     host().is_some()
 }
 
-fn live() -> &'static Arc<Live> {
+/// The applications.
+pub fn live() -> &'static Arc<Live> {
     LIVE.get_or_init(|| Arc::new(Live::new(tell)))
 }
 

@@ -20,7 +20,7 @@ use crate::perf::{Perf, Probe};
 use crate::real::{answer, raw, set_errno};
 use crate::uapi::Command;
 use crate::user::Process;
-use crate::{bpftime, files, handlers, remote};
+use crate::{files, handlers, remote};
 
 /// Runs with the library, before the tool's `main`.
 extern "C" fn begin() {
@@ -589,14 +589,4 @@ extern "C" fn warpbpf_loader_probe(section: *const c_char) -> c_int {
     let section = section.to_string_lossy().into_owned();
     let opened = inside(|| global::kernel().open_probe(Probe::Section(section)));
     give(opened.unwrap_or(Err(Errno::INVAL))) as c_int
-}
-
-/// bpftime's call for the records of a map of type 1527: gives each to `take`, and says how many there were.
-#[unsafe(no_mangle)]
-extern "C" fn bpftime_syscall_server__poll_gpu_ringbuf_map(
-    fd: c_int,
-    context: *mut c_void,
-    take: Option<bpftime::Take>,
-) -> c_int {
-    bpftime::poll(fd, context, take)
 }

@@ -89,14 +89,26 @@ const MOST_WAITING: usize = 16 << 20;
 pub(crate) struct Queue {
     events: VecDeque<(u32, Vec<u8>)>,
     bytes: usize,
-    /// Events that were dropped since this was last taken.
+    /// Events that were dropped.
     pub(crate) lost: u64,
+    /// Of which the tool's user was told.
+    told: u64,
 }
 
 impl Queue {
     /// Nothing waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.events.is_empty()
+    }
+
+    /// How many wait.
+    pub(crate) fn len(&self) -> u64 {
+        self.events.len() as u64
+    }
+
+    /// Events that were dropped since this was last asked.
+    pub(crate) fn untold(&mut self) -> u64 {
+        self.lost - std::mem::replace(&mut self.told, self.lost)
     }
 
     /// What an event takes here beside its payload.
@@ -145,7 +157,8 @@ mod tests {
         assert_eq!(records.len(), pushed as usize - 1);
         queue.push(&sink, 0, &vec![0; MOST_WAITING]);
         queue.push(&sink, 0, &[]);
-        assert_eq!((queue.lost, queue.events.len()), (1, 2));
+        assert_eq!((queue.lost, queue.len()), (1, 2));
+        assert_eq!([queue.untold(), queue.untold()], [1, 0]);
         assert_eq!(queue.bytes, 4 + 2 * Queue::OVERHEAD);
         // Room comes: first what waits.
         assert_eq!(records.take().len(), pushed as usize - 1);

@@ -208,6 +208,10 @@ fn retsnoop(bench: &Bench) -> Told {
         }
         same("strange", run.shown.contains("strange"), false)?;
         same("all", run.last("Total events collected: ")?, 240)?;
+        says(
+            &run.shown,
+            "\n240 of 56 bytes in 256 slots for 1024 threads: 240 collected, 0 pending, 0 lost\n",
+        )?;
         Ok("80 threads, 3 records of each".into())
     })
 }

@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::io::Read as _;
 use std::os::fd::AsRawFd as _;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt as _;
+use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
@@ -300,6 +300,10 @@ impl Both<'_> {
     fn verdict(&self, tool: ExitStatus, app: ExitStatus) -> u8 {
         // A tool that ends by our signal has done what it should.
         let fine = tool.success() || (self.tool.stopped && tool.code().is_none());
+        // Nobody else says it, where the application's status is told.
+        if let (Some(signal), false) = (tool.signal(), fine) {
+            eprintln!("warpbpf: the tool was ended by signal {signal}");
+        }
         let status = if app.success() && !fine { tool } else { app };
         shell_status(status) as u8
     }

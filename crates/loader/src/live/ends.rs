@@ -3,8 +3,34 @@
 
 use warpbpf_maps::stops;
 
-use super::Agent;
+use super::{Agent, Live};
 use crate::kernel::Tell;
+use crate::sink::Queue;
+
+/// Events of a map that the tool could not read, of all applications.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Astray {
+    /// They are here, and there is no room for them where the tool reads.
+    pub waiting: u64,
+    /// There was no room, on the device or here.
+    pub full: u64,
+    /// A bounded retry ran out.
+    pub busy: u64,
+}
+
+impl Live {
+    /// The events of a map that the tool could not read, by the map's place in the kernel's table.
+    pub fn astray(&self, at: usize) -> Astray {
+        let mut sum = Astray::default();
+        for agent in &self.state().agents {
+            let one = agent.astray(at);
+            sum.waiting += one.waiting;
+            sum.full += one.full;
+            sum.busy += one.busy;
+        }
+        sum
+    }
+}
 
 impl Agent {
     /// Says how many events did not get here, and why. libbpf has no place for it.
@@ -29,6 +55,25 @@ impl Agent {
                 }
             }
         }
+    }
+
+    /// What became of the events of a map of the tool's that are not in its ring.
+    fn astray(&self, at: usize) -> Astray {
+        let Some(number) = self.offer.gathered.numbers.get(&at) else {
+            return Astray::default();
+        };
+        let queue = self.queues.get(number);
+        let mut astray = Astray {
+            waiting: queue.map_or(0, Queue::len),
+            full: queue.map_or(0, |queue| queue.lost),
+            busy: 0,
+        };
+        for (_, shared) in &self.contexts {
+            let device = shared.device_losses(*number);
+            astray.full += device.full + shared.lost(*number);
+            astray.busy += device.busy;
+        }
+        astray
     }
 
     /// Says which programs were ended in loops, and how often: no map of the tool has that.

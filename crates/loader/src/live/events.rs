@@ -64,7 +64,7 @@ impl Agent {
     /// Says, once, what did not even find room to wait.
     fn tell_dropped(&mut self, tell: Tell) {
         for (map, queue) in &mut self.queues {
-            let lost = std::mem::take(&mut queue.lost);
+            let lost = queue.untold();
             if let (Some(name), 1..) = (self.offer.gathered.names.get(*map as usize), lost) {
                 tell(&format!(
                     "map `{name}`: {lost} events were lost: the tool did not read them in time"

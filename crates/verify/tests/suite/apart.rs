@@ -122,7 +122,7 @@ fn what_one_way_leads_to_stays_refused_where_it_was() {
             "    if r7 == 7 goto on\n    r0 = 0\n    exit\non:\n    call 1\n",
         );
     assert_eq!(refused(&early), ("mixed", 14));
-    // Another rule is broken, whether they are apart or not.
+    // Another rule is broken, which the proof comes to first.
     let other = SHARED.replace("*(u64 *)(r0 + 0) = 1", "*(u64 *)(r0 + 8) = 1");
-    assert_eq!(refused(&other), ("mixed", 10));
+    assert_eq!(refused(&other), ("out-of-bounds", 12));
 }
