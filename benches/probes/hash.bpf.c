@@ -8,6 +8,11 @@
 #define TYPE BPF_MAP_TYPE_HASH
 #endif
 
+/* The value that a thread has put in, or something was added to that. */
+#ifndef IS_OF
+#define IS_OF(value, n) ((__u32)(value) == (__u32)(n))
+#endif
+
 struct {
 	__uint(type, TYPE);
 	__uint(max_entries, 1 << 20);
@@ -72,7 +77,7 @@ int find(struct wbpf_kernel_ctx *ctx)
 {
 	__u64 n = number(ctx), key = key_of(n), *value = bpf_map_lookup_elem(&table, &key);
 
-	if (value && (__u32)*value == (__u32)n)
+	if (value && IS_OF(*value, n))
 		note(FOUND);
 	return 0;
 }

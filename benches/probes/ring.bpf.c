@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// Every thread sends one event of 32 bytes, header included.
+// Every thread sends one event of 32 bytes, header included; of 32 without it where `WHOLE` is defined.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "warpbpf.h"
@@ -9,6 +9,9 @@ struct event {
 	__u32 block;
 	__u32 thread;
 	__u64 sm;
+#ifdef WHOLE
+	__u64 step;
+#endif
 };
 
 struct {
@@ -28,6 +31,9 @@ int send(struct wbpf_kernel_ctx *ctx)
 	e->block = ctx->block_idx[0];
 	e->thread = ctx->thread_idx[0];
 	e->sm = ctx->sm;
+#ifdef WHOLE
+	e->step = 1;
+#endif
 	bpf_ringbuf_submit(e, 0);
 	return 0;
 }

@@ -4,6 +4,9 @@
 #include <bpf/bpf_helpers.h>
 #include "warpbpf.h"
 
+/* A hundred million events of each kind are to come, so writers wait for a tool that is slower than they are. */
+#define WAIT_US 1000000
+
 struct event {
 	__u64 thread;
 	__u32 sm;
@@ -14,11 +17,13 @@ struct {
 	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
 	__uint(key_size, sizeof(int));
 	__uint(value_size, sizeof(int));
+	__uint(map_extra, WAIT_US);
 } events SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_GPU_RINGBUF);
 	__uint(max_entries, 16);
+	__uint(map_extra, WAIT_US);
 	__type(key, __u32);
 	__type(value, struct event);
 } gpu_events SEC(".maps");

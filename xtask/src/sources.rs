@@ -116,6 +116,7 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("bench-lookup", "benches/probes/lookup.bpf.c"),
     ("bench-update", "benches/probes/update.bpf.c"),
     ("bench-ring", "benches/probes/ring.bpf.c"),
+    ("bench-ring-whole", "benches/probes/ring_whole.bpf.c"),
     ("bench-launch", "benches/probes/launch.bpf.c"),
     ("bench-links-1", "benches/probes/links_1.bpf.c"),
     ("bench-links-4", "benches/probes/links_4.bpf.c"),
@@ -130,6 +131,7 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("bench-memcount-warp", "benches/probes/memcount_warp.bpf.c"),
     ("bench-hash", "benches/probes/hash.bpf.c"),
     ("bench-lru", "benches/probes/lru.bpf.c"),
+    ("bench-percpu", "benches/probes/percpu.bpf.c"),
     ("bench-call", "benches/probes/call.bpf.c"),
 ];
 

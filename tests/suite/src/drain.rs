@@ -15,10 +15,10 @@ use warpbpf_session::{Chunk, Landing, Live, LoadedVariant, Options, Part, Sessio
 use warpbpf_wire::{Chunks, SharedError, SharedReader, SharedWriter, Span};
 
 use crate::library::{PATIENCE, failed, launch};
-use crate::run::{Bench, Case, Told, same};
+use crate::run::{Bench, Case, Told, enough, same};
 
-/// Bytes of a record with its header, as in `benches/probes/ring.bpf.c`.
-const RECORD: u64 = 32;
+/// Programs that send an event, and what it takes with its header, as in `benches/probes/ring.bpf.c`: 24 bytes and 32, at multiples of 16.
+const RECORDS: [(&str, u64); 2] = [("bench-ring", 32), ("bench-ring-whole", 48)];
 /// Bursts that are timed; the median counts.
 const ROUNDS: usize = 9;
 /// Threads of a block.
@@ -101,6 +101,8 @@ fn behind(bench: &Bench, object: &str, reader: Reader) -> Told {
         // There a launch returns when its kernel has ended, and the agent learns of the first one only then: that one fits.
         (true, Reader::Eager) => (24 << 10, 8),
         (true, _) => (1 << 17, 1),
+        // A hundred million events and some, all of which must come.
+        (false, Reader::Eager) => (1 << 22, 24),
         (false, _) => (1 << 22, 1),
     };
     let object = Object::open(bench.object(object)).map_err(failed)?;
@@ -149,7 +151,7 @@ fn behind(bench: &Bench, object: &str, reader: Reader) -> Told {
     same("events that came twice", often.count(), 0)?;
     // Where nobody reads, what comes first may take all the room.
     same("whether something came", seen.iter().any(|n| *n > 0), true)?;
-    let mut told = Vec::new();
+    let (mut told, mut all) = (Vec::new(), 0);
     for (parity, name) in rings.iter().enumerate() {
         let received: u64 = seen
             .iter()
@@ -182,9 +184,13 @@ fn behind(bench: &Bench, object: &str, reader: Reader) -> Told {
             // While the application runs nothing is lost but on the device, and a tool that reads gets the rest at the end.
             same("events lost here", losses.unread, 0)?;
         }
+        all += received;
         told.push(format!(
             "{received} received, {lost} lost ({refused} on the device)"
         ));
+    }
+    if reader == Reader::Eager {
+        enough(bench, "RINGBUF", all)?;
     }
     Ok(format!("{} after {rounds} rounds", told.join(", ")))
 }
@@ -199,12 +205,17 @@ fn rates(bench: &Bench) -> Told {
         "libcuda.so.1".into()
     };
     let driver = warpbpf_driver::open(&library.to_string_lossy()).map_err(|e| e.to_string())?;
-    let object = std::fs::read(bench.object("bench-ring")).map_err(|e| e.to_string())?;
-    measure(&driver, bench, &object).map_err(|error| match error {
-        Failed::Driver(error) => error.to_string(),
-        Failed::Shared(error) => error.to_string(),
-        Failed::Told(text) => text,
-    })
+    let mut told = Vec::new();
+    for (object, record) in RECORDS {
+        let object = std::fs::read(bench.object(object)).map_err(|e| e.to_string())?;
+        let text = measure(&driver, bench, &object, record).map_err(|error| match error {
+            Failed::Driver(error) => error.to_string(),
+            Failed::Shared(error) => error.to_string(),
+            Failed::Told(text) => text,
+        })?;
+        told.push(format!("{record} bytes: {text}"));
+    }
+    Ok(told.join("; "))
 }
 
 /// What may go wrong.
@@ -256,7 +267,12 @@ unsafe impl Landing for Home<'_> {
     }
 }
 
-fn measure(driver: &Driver, bench: &Bench, object: &[u8]) -> Result<String, Failed> {
+fn measure(
+    driver: &Driver,
+    bench: &Bench,
+    object: &[u8],
+    record: u64,
+) -> Result<String, Failed> {
     driver.init()?;
     driver.set_current(driver.retain_primary(0)?)?;
     let info = driver.device_info(0)?;
@@ -274,7 +290,7 @@ fn measure(driver: &Driver, bench: &Bench, object: &[u8]) -> Result<String, Fail
     // Half of what the rings hold, so that a burst fits however the blocks are spread.
     let blocks = if bench.soft { 64 } else { info.sms * 512 };
     let threads = u64::from(blocks) * u64::from(BLOCK);
-    let bytes = threads * RECORD;
+    let bytes = threads * record;
     // As much room again as a burst takes: chunks begin at multiples of some bytes.
     let (mut writer, fd): (SharedWriter, OwnedFd) = SharedWriter::create(&[0], bytes * 2)?;
     let mut reader = SharedReader::open(&fd)?;
@@ -334,7 +350,7 @@ fn measure(driver: &Driver, bench: &Bench, object: &[u8]) -> Result<String, Fail
         }
     }
     driver.host_unregister(pages.start)?;
-    Ok(summary(threads, &rounds))
+    Ok(summary(threads, record, &rounds))
 }
 
 /// A kernel with and without the program, over and over.
@@ -410,7 +426,7 @@ fn consume(reader: &mut SharedReader, blocks: u32) -> Result<(u64, Duration), Fa
     Ok((events, took))
 }
 
-fn summary(threads: u64, rounds: &[Round]) -> String {
+fn summary(threads: u64, record: u64, rounds: &[Round]) -> String {
     let median = |of: fn(&Round) -> Duration| {
         let mut sorted: BTreeMap<(Duration, usize), ()> = BTreeMap::new();
         for (i, round) in rounds.iter().enumerate() {
@@ -422,7 +438,7 @@ fn summary(threads: u64, rounds: &[Round]) -> String {
     let (plain, probed) = (median(|r| r.plain), median(|r| r.probed));
     let (home, bare) = (median(|r| r.home), median(|r| r.bare));
     let consumer = median(|r| r.consumer);
-    let bytes = (threads * RECORD) as f64;
+    let bytes = (threads * record) as f64;
     let burst = threads as f64 / probed;
     format!(
         "{threads} events each time, none lost, results right; burst {:.1} G/s (kernel {:.0} us, without {:.0} us), \

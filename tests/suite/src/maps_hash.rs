@@ -145,7 +145,7 @@ fn soak(bench: &Bench) -> Told {
             })?;
         }
         let operations = total + right * STEPS;
-        enough(bench, map, operations)?;
+        enough(bench, &map.to_uppercase(), operations)?;
         told.push(format!("{map} {operations} ({overtaken} overtaken)"));
     }
     Ok(told.join(", "))

@@ -305,12 +305,19 @@ pub fn same<T: PartialEq + std::fmt::Debug>(
     }
 }
 
-/// On a GPU there must have been at least a hundred million operations on each type of map.
-pub fn enough(bench: &Bench, what: &str, operations: u64) -> Result<(), String> {
-    if bench.soft || operations >= 100_000_000 {
+/// Says how many operations there were on a type of map, in a line of its own that is the same in all cases: docs/measurements.md has a
+/// table of them.
+pub fn operations(kind: &str, operations: u64) {
+    println!("operations: {kind} {operations}");
+}
+
+/// Says so, and on a GPU there must have been at least a hundred million on each type.
+pub fn enough(bench: &Bench, kind: &str, count: u64) -> Result<(), String> {
+    operations(kind, count);
+    if bench.soft || count >= 100_000_000 {
         Ok(())
     } else {
-        Err(format!("only {operations} operations on {what}"))
+        Err(format!("only {count} operations on {kind}"))
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use warpbpf::{DeviceChoice, Error, Launch, Map, MapOp, Object, OpCode, Options, Process, Tool};
 
-use crate::run::{Bench, Case, Told, same, says};
+use crate::run::{Bench, Case, Told, operations, same, says};
 
 /// How long an answer may take to come.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -168,6 +168,7 @@ fn crowded(bench: &Bench, process: &Process, _: u32) -> Told {
         .map("control")
         .and_then(|map| map.typed::<u32, u32>());
     control.map_err(failed)?.insert(&0, &1).map_err(failed)?;
+    operations("USER_RINGBUF", number);
     Ok(format!("{number} records, {refused} batches found it full"))
 }
 
