@@ -267,12 +267,7 @@ unsafe impl Landing for Home<'_> {
     }
 }
 
-fn measure(
-    driver: &Driver,
-    bench: &Bench,
-    object: &[u8],
-    record: u64,
-) -> Result<String, Failed> {
+fn measure(driver: &Driver, bench: &Bench, object: &[u8], record: u64) -> Result<String, Failed> {
     driver.init()?;
     driver.set_current(driver.retain_primary(0)?)?;
     let info = driver.device_info(0)?;
