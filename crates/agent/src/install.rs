@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(obstacle(&all, &addresses, &originals), None);
         let at = |symbol: &str| ROWS.iter().position(|r| r.symbol == symbol).unwrap();
         // One that is not essential may fail.
-        originals[at("cuModuleLoad")] = Err(HookError::Breakpoint);
+        originals[at("cuModuleLoad")] = Err(HookError::NoRoom);
         assert_eq!(obstacle(&all, &addresses, &originals), None);
         for symbol in ["cuLaunchKernel", "cuLaunchKernelEx"] {
             originals[at(symbol)] = Err(HookError::Taken { text: "jmp".into() });

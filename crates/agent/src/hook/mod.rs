@@ -9,6 +9,7 @@
 //!
 //! What instructions look like is in a module for each kind of processor, with the same functions.
 
+mod beneath;
 mod memory;
 mod stub;
 
@@ -41,8 +42,10 @@ pub(crate) enum HookError {
     Undecodable { address: u64 },
     #[error("its first instruction `{text}` cannot be undone")]
     First { text: String },
-    #[error("its first byte is a breakpoint: a debugger or a uprobe sits there")]
-    Breakpoint,
+    #[error(
+        "a breakpoint of a debugger or a uprobe is its first instruction, and what it stands on is not known: {why}"
+    )]
+    Breakpoint { why: String },
     #[error("it is hooked already by somebody else (`{text}`)")]
     Taken { text: String },
     #[error("it ends {bytes} bytes behind its first instruction, a jump needs {needs}")]
@@ -109,10 +112,12 @@ pub(crate) fn stage(targets: &[Target]) -> Staged {
             } else {
                 &t.code
             };
-            let plan = machine::plan(t.address as u64, code)?;
+            let code =
+                beneath::code(t.address, code).map_err(|why| HookError::Breakpoint { why })?;
+            let plan = machine::plan(t.address as u64, &code)?;
             match plan.call().filter(|_| t.may_throw) {
                 Some(text) => Err(HookError::Calls { text }),
-                None => Ok(plan),
+                None => Ok((plan, code)),
             }
         })
         .collect();
@@ -132,9 +137,9 @@ pub(crate) fn stage(targets: &[Target]) -> Staged {
     };
     let mut code = Vec::new();
     for (target, plan) in targets.iter().zip(plans) {
-        let built = plan.and_then(|plan| {
+        let built = plan.and_then(|(plan, own)| {
             let base = region.as_ref().ok_or(HookError::NoRoom)?.base() + code.len();
-            machine::build(&plan, base as u64, target)
+            machine::build(&plan, base as u64, &own, target.replacement)
         });
         match built {
             Ok((bytes, original, patch)) => {

@@ -6,8 +6,8 @@
 
 use std::ops::Range;
 
-use super::machine;
 use super::memory::{self, Region};
+use super::{beneath, machine};
 
 /// Bytes from one stub to the next.
 const STRIDE: usize = 32;
@@ -44,7 +44,8 @@ pub(crate) struct Link {
 
 /// Finds it for the function at `address` with these bytes, if one of `ours` runs in its place.
 pub(crate) fn link(address: usize, code: &[u8], ours: &[usize]) -> Option<Link> {
-    let stub = machine::jump_of(address, code)?;
+    let code = beneath::code(address, code).ok()?;
+    let stub = machine::jump_of(address, &code)?;
     if !memory::is_ours(stub, STRIDE) {
         return None;
     }

@@ -9,7 +9,7 @@ mod plan;
 
 pub(super) use plan::Plan;
 
-use super::{HookError, Patch, ROOM, Target};
+use super::{HookError, Patch, ROOM};
 use insn::{BTI_C, IP0, IP1, Insn, NOP, UDF, WORD, decode};
 use plan::plan_of;
 
@@ -32,17 +32,25 @@ fn bytes_of(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// Stub and trampoline as bytes for address `base`, the trampoline's address, and the patch that leads to the stub.
+/// Bytes that a breakpoint at the beginning of a function takes, if there is one.
+pub(super) fn breakpoint(code: &[u8]) -> Option<usize> {
+    let first = u32::from_le_bytes(*code.first_chunk()?);
+    (decode(first, 0) == Insn::Breakpoint).then_some(WORD as usize)
+}
+
+/// Stub and trampoline as bytes for address `base`, the trampoline's address, and the patch that leads to the stub. `function` has the bytes
+/// that were planned.
 pub(super) fn build(
     plan: &Plan,
     base: u64,
-    target: &Target,
+    function: &[u8],
+    replacement: usize,
 ) -> Result<(Vec<u8>, usize, Patch), HookError> {
     let far;
     let (plan, jump) = match insn::branch(plan.jump_at(), base) {
         Some(jump) => (plan, vec![jump]),
         None => {
-            far = plan_of(plan.address, &target.code, FAR)?;
+            far = plan_of(plan.address, function, FAR)?;
             let near = insn::address_near(IP0, far.jump_at(), base);
             let [adrp, add] = near.ok_or(HookError::NoRoom)?;
             (&far, vec![adrp, add, insn::jump(IP0)])
@@ -53,7 +61,7 @@ pub(super) fn build(
     if words.len() % 2 == 1 {
         words.push(NOP);
     }
-    far_jump(&mut words, target.replacement as u64);
+    far_jump(&mut words, replacement as u64);
 
     let trampoline = base + WORD * words.len() as u64;
     words.push(BTI_C);
@@ -73,7 +81,7 @@ pub(super) fn build(
     let skip = WORD as usize;
     let patch = Patch {
         at: plan.jump_at() as usize,
-        expected: target.code[skip..skip + jump.len()].to_vec(),
+        expected: function[skip..skip + jump.len()].to_vec(),
         jump,
     };
     Ok((code, trampoline as usize, patch))

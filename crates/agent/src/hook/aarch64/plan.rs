@@ -63,7 +63,10 @@ pub(super) fn plan_of(address: u64, code: &[u8], jump: usize) -> Result<Plan, Ho
         return Err(HookError::Undecodable { address });
     }
     match insn(0) {
-        Insn::Breakpoint => return Err(HookError::Breakpoint),
+        Insn::Breakpoint => {
+            let why = "it is the function's own".to_owned();
+            return Err(HookError::Breakpoint { why });
+        }
         Insn::Branch { .. } => return Err(taken(0)),
         Insn::BranchRegister { .. } if words[0] & 0xffff_fc1f == insn::jump(0) => {
             return Err(taken(0));

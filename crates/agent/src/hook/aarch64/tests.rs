@@ -1,6 +1,7 @@
 //! Words as an assembler writes them (LLVM 14), functions as compilers begin them, and everything that must be refused.
 
 use super::*;
+use crate::hook::Target;
 
 /// Where functions of these tests lie.
 const AT: u64 = 0x10_0000;
@@ -154,7 +155,12 @@ type Built = (Vec<u32>, Vec<u32>, Vec<u32>);
 
 fn built(words: &[u32], base: u64) -> Result<Built, HookError> {
     let target = target(words);
-    let (code, trampoline, patch) = build(&plan(AT, &target.code)?, base, &target)?;
+    let (code, trampoline, patch) = build(
+        &plan(AT, &target.code)?,
+        base,
+        &target.code,
+        target.replacement,
+    )?;
     assert_eq!(patch.at as u64, AT + 4);
     assert_eq!(patch.expected, target.code[4..4 + patch.jump.len()]);
     let words = |bytes: &[u8]| -> Vec<u32> {
@@ -181,6 +187,26 @@ fn a_near_hook_is_one_word() {
     assert_eq!(trampoline[..3], [BTI_C, PACIASP, PUSH]);
     let (stub, ..) = built(&[BTI_C, PUSH, FRAME, RET], AT + 0x1000).unwrap();
     assert_eq!(stub, ON);
+}
+
+#[test]
+fn a_breakpoint_takes_a_word_and_what_it_stands_on_is_moved() {
+    // brk #5, as Linux writes it, and #0 of a debugger
+    assert_eq!(breakpoint(&code(&[0xd420_00a0, FRAME])), Some(4));
+    assert_eq!(breakpoint(&code(&[0xd420_0000])), Some(4));
+    assert_eq!(breakpoint(&code(&[PUSH, 0xd420_00a0])), None);
+    assert_eq!(breakpoint(&[0, 0, 0x20]), None);
+    // The jump stands behind it: its word is no part of what is changed.
+    let function = code(&[PUSH, FRAME, SAVE, RET]);
+    let (base, at) = (AT + 0x1000, plan(AT, &function).unwrap());
+    let (bytes, trampoline, patch) = build(&at, base, &function, 0).unwrap();
+    assert_eq!(
+        (patch.at as u64, &patch.expected[..]),
+        (AT + 4, &function[4..8])
+    );
+    let moved = &bytes[trampoline - base as usize..];
+    assert_eq!(moved[..8], code(&[BTI_C, PUSH]));
+    assert_eq!(breakpoint(&moved[4..]), None);
 }
 
 #[test]
@@ -265,7 +291,7 @@ fn what_does_not_fit_is_refused_with_a_reason() {
     let refused = |words: &[u32]| plan(AT, &code(words)).unwrap_err().to_string();
     assert_eq!(
         refused(&[0xd420_00a0, FRAME]),
-        "its first byte is a breakpoint: a debugger or a uprobe sits there"
+        "a breakpoint of a debugger or a uprobe is its first instruction, and what it stands on is not known: it is the function's own"
     );
     assert_eq!(refused(&[]), "its code at 0x100000 cannot be decoded");
     assert_eq!(refused(&[0, 0]), "its code at 0x100000 cannot be decoded");
@@ -427,7 +453,13 @@ mod run {
         // Out of reach of one branch.
         let region = Region::near(address + (1 << 28), address + (1 << 28), 4096, 1 << 26).unwrap();
         let plan = plan(address as u64, &target.code).unwrap();
-        let (code, trampoline, patch) = build(&plan, region.base() as u64, &target).unwrap();
+        let (code, trampoline, patch) = build(
+            &plan,
+            region.base() as u64,
+            &target.code,
+            target.replacement,
+        )
+        .unwrap();
         assert_eq!(patch.jump.len(), 12);
         region.finish(&code).unwrap();
         assert_eq!(function(trampoline)(2, 3), 5);

@@ -9,7 +9,7 @@ use iced_x86::{
 
 pub(super) use plan::{Plan, plan};
 
-use super::{HookError, Patch, ROOM, Target};
+use super::{HookError, Patch, ROOM};
 
 /// How far from the library stubs may lie. Half of what a jump reaches, so that the data of a large library is in reach
 /// of instructions moved there.
@@ -25,11 +25,18 @@ const NOP: u8 = 0x90;
 const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 const PUSH_IMM32: u8 = 0x68;
 
-/// Stub and trampoline as bytes for address `base`, the trampoline's address, and the patch that leads to the stub.
+/// Bytes that a breakpoint at the beginning of a function takes, if there is one.
+pub(super) fn breakpoint(code: &[u8]) -> Option<usize> {
+    (code.first() == Some(&FILL)).then_some(1)
+}
+
+/// Stub and trampoline as bytes for address `base`, the trampoline's address, and the patch that leads to the stub. `function` has the bytes
+/// that were planned.
 pub(super) fn build(
     plan: &Plan,
     base: u64,
-    target: &Target,
+    function: &[u8],
+    replacement: usize,
 ) -> Result<(Vec<u8>, usize, Patch), HookError> {
     let relocate = |e: iced_x86::IcedError| HookError::Relocate {
         reason: e.to_string(),
@@ -44,7 +51,7 @@ pub(super) fn build(
     while !(base as usize + code.len() + FAR_JUMP).is_multiple_of(8) {
         code.push(NOP);
     }
-    far_jump(&mut code, target.replacement as u64);
+    far_jump(&mut code, replacement as u64);
     code.resize(code.len().next_multiple_of(16), FILL);
 
     let trampoline = base + code.len() as u64;
@@ -65,10 +72,10 @@ pub(super) fn build(
     };
     let mut jump = vec![0xe9];
     jump.extend(distance.to_le_bytes());
-    let skip = plan.jump_at as usize - target.address;
+    let skip = plan.displaced[0].len();
     let patch = Patch {
         at: plan.jump_at as usize,
-        expected: target.code[skip..skip + JUMP].to_vec(),
+        expected: function[skip..skip + JUMP].to_vec(),
         jump,
     };
     Ok((code, trampoline as usize, patch))

@@ -40,7 +40,8 @@ pub(crate) fn plan(address: u64, code: &[u8]) -> Result<Plan, HookError> {
     let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
     let first = decode(&mut decoder)?;
     if first.code() == Code::Int3 {
-        return Err(HookError::Breakpoint);
+        let why = "it is the function's own".to_owned();
+        return Err(HookError::Breakpoint { why });
     }
     if leaves(&first) && first.flow_control() != FlowControl::Return {
         return Err(HookError::Taken { text: text(&first) });

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::hook::memory::Region;
-use crate::hook::{link, stage, stubs};
+use crate::hook::{Target, link, stage, stubs};
 
 /// Puts code into executable memory and returns its address.
 fn place(code: &[u8]) -> usize {
@@ -113,6 +113,78 @@ fn a_hook_of_ours_gets_another_function_in_front() {
         again,
         Err("somebody else changed it in the meantime".into())
     );
+}
+
+/// What a uprobe leaves in memory: the file's code with a breakpoint at its beginning.
+#[test]
+fn a_function_under_a_uprobe_is_hooked_and_moved_as_its_file_has_it() {
+    use std::os::fd::AsRawFd as _;
+    let code = driver_like(0x10);
+    let path = std::env::temp_dir().join(format!("warpbpf-under-{}", std::process::id()));
+    let mut page = code.clone();
+    page.resize(4096, FILL);
+    std::fs::write(&path, page).unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    // Within reach of what the function reads.
+    // SAFETY: a fresh mapping of a file that nobody else writes to.
+    let address = unsafe {
+        let rights = libc::PROT_READ | libc::PROT_EXEC;
+        let fd = file.as_raw_fd();
+        libc::mmap(std::ptr::null_mut(), 4096, rights, libc::MAP_PRIVATE, fd, 0)
+    };
+    assert_ne!(address, libc::MAP_FAILED);
+    let address = address as usize;
+    let first = |from: u8, to: u8| {
+        // SAFETY: nobody runs the function now.
+        unsafe { crate::hook::memory::patch(address, &[from], &[to]) }.unwrap();
+    };
+    // SAFETY: `code` is a function of this signature.
+    let function: extern "C" fn(i32, i32) -> i32 = unsafe { std::mem::transmute(address) };
+    assert_eq!(function(2, 3), 5);
+    first(code[0], FILL);
+    let now = || {
+        // SAFETY: the function's own bytes.
+        unsafe { std::slice::from_raw_parts(address as *const u8, code.len()) }.to_vec()
+    };
+    let ours = [seven as *const () as usize];
+    let staged = stage(&[Target {
+        address,
+        code: now(),
+        replacement: ours[0],
+        may_throw: false,
+    }]);
+    let original = *staged.originals[0].as_ref().unwrap();
+    // SAFETY: nobody is in the function.
+    unsafe { staged.commit() }.remove(0).unwrap();
+    // SAFETY: the trampoline, which holds the instruction and no breakpoint.
+    let original: extern "C" fn(i32, i32) -> i32 = unsafe { std::mem::transmute(original) };
+    assert_eq!(original(2, 3), 5);
+    assert_eq!(now()[0], FILL, "the breakpoint stays");
+    // A hook of ours is found behind it, too.
+    assert_eq!(
+        link(address, &now(), &ours).map(|link| link.replacement),
+        Some(ours[0])
+    );
+    // As Linux does, which goes on behind the instruction.
+    first(FILL, code[0]);
+    assert_eq!(function(2, 3), 7);
+    // With something else behind the breakpoint it is not known what was there.
+    first(code[0], FILL);
+    let mut other = now();
+    other[10] ^= 1;
+    let staged = stage(&[Target {
+        address,
+        code: other,
+        replacement: ours[0],
+        may_throw: false,
+    }]);
+    assert_eq!(
+        staged.originals,
+        [Err(HookError::Breakpoint {
+            why: format!("`{}` has other code there", path.display())
+        })]
+    );
+    std::fs::remove_file(&path).unwrap();
 }
 
 #[test]
@@ -232,7 +304,7 @@ fn refused(code: &[u8]) -> String {
 fn what_does_not_fit_is_refused_with_a_reason() {
     assert_eq!(
         refused(&[0xcc, 0x90]),
-        "its first byte is a breakpoint: a debugger or a uprobe sits there"
+        "a breakpoint of a debugger or a uprobe is its first instruction, and what it stands on is not known: it is the function's own"
     );
     assert_eq!(
         refused(&[0x06, 0x90]),
