@@ -56,6 +56,7 @@ mod tensors;
 mod timeline;
 mod together;
 mod torch;
+mod uprobes;
 mod user_ring;
 mod waits;
 mod ways;
@@ -157,6 +158,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(jit::cases());
     cases.extend(launching::cases());
     cases.extend(linux::cases());
+    cases.extend(uprobes::cases());
     cases.extend(places::cases());
     cases.extend(tensors::cases());
     cases.extend(timeline::cases());
