@@ -1,6 +1,8 @@
-"""A training loop whose losses are the same to the bit each time: a small transformer, and one kernel of PTX that NVRTC makes.
+"""A training loop whose losses are the same to the bit each time: a small transformer, and two kernels of PTX that NVRTC makes.
 
-usage: torch_loop.py STEPS eager|graph FILE
+usage: torch_loop.py STEPS eager|graph FILE [LIBRARY]
+
+With LIBRARY (libtorch_squash.so, of squash.cu) the two kernels are that library's, as those of an extension are: in a file that is mapped.
 
 Writes every loss as a hexadecimal float to FILE, and prints when it begins and how long its steps took. Three steps come before and are
 undone: with them, libraries load what they need. With `graph`, steps are launches of one CUDA graph that is captured then.
@@ -37,6 +39,18 @@ def check(result, what):
         sys.exit(f"torch_loop: {what}: error {result}")
 
 
+def of_extension(path):
+    """Functions that launch the kernels of a library into PyTorch's current stream."""
+    extension = ctypes.CDLL(path)
+
+    def launch(name, *tensors):
+        words = [ctypes.c_void_p(t.data_ptr()) for t in tensors]
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        check(getattr(extension, "launch_" + name)(*words, ctypes.c_uint(tensors[0].numel()), stream), name)
+
+    return launch
+
+
 def compile_ptx():
     import glob
 
@@ -53,23 +67,29 @@ def compile_ptx():
     return ptx
 
 
+def of_nvrtc():
+    """The same with kernels that are compiled now, which are in no file."""
+    driver = ctypes.CDLL("libcuda.so.1")
+    module, kernels = ctypes.c_void_p(), {}
+    check(driver.cuModuleLoadData(ctypes.byref(module), compile_ptx()), "cuModuleLoadData")
+    for name in ("warpbpf_squash", "warpbpf_slope"):
+        kernels[name] = ctypes.c_void_p()
+        check(driver.cuModuleGetFunction(ctypes.byref(kernels[name]), module, name.encode()), name)
+
+    def launch(name, *tensors):
+        n = tensors[0].numel()
+        words = [ctypes.c_void_p(t.data_ptr()) for t in tensors] + [ctypes.c_uint(n)]
+        params = (ctypes.c_void_p * len(words))(*[ctypes.cast(ctypes.byref(w), ctypes.c_void_p) for w in words])
+        stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
+        grid = (n + BLOCK - 1) // BLOCK
+        check(driver.cuLaunchKernel(kernels[name], grid, 1, 1, BLOCK, 1, 1, 0, stream, params, None), "cuLaunchKernel")
+
+    return launch
+
+
 torch.cuda.init()
 torch.zeros(1, device="cuda")
-driver = ctypes.CDLL("libcuda.so.1")
-module, kernels = ctypes.c_void_p(), {}
-check(driver.cuModuleLoadData(ctypes.byref(module), compile_ptx()), "cuModuleLoadData")
-for name in ("warpbpf_squash", "warpbpf_slope"):
-    kernels[name] = ctypes.c_void_p()
-    check(driver.cuModuleGetFunction(ctypes.byref(kernels[name]), module, name.encode()), name)
-
-
-def launch(name, *tensors):
-    n = tensors[0].numel()
-    words = [ctypes.c_void_p(t.data_ptr()) for t in tensors] + [ctypes.c_uint(n)]
-    params = (ctypes.c_void_p * len(words))(*[ctypes.cast(ctypes.byref(w), ctypes.c_void_p) for w in words])
-    stream = ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
-    grid = (n + BLOCK - 1) // BLOCK
-    check(driver.cuLaunchKernel(kernels[name], grid, 1, 1, BLOCK, 1, 1, 0, stream, params, None), "cuLaunchKernel")
+launch = of_extension(sys.argv[4]) if len(sys.argv) > 4 else of_nvrtc()
 
 
 class Squash(torch.autograd.Function):

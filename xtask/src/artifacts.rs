@@ -144,6 +144,7 @@ pub fn build_all(tools: &Tools, profile: Profile) -> Result<Artifacts, Failure> 
     examples(profile)?;
     libbpf::tools(tools, &artifacts.libbpf)?;
     cutlass::app(tools, &artifacts.apps)?;
+    squash(tools, &artifacts.apps)?;
     kernels(tools, &artifacts.kernels)?;
     sanitizer(tools, &artifacts.sanitizer)?;
     splice(tools, &artifacts.splice)?;
@@ -275,6 +276,24 @@ pub fn apps(tools: &Tools, soft: &Path, into: &Path) -> Result<(), Failure> {
         }
     }
     preloaded(into)
+}
+
+/// Compiles the library that stands for an extension of PyTorch's, `libtorch_squash.so`, and once more for the soft GPU, with the shared runtime.
+fn squash(tools: &Tools, into: &Path) -> Result<(), Failure> {
+    let source = root().join("tests/gpu/squash.cu");
+    for (runtime, suffix) in [("shared", "-shared"), ("static", "")] {
+        let library = into.join(format!("libtorch_squash{suffix}.so"));
+        if is_newer(&library, &[&source]) {
+            continue;
+        }
+        let mut nvcc = Command::new(tools.cuda.join("bin/nvcc"));
+        nvcc.args(["-shared", "-Xcompiler", "-fPIC", "-O2", "-std=c++17"]);
+        nvcc.args(["-cudart", runtime, "-gencode"]);
+        nvcc.args(["arch=compute_90,code=[sm_90,compute_90]", "-L"]);
+        nvcc.arg(tools.cuda.join("lib")).arg("-o").arg(&library);
+        run(nvcc.arg(&source))?;
+    }
+    Ok(())
 }
 
 /// Says where what `jit` compiles with is. A bundle has none of it: the machine that it runs on has its own.

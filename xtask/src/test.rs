@@ -65,11 +65,10 @@ pub fn run() -> Result<(), Failure> {
             .env("CARGO_TARGET_DIR", artifacts::target_dir().join("loom")),
     )?;
     // What the parts of tests/gpu/run.sh make of reports, without a GPU.
-    run_command(
-        Command::new("python3")
-            .arg("-B")
-            .arg(root().join("tests/gpu/test_backends.py")),
-    )?;
+    for test in ["test_backends.py", "test_torch_attached.py"] {
+        let script = root().join("tests/gpu").join(test);
+        run_command(Command::new("python3").arg("-B").arg(script))?;
+    }
     let folder = artifacts.warpbpf.with_file_name("");
     run_command(
         Command::new(folder.join("warpbpf-suite"))

@@ -214,6 +214,7 @@ impl Agent {
     fn process_now(&self, process: &Process) -> model::Process {
         let mut now = model::Process {
             pid: process.pid(),
+            inner_pid: process.inner_pid(),
             exe: process.exe(),
             complete: process.is_complete(),
             kernels: process.kernels().into_iter().map(kernel).collect(),

@@ -79,6 +79,9 @@ pub struct LinuxProgram {
 pub struct Process {
     /// Its process id.
     pub pid: u32,
+    /// Its process id as it sees itself, where that is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inner_pid: Option<u32>,
     /// Its executable.
     pub exe: String,
     /// Its device, `NVIDIA H200, sm_90, driver 13.0`.

@@ -61,7 +61,7 @@ pub fn summary(processes: &[Process]) -> String {
         let _ = write!(
             out,
             "warpbpf: pid {}: {}",
-            process.pid,
+            numbers(process.pid, process.inner_pid),
             counted(launches.into(), "launch")
         );
         for map in &process.maps {
@@ -98,6 +98,14 @@ pub fn summary(processes: &[Process]) -> String {
         out.push('\n');
     }
     out
+}
+
+/// A process's number, and by which it knows itself, where that is another one.
+pub fn numbers(pid: u32, inner: Option<u32>) -> String {
+    match inner {
+        Some(inner) => format!("{pid}, {inner} in its namespace"),
+        None => pid.to_string(),
+    }
 }
 
 /// A record in one line: `time_ns=5 block=0`.
@@ -189,7 +197,8 @@ fn heading(out: &mut String, process: &Process) {
     let _ = writeln!(
         out,
         "\n{exe} [pid {}] on {}{soft}",
-        process.pid, process.device
+        numbers(process.pid, process.inner_pid),
+        process.device
     );
     let mut told: Vec<u32> = Vec::new();
     for context in &process.contexts {

@@ -124,8 +124,11 @@ pub struct SessionInfo {
 pub struct ProcessInfo {
     /// What requests call it.
     pub process: u32,
-    /// Its process id, as it sees itself.
+    /// Its process id, as the tool sees it.
     pub pid: u32,
+    /// Its process id as it sees itself, where that is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inner_pid: Option<u32>,
     /// Path of its executable.
     pub exe: String,
     /// It still runs.
@@ -354,6 +357,7 @@ fn describe((number, process): (u32, &Process), guests: &Guests) -> ProcessInfo 
     ProcessInfo {
         process: number,
         pid: state.pid,
+        inner_pid: state.inner_pid,
         exe: state.exe.clone(),
         running: state.connection.is_some() && !state.complete,
         maps: state.maps.clone(),

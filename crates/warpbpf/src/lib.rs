@@ -40,6 +40,7 @@ mod functions;
 mod greet;
 mod guest;
 mod map;
+mod number;
 mod parties;
 mod process;
 mod state;

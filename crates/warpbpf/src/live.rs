@@ -7,6 +7,7 @@ use warpbpf_inject::{Done, InjectError, Subject, mappings, status_field};
 
 use crate::Error;
 use crate::control::Client;
+use crate::number;
 
 /// Why a tool's programs are not in a process that runs, or still are. It is as it was.
 #[derive(Debug, thiserror::Error)]
@@ -76,6 +77,8 @@ pub fn detach(pid: u32) -> Result<Change, AttachError> {
 pub struct CudaProcess {
     /// Its number.
     pub pid: u32,
+    /// The number by which it knows itself, where that is another one.
+    pub inner_pid: Option<u32>,
     /// Its command line.
     pub command: Vec<String>,
     /// It has opened a device. The soft GPU has none.
@@ -147,6 +150,7 @@ fn look(pid: u32, tools: &HashMap<u32, u32>) -> Option<CudaProcess> {
     let obstacle = Subject::look(pid).err().map(|error| error.to_string());
     Some(CudaProcess {
         pid,
+        inner_pid: number::inside(pid),
         command,
         has_device,
         has_agent: subject.agent().is_some(),

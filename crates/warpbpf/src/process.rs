@@ -101,9 +101,13 @@ impl Process {
         self.0.number
     }
 
-    /// Its process id, as it sees itself.
+    /// Its process id, as this process sees it; as it sees itself, where that cannot be known.
     pub fn pid(&self) -> u32 {
         self.lock().pid
+    }
+    /// Its process id as it sees itself, where that is another one: it is in a pid namespace of its own.
+    pub fn inner_pid(&self) -> Option<u32> {
+        self.lock().inner_pid
     }
     /// Path of its executable.
     pub fn exe(&self) -> String {

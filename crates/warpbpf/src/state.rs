@@ -12,6 +12,7 @@ use warpbpf_wire::{
 use crate::events::{Batch, Losses};
 use crate::functions::OfProcess;
 use crate::guest::lost_host;
+use crate::number;
 use crate::parties::Parties;
 use crate::process::Note;
 
@@ -22,7 +23,12 @@ const MOST_PARKED: usize = 64 << 20;
 #[derive(Debug, Default)]
 pub(crate) struct State {
     pub(crate) connection: Option<ToolConnection>,
+    /// Its number as this tool sees it; 0 before it has spoken.
     pub(crate) pid: u32,
+    /// Its number as it sees itself, where that is another one.
+    pub(crate) inner_pid: Option<u32>,
+    /// The process at the other end of the connection.
+    peer: Option<u32>,
     pub(crate) exe: String,
     pub(crate) argv: Vec<String>,
     pub(crate) device: Option<Device>,
@@ -99,8 +105,10 @@ pub(crate) enum Answer {
 
 impl State {
     pub(crate) fn new(connection: Option<ToolConnection>, object: Option<crate::Object>) -> State {
+        let peer = connection.as_ref().map(warpbpf_wire::peer);
         State {
             connection,
+            peer: peer.and_then(|peer| peer.ok()?.pid),
             object,
             ..State::default()
         }
@@ -155,7 +163,16 @@ impl State {
 
     pub(crate) fn take(&mut self, message: ToTool, blob: Vec<u8>, fd: Option<OwnedFd>) {
         match message {
-            ToTool::Hello(hello) => {
+            ToTool::Hello(mut hello) => {
+                let told = hello.pid;
+                self.inner_pid = match self.host {
+                    // The tool that speaks of it says its own number of it, which is ours, too.
+                    Some(_) => number::inside(told),
+                    None => {
+                        hello.pid = number::outside(self.peer, told);
+                        (hello.pid != told).then_some(told)
+                    }
+                };
                 self.refused = hello.refusal();
                 if self.refused.is_some() {
                     // Its next message may be none that is known here.

@@ -253,7 +253,7 @@ pub enum Place {
 pub struct Hello {
     /// [`PROTOCOL`] of the agent.
     pub protocol: u32,
-    /// Process id in the agent's namespace.
+    /// Process id in the namespace of who says it: the agent, or a tool that speaks of it to its guest.
     pub pid: u32,
     /// Path of the executable.
     pub exe: String,

@@ -21,6 +21,7 @@ mod counts;
 mod devices;
 mod drain;
 mod driver_api;
+mod extension;
 mod faults;
 mod gate;
 mod graphs;
@@ -163,6 +164,7 @@ fn main() -> std::process::ExitCode {
     cases.extend(tensors::cases());
     cases.extend(timeline::cases());
     cases.extend(torch::cases());
+    cases.extend(extension::cases());
     cases.extend(waits::cases());
     cases.extend(selectors::cases());
     cases.extend(splice::cases());

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::attach::{Application, Attached};
+use crate::attach::{Application, Attached, until_seen};
 use crate::run::{Bench, Case, Told, same, says};
 
 /// How long something may take that others do.
@@ -285,14 +285,38 @@ fn container(bench: &Bench) -> Told {
         Err(reason) if reason.starts_with("skipped: ") => return Ok(reason),
         tool => tool?,
     };
+    let pid = number_outside(bench, &inside.join("live"), &tool)?;
     let mut applications = [application];
-    until_all_count(bench, &mut applications, &|_| tool.pid())?;
+    until_all_count(bench, &mut applications, &|_| pid.clone())?;
+    // Everybody knows it by the number that it has for them, and is shown the other.
+    let as_seen = |what: &str, process: &Value| {
+        let found = ["pid", "inner_pid"].map(|name| number(&process[name]));
+        same(what, found[0].to_string(), pid.clone())?;
+        same(what, found[1], 1)
+    };
+    let asked = |verb: &str, more: &[&str]| {
+        let mut command = bench.warpbpf(verb);
+        let output = command.args(["--pid", &pid, "--json"]).args(more).output();
+        let output = output.map_err(|e| e.to_string())?;
+        same(verb, output.status.code(), Some(0))?;
+        serde_json::from_slice::<Value>(&output.stdout).map_err(|e| e.to_string())
+    };
+    let listed = asked("maps", &["list"])?;
+    as_seen("maps", &listed["sessions"][0]["processes"][0])?;
+    as_seen("programs", &asked("programs", &[])?["processes"][0])?;
+    let guest = Attached::to(bench, &["-p", &pid], "launchcount")?;
+    until_seen(bench, (&pid, "kernels@g1"), || applications[0].launch(1))?;
+    let guests = guest.interrupt()?;
+    as_seen("a second tool's report", &guests["processes"][0])?;
+    let detached = bench.warpbpf("detach").args(["-p", &pid]).output();
+    let detached = detached.map_err(|e| e.to_string())?;
+    let said = String::from_utf8_lossy(&detached.stderr).into_owned();
+    says(&said, &format!("detached from process {pid}"))?;
     let report = tool.interrupt()?;
     let steps = steps(&report);
     same("processes", steps.len(), 1)?;
     same("threads at the entry", steps[0].1, steps[0].0 * 256)?;
-    let pid = number(&report["processes"][0]["pid"]);
-    same("its number in its own namespace", pid, 1)?;
+    as_seen("the report", &report["processes"][0])?;
     let [mut application] = applications;
     application.launch(2)?;
     application.end()?;
@@ -300,6 +324,20 @@ fn container(bench: &Bench) -> Told {
         "{} launches of a process that sees nothing of us",
         steps[0].0
     ))
+}
+
+/// The number for us of the process that runs a file and has a tool's programs, by `warpbpf ps`, which shows the other one, too.
+fn number_outside(bench: &Bench, file: &Path, tool: &Attached) -> Result<String, String> {
+    let list = bench.warpbpf("ps").arg("--json").output();
+    let list = list.map_err(|e| e.to_string())?;
+    let all: Value = serde_json::from_slice(&list.stdout).map_err(|e| e.to_string())?;
+    let mut rows = all.as_array().into_iter().flatten();
+    let row = rows.find(|row| row["command"][0].as_str().map(Path::new) == Some(file));
+    let row = row.ok_or_else(|| format!("it is not in the list: {all}"))?;
+    same("its number in its namespace", number(&row["inner_pid"]), 1)?;
+    let by = number(&row["tool"]).to_string();
+    same("whose programs it has", by, tool.pid())?;
+    Ok(number(&row["pid"]).to_string())
 }
 
 /// With process numbers of its own, where the tool has none.
@@ -322,7 +360,9 @@ fn started(bench: &Bench) -> Told {
     )?;
     let plain = bench.plain("vectoradd", &["1000", "5"])?;
     same("the application's output", run.output.stdout == plain, true)?;
-    same("its number there", number(&run.process()["pid"]), 1)?;
+    same("its number there", number(&run.process()["inner_pid"]), 1)?;
+    let pid = number(&run.process()["pid"]);
+    same("it has another here", pid > 1, true)?;
     same("launches", number(&run.kernel("vectorAdd")?["launches"]), 5)?;
     Ok("5 launches of process 1".to_owned())
 }

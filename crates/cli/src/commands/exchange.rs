@@ -12,6 +12,7 @@ use crate::exchange::{
 };
 use crate::objects;
 use crate::output::say;
+use crate::render::numbers;
 use crate::table::Table;
 
 /// An application, and the session that it is in.
@@ -70,7 +71,9 @@ pub fn programs(flags: &ProgramsFlags) -> Result<u8, CliError> {
     for (_, process) in &found {
         let mut text = format!(
             "{} (process {}), generation {}\n",
-            process.exe, process.pid, process.generation
+            process.exe,
+            numbers(process.pid, process.inner_pid),
+            process.generation
         );
         let mut table = Table::new(&["program", "section", "launches"]);
         for program in &process.programs {
@@ -97,7 +100,7 @@ fn listed(process: &ProcessInfo) -> Value {
     let programs: Vec<Value> = process.programs.iter().map(program).collect();
     let guest = |guest: &warpbpf::control::GuestInfo| json!({ "guest": guest.guest, "tool": guest.tool, "object": guest.object });
     let guests: Vec<Value> = process.guests.iter().map(guest).collect();
-    json!({ "pid": process.pid, "exe": process.exe, "generation": process.generation, "programs": programs, "guests": guests })
+    json!({ "pid": process.pid, "inner_pid": process.inner_pid, "exe": process.exe, "generation": process.generation, "programs": programs, "guests": guests })
 }
 
 /// The applications that run with programs, or those that `pid` means.

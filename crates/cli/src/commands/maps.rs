@@ -16,7 +16,7 @@ use crate::flags::{MapsFlags, MapsVerb};
 use crate::model;
 use crate::output::say;
 use crate::pretty::Printer;
-use crate::render;
+use crate::render::{self, numbers};
 use crate::table::Table;
 use crate::values::Shape;
 
@@ -185,7 +185,7 @@ fn list(flags: &MapsFlags, sessions: &[Session]) -> u8 {
                 },
                 info.object,
                 process.exe,
-                process.pid,
+                numbers(process.pid, process.inner_pid),
                 if process.running { "" } else { ", ended" }
             );
             let mut table = Table::new(&["map", "type", "key", "value", "entries"]);
@@ -217,7 +217,7 @@ fn list_json(info: &SessionInfo, kind: &dyn Fn(&MapInfo) -> &'static str) -> Val
             json!({ "name": map.name, "type": kind(map), "key_bytes": map.key_size,
                     "value_bytes": map.value_size, "max_entries": map.max_entries, "bytes": map.bytes })
         };
-        json!({ "pid": process.pid, "exe": process.exe, "running": process.running,
+        json!({ "pid": process.pid, "inner_pid": process.inner_pid, "exe": process.exe, "running": process.running,
                 "maps": shown_of(process).map(|(_, one)| map(one)).collect::<Vec<_>>() })
     };
     json!({ "tool": info.tool, "command": info.command, "object": info.object,

@@ -5,6 +5,7 @@ use warpbpf::CudaProcess;
 use crate::error::CliError;
 use crate::flags::PsFlags;
 use crate::output::say;
+use crate::render::numbers;
 use crate::table::Table;
 
 /// Lists them.
@@ -16,6 +17,7 @@ pub fn run(flags: &PsFlags) -> Result<u8, CliError> {
             .map(|process| {
                 serde_json::json!({
                     "pid": process.pid,
+                    "inner_pid": process.inner_pid,
                     "command": process.command,
                     "has_device": process.has_device,
                     "has_agent": process.has_agent,
@@ -51,7 +53,7 @@ fn table(all: &[CudaProcess]) -> String {
             (false, None) => "-",
         };
         table.row(vec![
-            process.pid.to_string(),
+            numbers(process.pid, process.inner_pid),
             driver.to_owned(),
             agent.to_owned(),
             process.tool.map_or("-".to_owned(), |tool| tool.to_string()),
@@ -76,6 +78,7 @@ mod tests {
     fn who_is_where_is_shown() {
         let process = |pid, has_device, has_agent, tool| CudaProcess {
             pid,
+            inner_pid: None,
             command: vec!["python".into(), "train.py".into()],
             has_device,
             has_agent,
@@ -90,6 +93,7 @@ mod tests {
             process(80, true, true, Some(1234)),
             process(81, true, true, None),
         ];
+        all[1].inner_pid = Some(1);
         all[2].obstacle = Some("process 81 is stopped".into());
         let text = table(&all);
         let lines: Vec<Vec<&str>> = text
@@ -98,17 +102,10 @@ mod tests {
             .collect();
         assert_eq!(lines[0][..5], ["pid", "driver", "agent", "attached", "by"]);
         assert_eq!(lines[1], ["7", "loaded", "-", "-", "python", "train.py"]);
+        assert_eq!(lines[2][..5], ["80,", "1", "in", "its", "namespace"]);
         assert_eq!(
-            lines[2],
-            [
-                "80",
-                "initialised",
-                "at",
-                "work",
-                "1234",
-                "python",
-                "train.py"
-            ]
+            lines[2][5..],
+            ["initialised", "at", "work", "1234", "python", "train.py"]
         );
         assert_eq!(lines[3][..4], ["81", "initialised", "idle", "-"]);
         assert_eq!(lines[4].join(" "), "process 81 is stopped");
