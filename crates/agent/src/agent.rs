@@ -136,6 +136,8 @@ pub(crate) struct Agent {
     pub(crate) lazy: OnceLock<bool>,
     /// Operations in a timeline have their stacks on the CPU.
     pub(crate) stacks: AtomicBool,
+    /// See [`Agent::answers_for`].
+    answers: AtomicBool,
     /// What a session may take of devices' memory.
     pub(crate) bound: MemoryBound,
     /// What it may cost in time.
@@ -204,6 +206,7 @@ impl Agent {
             devices: OnceLock::new(),
             lazy: OnceLock::new(),
             stacks: AtomicBool::new(false),
+            answers: AtomicBool::new(false),
             bound: MemoryBound::default(),
             watchdog: Watchdog::default(),
             lives: Lives::default(),
@@ -243,6 +246,13 @@ impl Agent {
     }
 
     /// A launch by this handle is our business.
+    /// The application is told of variants where it asks about a kernel, and this is one that may have some.
+    #[inline]
+    pub(crate) fn answers_for(&self, handle: usize) -> bool {
+        self.answers.load(Ordering::Relaxed) && self.is_on() && self.table.get(handle).is_some()
+    }
+
+    /// A launch by this handle concerns us.
     #[inline]
     pub(crate) fn has_launch(&self, handle: usize) -> bool {
         self.table.get(handle).is_some() || self.unknown.is_new(handle) || self.door.is_used()
@@ -454,6 +464,7 @@ impl Agent {
                         let text = "`--max-overhead` has no effect: the driver has no `cuEventElapsedTime`";
                         self.note(NoteLevel::Warning, text.into());
                     }
+                    let answers = options.occupancy_instrumented;
                     let sanitizer =
                         by_sanitizer.then(|| sanitizer::subscribed(self, options.splice_first));
                     let sanitizer: Option<Option<&Sanitizer>> = sanitizer;
@@ -490,7 +501,13 @@ impl Agent {
                         .map_err(|error| error.to_string())
                         .and_then(|session| host_ops::preset(session, &presets));
                     match made {
-                        Ok(session) => self.attached(session),
+                        Ok(session) => {
+                            if answers {
+                                install::hook_asked(self);
+                                self.answers.store(true, Ordering::Relaxed);
+                            }
+                            self.attached(session)
+                        }
                         Err(message) => {
                             self.refuse(&mut connection, message)?;
                             return Ok(Mode::PassThrough);

@@ -18,7 +18,7 @@ use crate::agent::Agent;
 use crate::guard::protect;
 use crate::memory_hooks::{AccessDescription, IpcHandle};
 use crate::{
-    attributes, child, contexts, graphs, launch, links, loads, memory_hooks, quiet, streams,
+    answers, attributes, child, contexts, graphs, launch, links, loads, memory_hooks, quiet, streams,
 };
 
 /// The agent of this process, null before it is installed.
@@ -43,6 +43,8 @@ pub(crate) struct Row {
     pub(crate) symbol: &'static str,
     /// Without it, nothing can be instrumented.
     pub(crate) essential: bool,
+    /// It is hooked only where the user asks for it ([`hook_asked`](crate::install::hook_asked)).
+    pub(crate) asked: bool,
     /// Our function.
     pub(crate) replacement: fn() -> usize,
     /// Where the trampoline's address goes.
@@ -55,6 +57,7 @@ macro_rules! hooks {
         pub(crate) static ROWS: &[Row] = &[ $( Row {
             symbol: $symbol,
             essential: hooks!(@essential $($mark)?),
+            asked: hooks!(@asked $($mark)?),
             replacement: || replacement::$name as *const () as usize,
             original: &trampolines::$name,
         } ),* ];
@@ -110,7 +113,9 @@ macro_rules! hooks {
         }
     };
     (@essential essential) => { true };
-    (@essential) => { false };
+    (@essential $($other:ident)?) => { false };
+    (@asked asked) => { true };
+    (@asked $($other:ident)?) => { false };
 }
 
 /// `CUDA_ERROR_NOT_SUPPORTED`
@@ -202,6 +207,33 @@ hooks! {
         when (agent => agent.table.get(function as usize).is_some()) => attributes::func_set_cache;
     kernel_set_cache = "cuKernelSetCacheConfig"(kernel: CUkernel, config: c_int, device: CUdevice)
         when (agent => agent.table.get(kernel as usize).is_some()) => attributes::kernel_set_cache;
+    #[asked]
+    func_get_attribute = "cuFuncGetAttribute"(value: *mut c_int, attribute: c_int, function: CUfunction)
+        when (agent => agent.answers_for(function as usize)) => answers::func_get_attribute;
+    #[asked]
+    kernel_get_attribute = "cuKernelGetAttribute"(value: *mut c_int, attribute: c_int, kernel: CUkernel, device: CUdevice)
+        when (agent => agent.answers_for(kernel as usize)) => answers::kernel_get_attribute;
+    #[asked]
+    active_blocks = "cuOccupancyMaxActiveBlocksPerMultiprocessor"(blocks: *mut c_int, function: CUfunction, threads: c_int, shared: usize)
+        when (agent => agent.answers_for(function as usize)) => answers::active_blocks;
+    #[asked]
+    active_blocks_flags = "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags"(blocks: *mut c_int, function: CUfunction, threads: c_int, shared: usize, flags: c_uint)
+        when (agent => agent.answers_for(function as usize)) => answers::active_blocks_flags;
+    #[asked]
+    block_size = "cuOccupancyMaxPotentialBlockSize"(grid: *mut c_int, block: *mut c_int, function: CUfunction, shared_of: *mut c_void, shared: usize, limit: c_int)
+        when (agent => agent.answers_for(function as usize)) => answers::block_size;
+    #[asked]
+    block_size_flags = "cuOccupancyMaxPotentialBlockSizeWithFlags"(grid: *mut c_int, block: *mut c_int, function: CUfunction, shared_of: *mut c_void, shared: usize, limit: c_int, flags: c_uint)
+        when (agent => agent.answers_for(function as usize)) => answers::block_size_flags;
+    #[asked]
+    available_shared = "cuOccupancyAvailableDynamicSMemPerBlock"(bytes: *mut usize, function: CUfunction, blocks: c_int, threads: c_int)
+        when (agent => agent.answers_for(function as usize)) => answers::available_shared;
+    #[asked]
+    cluster_size = "cuOccupancyMaxPotentialClusterSize"(size: *mut c_int, function: CUfunction, config: *const CUlaunchConfig)
+        when (agent => agent.answers_for(function as usize)) => answers::cluster_size;
+    #[asked]
+    active_clusters = "cuOccupancyMaxActiveClusters"(clusters: *mut c_int, function: CUfunction, config: *const CUlaunchConfig)
+        when (agent => agent.answers_for(function as usize)) => answers::active_clusters;
     #[essential]
     launch_kernel = "cuLaunchKernel"(function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void)
         when (agent => agent.has_launch(function as usize)) => launch::kernel;

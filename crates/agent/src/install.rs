@@ -11,7 +11,7 @@ use warpbpf_wire::rendezvous::{SHM_NAME, places};
 
 use crate::agent::{Agent, Tool, at_exit};
 use crate::exports::{ROWS, Row, agent, publish};
-use crate::hook::{HookError, Staged, Target, stage};
+use crate::hook::{HookError, Staged, Target, in_force, stage};
 use crate::symbols::{Library, Symbols, code_of};
 use crate::{graphs, nvrtc, quiet, sanitizer};
 
@@ -20,6 +20,8 @@ const SOCKET: &str = "WARPBPF_SOCKET";
 
 static INSTALLED: Once = Once::new();
 
+/// More bytes than an instruction has: a jump stands behind the first one.
+const LONGEST_FIRST: u64 = 16;
 /// The function that says where the driver is.
 pub(crate) const ANCHOR: &str = "cuLaunchKernel";
 /// Where it is; 0 if that is not known.
@@ -122,12 +124,27 @@ pub(crate) struct Hooks {
 }
 
 impl Hooks {
-    /// Builds them. From then on the rows' originals are what they are with hooks, which works without, too.
+    /// Builds them. From then on the rows' originals are what they are with hooks, which works without, too. Those that nobody may ask for
+    /// are not hooked yet, and called by their trampolines from the beginning, so that what we ask never comes to ourselves.
     pub(crate) fn stage(library: &Symbols, moment: Moment) -> Hooks {
+        let free = |row: &&Row| moment == Moment::BeforeInit || row.symbol != "cuInit";
+        let mut hooks = Hooks::build(library, ROWS.iter().filter(free));
+        let anchor = hooks.rows.iter().find(|(row, _)| row.symbol == ANCHOR);
+        DRIVER_AT.store(anchor.map_or(0, |(_, address)| *address), Ordering::Relaxed);
+        hooks.rows.retain(|(row, _)| !row.asked);
+        for (target, address) in hooks.addresses.iter().enumerate() {
+            if hooks.rows.iter().all(|(_, of)| of != address) {
+                hooks.staged.leave_out(target);
+            }
+        }
+        hooks
+    }
+
+    /// Builds those of these rows.
+    fn build(library: &Symbols, wanted: impl Iterator<Item = &'static Row>) -> Hooks {
         let mut targets = Vec::new();
         let mut rows = Vec::new();
-        let free = |row: &&Row| moment == Moment::BeforeInit || row.symbol != "cuInit";
-        for row in ROWS.iter().filter(free) {
+        for row in wanted {
             let Some(address) = library.address(row.symbol) else {
                 continue;
             };
@@ -143,8 +160,6 @@ impl Hooks {
                 });
             }
         }
-        let anchor = rows.iter().find(|(row, _)| row.symbol == ANCHOR);
-        DRIVER_AT.store(anchor.map_or(0, |(_, address)| *address), Ordering::Relaxed);
         let staged = stage(&targets);
         let addresses: Vec<usize> = targets.iter().map(|t| t.address).collect();
         for (row, address) in &rows {
@@ -204,6 +219,26 @@ pub(crate) fn hooked_api(library: &Symbols) -> Option<Api> {
     };
     // SAFETY: addresses of the driver's functions of these names, or trampolines to them.
     unsafe { Api::resolve(resolve) }.ok()
+}
+
+/// Hooks what is hooked only where the user asks for it, and is not yet.
+pub(crate) fn hook_asked(agent: &Agent) {
+    // Another tool may have been here.
+    let hooked = |row: &&Row| {
+        let address = agent.symbol(row.symbol).unwrap_or(0) as u64;
+        let behind = address + 1..address + LONGEST_FIRST;
+        in_force().iter().any(|patch| behind.contains(&patch.at))
+    };
+    let rows = ROWS.iter().filter(|row| row.asked && !hooked(row));
+    let Hooks {
+        rows,
+        addresses,
+        staged,
+    } = Hooks::build(agent.symbols(), rows);
+    // SAFETY: replacements have the signatures of their rows' symbols. That no thread is in the first instructions of these functions just now is
+    // assumed, as of functions with programs (docs/attach.md).
+    let results = unsafe { staged.commit() };
+    tell_unhooked(agent, &rows, &addresses, &results);
 }
 
 /// Tells the user which functions are not hooked, and does without what needs them.

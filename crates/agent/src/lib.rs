@@ -25,6 +25,7 @@ mod exports;
 mod guard;
 mod hook;
 
+mod answers;
 mod artefacts;
 mod attributes;
 mod bound;

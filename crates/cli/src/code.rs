@@ -1,9 +1,18 @@
 //! Flags that say how programs are put into kernels, and what those can be told while they run.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 
 use crate::assemble::Backend;
 use crate::cache::KeepFlags;
+
+/// Which kernel answers are about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Occupancy {
+    /// The application's own
+    Original,
+    /// The one with programs
+    Instrumented,
+}
 
 /// How programs are put into kernels.
 #[derive(Debug, Clone, Args)]
@@ -42,6 +51,10 @@ pub struct CodeFlags {
     /// PTX, the same parameters and as many registers is taken for it, if it is the only one; was it changed since, its programs' launches may compute what the new one does
     #[arg(long)]
     pub caches: bool,
+    /// What an application is told that asks about its kernels, their attributes and how many blocks or clusters of them fit: what holds for its own kernel, or
+    /// for that with programs, where this has less room, so that a grid that is sized by the answers has programs
+    #[arg(long, value_enum, value_name = "WHICH", default_value = "original")]
+    pub occupancy: Occupancy,
     #[command(flatten)]
     pub keep: KeepFlags,
 }

@@ -62,6 +62,13 @@ impl Change {
             || self.after.blocks_per_sm < self.before.blocks_per_sm
     }
 
+    /// There may be a block of which more fit than of the original: it needs less of something.
+    pub fn has_more_room(&self) -> bool {
+        self.after.registers < self.before.registers
+            || self.after.shared < self.before.shared
+            || self.after.max_threads > self.before.max_threads
+    }
+
     /// Says what a person should know, if the probe costs occupancy or local memory.
     pub fn warning(&self, kernel: &str) -> Option<String> {
         let Change { before, after, .. } = self;
@@ -198,6 +205,8 @@ mod tests {
         assert!(change((12, 13), (0, 0), (8, 8)).needs_more());
         assert!(change((12, 12), (0, 8), (8, 8)).needs_more());
         assert!(change((12, 12), (0, 0), (8, 7)).needs_more());
+        assert!(!change((12, 40), (0, 8), (8, 6)).has_more_room());
+        assert!(change((12, 10), (0, 8), (8, 8)).has_more_room());
     }
 
     #[test]

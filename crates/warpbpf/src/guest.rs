@@ -70,6 +70,11 @@ impl Wishes<'_> {
                 BEGUN,
             ),
             (options.caches, "`--caches`", BEGUN),
+            (
+                options.occupancy_instrumented,
+                "`--occupancy instrumented`",
+                "applications are answered as the first tool began",
+            ),
             (options.ranges, "`--ranges`", BEGUN),
             (
                 options.ring_bytes.is_some(),

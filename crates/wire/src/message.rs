@@ -225,6 +225,9 @@ pub struct Options {
     /// With a timeline: tell from where on the CPU each operation was asked for.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stacks: bool,
+    /// What the application asks about a kernel (attributes, blocks and clusters that fit) is answered of the instrumented one, where that has less room.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub occupancy_instrumented: bool,
 }
 
 /// What a user said of compiled code that is kept from one process to the next.
@@ -607,6 +610,7 @@ mod tests {
                     max_device_memory: None,
                     timeline: false,
                     stacks: false,
+                    occupancy_instrumented: false,
                     splice: false,
                     splice_first: false,
                     caches: false,

@@ -173,6 +173,11 @@ impl Staged {
         patches.filter_map(Patch::told).collect()
     }
 
+    /// Leaves out the jump of the target with this number: it has a trampoline, and is not hooked.
+    pub(crate) fn leave_out(&mut self, target: usize) {
+        self.patches[target] = None;
+    }
+
     /// Writes the jumps. A target that fails here is as it was; the result says so in its place.
     ///
     /// # Safety

@@ -144,6 +144,7 @@ impl Attachment {
             max_device_memory: choice.max_device_memory,
             timeline,
             stacks,
+            occupancy_instrumented: code.occupancy == Occupancy::Instrumented,
             splice: false,
             splice_first: chosen.splice_first,
             caches: code.caches,
