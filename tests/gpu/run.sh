@@ -51,7 +51,7 @@ fi
 
 if wants torch; then
     echo "== PyTorch's training loop, started with programs and attached to"
-    timeout 300 "$here/torch.sh" "$bundle" "$out" 2>&1 | tee "$out/torch.txt" || failed=1
+    timeout 450 "$here/torch.sh" "$bundle" "$out" 2>&1 | tee "$out/torch.txt" || failed=1
 fi
 
 if wants profiler; then

@@ -19,7 +19,7 @@ check() { # what expected got
 
 for kind in eager graph; do
     # So many that three attaches fit well: eager ones last long enough for PyTorch's libraries to be searched.
-    steps=10000
+    steps=8000
     seconds=7
     [[ $kind == graph ]] && steps=40000 && seconds=3
     loop() { python3 "$here/torch_loop.py" "$steps" "$kind" "$@"; }

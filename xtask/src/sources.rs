@@ -71,6 +71,7 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("slots_spin", "tests/programs/slots_spin.bpf.c"),
     ("steady", "tests/programs/steady.bpf.c"),
     ("threads", "tests/programs/threads.bpf.c"),
+    ("crowded", "tests/programs/crowded.bpf.c"),
     ("events", "tests/programs/events.bpf.c"),
     ("events_patient", "tests/programs/events_patient.bpf.c"),
     ("events_hasty", "tests/programs/events_hasty.bpf.c"),

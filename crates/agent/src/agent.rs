@@ -41,7 +41,7 @@ use crate::symbols::Symbols;
 use crate::table::{EmptyTable, Table};
 use crate::unknown::Unknown;
 use crate::watchdog::Watchdog;
-use crate::{code_cache, control, guard, host_ops, nvrtc, nvtx, sanitizer, swap};
+use crate::{code_cache, control, guard, host_ops, install, nvrtc, nvtx, sanitizer, swap};
 
 /// How the tool is reached.
 #[derive(Debug)]
@@ -108,7 +108,7 @@ pub(crate) struct Finish {
 pub(crate) struct Agent {
     /// Our own calls: trampolines where a function is hooked.
     pub(crate) driver: Driver,
-    symbols: Symbols,
+    pub(crate) symbols: Symbols,
     tool: Tool,
     on: AtomicBool,
     /// The process that it is of. Children by `_Fork` or `clone` come without a word.
@@ -245,14 +245,13 @@ impl Agent {
         self.at_exit.load(Ordering::Relaxed)
     }
 
-    /// A launch by this handle is our business.
     /// The application is told of variants where it asks about a kernel, and this is one that may have some.
     #[inline]
     pub(crate) fn answers_for(&self, handle: usize) -> bool {
         self.answers.load(Ordering::Relaxed) && self.is_on() && self.table.get(handle).is_some()
     }
 
-    /// A launch by this handle concerns us.
+    /// A launch by this handle is our business.
     #[inline]
     pub(crate) fn has_launch(&self, handle: usize) -> bool {
         self.table.get(handle).is_some() || self.unknown.is_new(handle) || self.door.is_used()

@@ -6,7 +6,9 @@
 use std::ffi::{c_int, c_uint, c_void};
 
 use warpbpf_driver::Context;
-use warpbpf_driver::sys::{self, CUcontext, CUdevice, CUfunction, CUkernel, CUlaunchConfig, CUresult};
+use warpbpf_driver::sys::{
+    self, CUcontext, CUdevice, CUfunction, CUkernel, CUlaunchConfig, CUresult,
+};
 use warpbpf_session::LoadedVariant;
 
 use crate::agent::Agent;
@@ -138,7 +140,9 @@ pub(crate) unsafe fn kernel_get_attribute(
             let asked = || agent.driver.attribute(variant.function, which).ok();
             // SAFETY: the driver has just written there.
             let told = unsafe { &mut *to };
-            *told = attribute(which, *told, || agent.driver.within(context, asked).flatten());
+            *told = attribute(which, *told, || {
+                agent.driver.within(context, asked).flatten()
+            });
         });
     }
     code
@@ -236,9 +240,8 @@ pub(crate) unsafe fn block_size(
     limit: c_int,
 ) -> CUresult {
     // SAFETY: the application's own arguments, and then our kernel and locals.
-    let ask = |f, grid, block| unsafe {
-        original::block_size(grid, block, f, shared_of, shared, limit)
-    };
+    let ask =
+        |f, grid, block| unsafe { original::block_size(grid, block, f, shared_of, shared, limit) };
     // SAFETY: as above.
     unsafe { sized(agent, outcome, function, (grid, block), ask) }
 }
@@ -310,7 +313,10 @@ mod tests {
         assert_eq!(told(sys::FUNC_SHARED, 64, Some(96)), 96);
         assert_eq!(told(sys::FUNC_SHARED, 96, Some(64)), 96);
         // What it set itself, and whatever the driver does not say.
-        assert_eq!(told(sys::FUNC_MAX_DYNAMIC_SHARED, 48 << 10, Some(1)), 48 << 10);
+        assert_eq!(
+            told(sys::FUNC_MAX_DYNAMIC_SHARED, 48 << 10, Some(1)),
+            48 << 10
+        );
         assert_eq!(told(sys::FUNC_CARVEOUT, -1, Some(50)), -1);
         assert_eq!(told(sys::FUNC_REGISTERS, 20, None), 20);
     }

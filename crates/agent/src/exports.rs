@@ -18,7 +18,8 @@ use crate::agent::Agent;
 use crate::guard::protect;
 use crate::memory_hooks::{AccessDescription, IpcHandle};
 use crate::{
-    answers, attributes, child, contexts, graphs, launch, links, loads, memory_hooks, quiet, streams,
+    answers, attributes, child, contexts, graphs, launch, links, loads, memory_hooks, quiet,
+    streams,
 };
 
 /// The agent of this process, null before it is installed.

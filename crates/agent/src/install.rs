@@ -234,7 +234,7 @@ pub(crate) fn hook_asked(agent: &Agent) {
         rows,
         addresses,
         staged,
-    } = Hooks::build(agent.symbols(), rows);
+    } = Hooks::build(&agent.symbols, rows);
     // SAFETY: replacements have the signatures of their rows' symbols. That no thread is in the first instructions of these functions just now is
     // assumed, as of functions with programs (docs/attach.md).
     let results = unsafe { staged.commit() };

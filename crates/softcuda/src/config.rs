@@ -9,6 +9,7 @@ pub(crate) struct Config {
     pub memory: u64,
     pub background: bool,
     pub threads: usize,
+    pub registers: Option<u32>,
 }
 
 /// The newest PTX text that this driver compiles, `WARPBPF_SOFT_PTX=8.0`: to try what happens where a driver is older than
@@ -80,12 +81,15 @@ impl Config {
         );
         let background = number("WARPBPF_SOFT_ASYNC", 0, 1, 0) == 1;
         let seed = number("WARPBPF_SOFT_SEED", 0, u64::MAX, 0);
+        let bound = u64::from(u32::MAX);
+        let registers = number("WARPBPF_SOFT_REGISTERS", 256, bound, bound);
         Config {
             sms,
             seed: get("WARPBPF_SOFT_SEED").map(|_| seed),
             memory,
             background,
             threads: threads as usize,
+            registers: (registers < bound).then_some(registers as u32),
         }
     }
 
@@ -99,6 +103,7 @@ impl Config {
             start: warpbpf_softgpu::ARENA_BASE + ordinal as u64 * MOST_MEMORY,
             step_limit: None,
             clock: host_clock,
+            registers: self.registers,
         }
     }
 }
@@ -151,6 +156,7 @@ mod tests {
             ("WARPBPF_SOFT_SEED", "0"),
             ("WARPBPF_SOFT_ASYNC", "1"),
             ("WARPBPF_SOFT_THREADS", "3"),
+            ("WARPBPF_SOFT_REGISTERS", "64K"),
         ]);
         let expected = Config {
             sms: vec![16],
@@ -158,6 +164,7 @@ mod tests {
             memory: 64 << 20,
             background: true,
             threads: 3,
+            registers: Some(64 << 10),
         };
         assert_eq!((config, complaints), (expected, vec![]));
     }

@@ -24,6 +24,7 @@
 //! |---|---|---|
 //! | `WARPBPF_SOFT_DEVICES` | devices, at most 16; each has memory of its own | 1 |
 //! | `WARPBPF_SOFT_SMS` | multiprocessors; `4,6` for devices that differ | 4 |
+//! | `WARPBPF_SOFT_REGISTERS` | registers of a multiprocessor, by which fewer blocks may fit at once; 64K on an H200 | no bound |
 //! | `WARPBPF_SOFT_MEMORY` | bytes of device memory, `K`, `M`, `G` allowed | 2G |
 //! | `WARPBPF_SOFT_SEED` | a number: schedules that split warps and mix blocks at random, by that seed | off |
 //! | `WARPBPF_SOFT_THREADS` | host threads that run kernels; 1 makes guest races reproducible | cores |

@@ -60,6 +60,8 @@ pub const MAX_THREADS_PER_SM: u32 = 2048;
 pub const MAX_BLOCKS_PER_SM: u32 = 32;
 /// Bytes of shared memory per SM; a block can have 1 KiB less.
 pub const SHARED_PER_SM: u32 = 228 << 10;
+/// Registers that a warp gets at a time.
+const REGISTERS_AT_ONCE: u32 = 256;
 /// Bytes of shared memory per block, static and dynamic together.
 pub const MAX_SHARED_PER_BLOCK: u32 = 227 << 10;
 /// Bytes of parameters that a kernel can have.
@@ -82,6 +84,8 @@ pub struct Config {
     pub step_limit: Option<u64>,
     /// `%globaltimer`, in nanoseconds.
     pub clock: fn() -> u64,
+    /// Registers of a multiprocessor that its blocks share, so that how many fit depends on what a kernel is estimated to need; `None` for as many as they like.
+    pub registers: Option<u32>,
 }
 
 impl Default for Config {
@@ -94,6 +98,7 @@ impl Default for Config {
             start: ARENA_BASE,
             step_limit: None,
             clock: monotonic,
+            registers: None,
         }
     }
 }
@@ -334,17 +339,21 @@ impl Gpu {
         threads: u32,
         dynamic_shared: u32,
     ) -> Result<u32, LoadError> {
-        let shared = kernel
-            .program()?
-            .dynamic_shared_base
-            .saturating_add(dynamic_shared);
+        let program = kernel.program()?;
+        let shared = program.dynamic_shared_base.saturating_add(dynamic_shared);
         if threads == 0 || threads > MAX_THREADS_PER_BLOCK || shared > MAX_SHARED_PER_BLOCK {
             return Ok(0);
         }
-        let by_threads = MAX_THREADS_PER_SM / threads.next_multiple_of(32);
+        let warps = threads.div_ceil(32);
+        let by_threads = MAX_THREADS_PER_SM / 32 / warps;
+        let by_registers = self.config.registers.map_or(u32::MAX, |all| {
+            let of_warp = (program.registers * 32).next_multiple_of(REGISTERS_AT_ONCE);
+            all / of_warp.max(REGISTERS_AT_ONCE) / warps
+        });
         // The hardware keeps 1 KiB per block for itself.
         let by_shared = SHARED_PER_SM / (shared + 1024);
-        Ok(by_threads.min(by_shared).min(MAX_BLOCKS_PER_SM))
+        let most = by_threads.min(by_shared).min(by_registers);
+        Ok(most.min(MAX_BLOCKS_PER_SM))
     }
 
     /// Runs a kernel to its end.

@@ -274,6 +274,41 @@ fn launches_that_cannot_start() {
     assert_eq!(rig.gpu.blocks_per_sm(&kernel, 64, 0), Ok(32));
     assert_eq!(rig.gpu.blocks_per_sm(&kernel, 1024, 0), Ok(2));
     assert_eq!(rig.gpu.blocks_per_sm(&kernel, 64, 100 << 10), Ok(2));
+    // A warp takes 256 registers at least, so there are five warps at once.
+    let few = Gpu::new(Config {
+        registers: Some(5 * 256),
+        ..config()
+    });
+    let fit = |threads| few.blocks_per_sm(&kernel, threads, 0);
+    assert_eq!([32, 64, 160, 161].map(fit), [Ok(5), Ok(2), Ok(1), Ok(0)]);
+}
+
+#[test]
+fn what_fits_depends_on_the_registers_that_a_kernel_needs() {
+    let add = |n: u32| format!("add.u32 r0, r0, r{n};\n");
+    let text = (1..40)
+        .map(|n| format!("mov.u32 r{n}, {n};\n"))
+        .collect::<String>();
+    let sums = (1..40).map(add).collect::<String>();
+    let text = header(&format!(
+        ".visible .entry few() {{ ret; }}
+         .visible .entry many() {{ .reg .b32 r<40>; mov.u32 r0, 0; {text} {sums} ret; }}"
+    ));
+    let bounded = Config {
+        registers: Some(64 << 10),
+        ..config()
+    };
+    let rig = Rig::with(bounded, &text);
+    let fit = |name| {
+        let kernel = rig.module.kernel(name).expect("a kernel");
+        let registers = kernel.info().expect("its body").registers;
+        (registers, rig.gpu.blocks_per_sm(&kernel, 128, 0))
+    };
+    let (registers, blocks) = fit("many");
+    assert!((40..64).contains(&registers), "{registers}");
+    let of_warp = (registers * 32).next_multiple_of(256);
+    assert_eq!(blocks, Ok((64 << 10) / of_warp / 4));
+    assert_eq!(fit("few").1, Ok(16));
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! Ways to load images and to launch kernels, and what stands between launches: with programs in kernels an application computes, waits and is told the
 //! same as alone, and each launch is counted, or missed for a reason that is told.
 
+use crate::attach::{Application, Attached, until_counted};
 use crate::run::{Bench, Case, Run, Told, same, says};
 
 /// All cases.
@@ -16,6 +17,11 @@ pub fn cases() -> Vec<Case> {
         ),
         case("launching: launches that overlap, and clusters", overlap),
         case("launching: what kernels are said to need", questions),
+        case(
+            "launching: what is said of kernels with programs",
+            instrumented,
+        ),
+        case("launching: what is said of them, attached", attached),
         case("launching: beside an allocator of one's own", allocator),
     ]
 }
@@ -153,6 +159,82 @@ fn questions(bench: &Bench) -> Told {
     Ok(format!(
         "the same answers; {missed} launches that the original alone has room for"
     ))
+}
+
+/// With answers of the instrumented kernel, a grid that is sized by them has programs, which without that the original alone had room for.
+fn instrumented(bench: &Bench) -> Told {
+    // Without a bound of them as many blocks fit whatever a kernel needs.
+    let bench = bench.with(&[("WARPBPF_SOFT_REGISTERS", "64K")]);
+    let asked = |which: &str| {
+        let flags = ["--occupancy", which];
+        let object = bench.object("crowded");
+        let run = bench.probed(&flags, &object, &bench.app("queries"), &[])?;
+        same(&run.errors(), run.output.status.code(), Some(0))?;
+        let text = text(&run);
+        let last: Vec<&str> = text.lines().last().unwrap_or_default().split(' ').collect();
+        let threads: u64 = match last[..] {
+            ["2", "launches", "of", threads, ..] => threads.parse().map_err(|_| text.clone())?,
+            _ => return Err(text),
+        };
+        Ok((run, text, threads))
+    };
+    let plain = bench.plain("queries", &[])?;
+    let plain = String::from_utf8_lossy(&plain).into_owned();
+    let (run, text, of_original) = asked("original")?;
+    same("answers of the original", &text, &plain)?;
+    let kernel = run.kernel("probedWork")?;
+    let registers = &kernel["registers"];
+    let (with, missed) = launches(&run, "probedWork")?;
+    same(
+        "launches with programs, and without",
+        (with, missed),
+        (1, 2),
+    )?;
+    same("threads", run.value("counts", 0)?, 3 * 96)?;
+    says(&run.notes(), "all of them run at once without probes")?;
+
+    let (run, text, threads) = asked("instrumented")?;
+    same("all have programs", launches(&run, "probedWork")?, (3, 0))?;
+    same("threads", run.value("counts", 0)?, threads + 3 * 96)?;
+    same("the grid is smaller", threads < of_original, true)?;
+    let (before, after) = (&registers[0], &registers[1]);
+    says(&plain, &format!("before: {before} registers"))?;
+    for when in ["before", "after launches", "after a change"] {
+        says(&text, &format!("{when}: {after} registers"))?;
+    }
+    same("notes", run.notes().contains("are not hooked"), false)?;
+    Ok(format!(
+        "{threads} threads in place of {of_original}, {after} registers in place of {before}"
+    ))
+}
+
+/// The hooks of questions about kernels come with an attach that asks for them, and go with it.
+fn attached(bench: &Bench) -> Told {
+    let mut application = Application::plain(bench)?;
+    let before = application.driver_code()?;
+    let changed = |code: &[u8]| code.iter().zip(&before).filter(|(a, b)| a != b).count();
+    let mut counts = Vec::new();
+    for which in ["original", "instrumented"] {
+        let flags = ["-p", &application.pid(), "--occupancy", which];
+        let tool = match Attached::to(bench, &flags, "scopes") {
+            Err(reason) if reason.starts_with("skipped: ") => return Ok(reason),
+            tool => tool?,
+        };
+        until_counted(bench, &mut application, "counts")?;
+        counts.push(changed(&application.driver_code()?));
+        let report = tool.interrupt()?;
+        let notes = report["notes"].to_string();
+        same("notes", notes.contains("are not hooked"), false)?;
+        let back = changed(&application.driver_code()?);
+        same("bytes of the driver that are not as before", back, 0)?;
+        application.launch(1)?;
+    }
+    application.end()?;
+    let [without, with] = counts[..] else {
+        return Err(format!("{counts:?}"));
+    };
+    same("more functions are hooked", with > without, true)?;
+    Ok(format!("{without} bytes of the driver changed, and {with}"))
 }
 
 /// Nothing that the agent or the tool frees or gives is of another allocator.

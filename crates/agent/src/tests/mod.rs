@@ -1,5 +1,6 @@
 //! The agent's parts against a driver of a few functions; the whole of it against the soft GPU is in `tests/`.
 
+mod answers;
 mod attached;
 mod captures;
 mod choices;

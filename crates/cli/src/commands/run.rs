@@ -14,6 +14,7 @@ use warpbpf_session::section::Form;
 
 use crate::assemble::{Callers, Maker};
 use crate::backend::{self, Moment};
+use crate::code::Occupancy;
 use crate::collect::Collector;
 use crate::error::CliError;
 use crate::flags::{ObjectFlags, OutputFlags, RunFlags, TargetFlags, WishFlags, WorkFlags};
