@@ -7,6 +7,7 @@
 mod accesses;
 mod bank;
 mod code;
+mod parameters;
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -14,11 +15,13 @@ use std::ops::Range;
 use warpbpf_fatbin::{Cubin, Kernel};
 
 use code::Code;
+use parameters::Parameters;
 
 use crate::Arch;
 use crate::data::Addresses;
 use crate::elf::{GRAIN, Image, Moves};
 use crate::error::CheckError;
+use crate::hidden::Launch;
 use crate::info;
 use crate::probe::REGISTERS;
 use crate::word::{BYTES, Word};
@@ -34,6 +37,8 @@ pub struct Put<'a> {
     pub exit: bool,
     /// Wherever it accesses global memory by loads and stores: alone.
     pub accesses: bool,
+    /// What a launch tells probes at its ends.
+    pub launch: Launch,
 }
 
 /// Kernels that are not what they must be: by index, and what is wrong.
@@ -55,6 +60,7 @@ pub fn check(
         entry,
         exit,
         accesses: false,
+        launch: Launch::default(),
     };
     let wrong = check_all(before, after, &[put], &Addresses::new())?;
     wrong
@@ -77,14 +83,14 @@ pub fn check_all(
     let unreadable = |e: &dyn std::fmt::Display| CheckError::Unreadable(e.to_string());
     let old = Image::parse(before).map_err(|e| unreadable(&e))?;
     let new = Image::parse(after).map_err(|e| unreadable(&e))?;
-    let mut edited = Edited::find(&old, &new, puts)?;
+    let read = |bytes| Cubin::parse(bytes).map_err(|e| unreadable(&e));
+    let (was, is) = (read(before)?, read(after)?);
+    let mut edited = Edited::find((&old, &new), &was, puts)?;
     edited.bank = bank::expected(&old, addresses)?;
     layout(&old, &new, &edited)?;
     bank::check((&old, &new), after, &edited.bank)?;
     same_bytes((before, after), (&old, &new), &edited)?;
     symbols(&old, &new, &edited)?;
-    let read = |bytes| Cubin::parse(bytes).map_err(|e| unreadable(&e));
-    let (was, is) = (read(before)?, read(after)?);
     let pairs = kernels(&was, &is, &edited)?;
     let mut wrong = Vec::new();
     for (index, (one, put)) in edited.all.iter().zip(puts).enumerate() {
@@ -102,21 +108,20 @@ pub fn check_all(
 /// The code of one kernel, before it is in a file: see [`check`].
 pub(crate) fn check_code(
     arch: Arch,
-    old: &[Word],
-    new: &[Word],
+    code: (&[Word], &[Word]),
     put: Put<'_>,
-    stack: u32,
+    given: (u32, u32),
 ) -> Result<(), CheckError> {
-    exits(arch, old, new, put, stack).map(|_| ())
+    exits(arch, code, put, given).map(|_| ())
 }
 
-/// Checks the code of a kernel, and gives where threads end in it.
+/// Checks the code of a kernel, before and after, and gives where threads end in it. Given are bytes of stack that there are for probes, and where in bank 0 is
+/// what a launch tells.
 fn exits(
     arch: Arch,
-    old: &[Word],
-    new: &[Word],
+    (old, new): (&[Word], &[Word]),
     put: Put<'_>,
-    stack: u32,
+    (stack, launch_at): (u32, u32),
 ) -> Result<Vec<u64>, CheckError> {
     let code = Code {
         arch,
@@ -124,6 +129,8 @@ fn exits(
         new,
         exit: put.exit,
         stack,
+        launch: put.launch,
+        launch_at,
     };
     match put.accesses {
         true => code.check_accesses(),
@@ -136,6 +143,7 @@ struct One {
     symbol: usize,
     text: usize,
     growth: u64,
+    parameters: Option<Parameters>,
 }
 
 /// All kernels with probes, in the order that they were given in, and how to find them.
@@ -145,6 +153,8 @@ struct Edited {
     by_text: HashMap<usize, usize>,
     /// By the name of their attributes.
     by_info: HashMap<String, usize>,
+    /// Sections that are longer than by code, by how much.
+    longer: HashMap<usize, u64>,
     by_name: HashMap<String, usize>,
     moves: Moves,
     /// Sections where addresses of variables stand.
@@ -152,13 +162,18 @@ struct Edited {
 }
 
 impl Edited {
-    fn find(old: &Image, new: &Image, puts: &[Put<'_>]) -> Result<Edited, CheckError> {
+    fn find(
+        (old, new): (&Image, &Image),
+        facts: &Cubin,
+        puts: &[Put<'_>],
+    ) -> Result<Edited, CheckError> {
         let (was, is) = (kernels_of(old), kernels_of(new));
         let mut edited = Edited {
             all: Vec::new(),
             by_symbol: HashMap::new(),
             by_text: HashMap::new(),
             by_info: HashMap::new(),
+            longer: HashMap::new(),
             by_name: HashMap::new(),
             moves: Moves::new(std::iter::empty()),
             bank: bank::Expected::new(),
@@ -170,13 +185,30 @@ impl Edited {
             if is.get(put.kernel) != Some(&(symbol, text)) {
                 return Err(missing());
             }
-            let (old, new) = (&old.sections[text], &new.sections[text]);
-            let growth = new.size.wrapping_sub(old.size);
+            let kernel = facts.kernel(put.kernel).ok_or_else(missing)?;
+            let parameters = Parameters::find((old, new), kernel, put.launch)?;
+            let end = |section: usize| {
+                let section = &old.sections[section];
+                section.offset + section.size
+            };
+            if let Some(longer) = &parameters {
+                for (section, growth) in [
+                    (longer.bank, longer.bank_growth),
+                    (longer.info, longer.info_growth),
+                ] {
+                    if edited.longer.insert(section, growth).is_some() {
+                        return Err(CheckError::Layout(old.sections[section].name.clone()));
+                    }
+                    pieces.push((end(section), growth));
+                }
+            }
+            let section = &old.sections[text];
+            let growth = new.sections[text].size.wrapping_sub(section.size);
             let repeated = edited.by_text.insert(text, index).is_some();
             if repeated || growth == 0 || growth > 1 << 32 || !growth.is_multiple_of(GRAIN) {
-                return Err(CheckError::Layout(old.name.clone()));
+                return Err(CheckError::Layout(section.name.clone()));
             }
-            pieces.push((old.offset + old.size, growth));
+            pieces.push((end(text), growth));
             edited.by_symbol.insert(symbol, index);
             edited
                 .by_info
@@ -186,6 +218,7 @@ impl Edited {
                 symbol,
                 text,
                 growth,
+                parameters,
             });
         }
         pieces.sort_unstable();
@@ -216,8 +249,11 @@ impl One {
     ) -> Result<(), CheckError> {
         let (before, after) = (words(old.data(self.text)), words(new.data(self.text)));
         let stack = is.frame_size.saturating_sub(was.frame_size);
-        let exits = exits(old.arch, &before, &after, *put, stack)?;
-        facts(was, is, self.growth, &exits)?;
+        let launch_at = self.parameters.as_ref().map_or(0, |longer| longer.at);
+        let code = (&before[..], &after[..]);
+        let exits = exits(old.arch, code, *put, (stack, launch_at))?;
+        let longer = self.parameters.as_ref().map(|longer| longer.of(was));
+        facts(longer.as_ref().unwrap_or(was), is, self.growth, &exits)?;
         let header = new.sections[self.text].info >> 24;
         if header != 0 && is.registers.map(u64::from) != Some(header) {
             return Err(CheckError::Metadata {
@@ -252,6 +288,7 @@ fn layout(old: &Image, new: &Image, edited: &Edited) -> Result<(), CheckError> {
         if let Some((_, bytes)) = edited.bank.iter().find(|(of, _)| *of == index) {
             expected.size = bytes.len() as u64;
         }
+        expected.size += edited.longer.get(&index).copied().unwrap_or(0);
         if *is != expected {
             return Err(wrong(&was.name));
         }
@@ -283,6 +320,9 @@ fn same_bytes(
             (end - one.growth as usize, end)
         })
         .collect();
+    for longer in edited.all.iter().filter_map(|one| one.parameters.as_ref()) {
+        added.extend(zeros(after, new, longer)?);
+    }
     added.sort_unstable();
     let mut stripped = Vec::with_capacity(before.len());
     let mut from = 0;
@@ -309,6 +349,32 @@ fn same_bytes(
     Err(CheckError::Changed(
         name.unwrap_or_else(|| format!("byte {at:#x} of the file")),
     ))
+}
+
+/// What there is of a new parameter in the file: attributes, and zeros in its bank and behind both.
+fn zeros(
+    after: &[u8],
+    new: &Image,
+    longer: &Parameters,
+) -> Result<[(usize, usize); 3], CheckError> {
+    let filled = |section: usize, from: u64, growth: u64| {
+        let section = &new.sections[section];
+        let end = section.offset + section.size - growth + growth.next_multiple_of(GRAIN);
+        let range = (section.offset + from) as usize..end as usize;
+        match after.get(range.clone()) {
+            Some(bytes) if bytes.iter().all(|byte| *byte == 0) => Ok((range.start, range.end)),
+            _ => Err(CheckError::Changed(section.name.clone())),
+        }
+    };
+    let bank = new.sections[longer.bank].size - longer.bank_growth;
+    let info = &new.sections[longer.info];
+    let attributes = &longer.inserted;
+    let at = info.offset as usize;
+    Ok([
+        (at + attributes.start, at + attributes.end),
+        filled(longer.bank, bank, longer.bank_growth)?,
+        filled(longer.info, info.size, longer.info_growth)?,
+    ])
 }
 
 /// Ranges of the file before that may be others.
@@ -354,7 +420,13 @@ fn open(
                 open.push(at..at + 8);
             }
         } else if section.name == ".nv.info" || edited.by_info.contains_key(&section.name) {
-            let within = attributes(old.data(index), new.data(index), edited, &section.name)?;
+            let one = edited.by_info.get(&section.name);
+            let longer = one.and_then(|one| edited.all[*one].parameters.as_ref());
+            let mut list = new.data(index).to_vec();
+            if let Some(longer) = longer {
+                list.drain(longer.inserted.clone());
+            }
+            let within = attributes(old.data(index), &list, edited, (&section.name, longer))?;
             open.extend(
                 within
                     .into_iter()
@@ -370,7 +442,7 @@ fn attributes(
     old: &[u8],
     new: &[u8],
     edited: &Edited,
-    section: &str,
+    (section, longer): (&str, Option<&Parameters>),
 ) -> Result<Vec<Range<usize>>, CheckError> {
     let changed = || CheckError::Changed(section.to_owned());
     let was = info::attributes(section, old).map_err(|_| changed())?;
@@ -382,6 +454,9 @@ fn attributes(
     for (was, is) in was.iter().zip(&is) {
         if (was.number, was.offset, was.length) != (is.number, is.offset, is.length) {
             return Err(changed());
+        }
+        if let Some(longer) = longer {
+            open.extend(longer.size((was, old), (is, new))?);
         }
         match info::meaning(was.number) {
             Some(info::Meaning::Registers | info::Meaning::Stack)

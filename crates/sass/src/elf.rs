@@ -19,9 +19,10 @@ const SYMBOL: usize = 24;
 const EM_CUDA: u64 = 190;
 const SHT_SYMTAB: u64 = 2;
 const SHT_NOBITS: u64 = 8;
-/// A variable and a function, in the low bits of a symbol's `st_info`.
+/// A variable, a function and a section, in the low bits of a symbol's `st_info`.
 const STT_OBJECT: u8 = 1;
 const STT_FUNC: u8 = 2;
+const STT_SECTION: u8 = 3;
 /// `st_other` of a kernel.
 const STO_ENTRY: u8 = 0x10;
 
@@ -83,6 +84,8 @@ pub struct Symbol {
     pub size: u64,
     /// A variable whose symbol says nothing else of it: neither who may see it nor whose memory it is in.
     pub is_plain_variable: bool,
+    /// Stands for its section.
+    pub is_section: bool,
     /// A function.
     pub is_function: bool,
     /// A function that can be launched.
@@ -317,8 +320,8 @@ impl Image {
         Ok(())
     }
 
-    /// Puts bytes behind those of sections, each of which can grow and gets a multiple of [`GRAIN`]. What follows in the file
-    /// moves back, once for all of them.
+    /// Puts bytes behind those of sections, each of which can grow. What follows in the file moves back by multiples of [`GRAIN`], once for all
+    /// of them, and what is between is zero.
     pub(crate) fn grow(&mut self, mut pieces: Vec<(usize, Vec<u8>)>) {
         let end = |section: &Section| section.offset + section.size;
         pieces.sort_by_key(|(section, _)| self.sections[*section].offset);
@@ -332,6 +335,8 @@ impl Image {
             let end = end(&self.sections[*section]) as usize;
             bytes.extend_from_slice(&self.bytes[from..end]);
             bytes.extend_from_slice(added);
+            let moved = (added.len() as u64).next_multiple_of(GRAIN) as usize;
+            bytes.resize(bytes.len() + moved - added.len(), 0);
             from = end;
         }
         bytes.extend_from_slice(&self.bytes[from..]);
@@ -354,21 +359,23 @@ impl Image {
 /// How far what lies in a file moves back when sections before it grow.
 #[derive(Debug)]
 pub(crate) struct Moves {
-    /// Ends of the sections, in order, and by how much all up to there grow together.
+    /// Ends of the sections, in order, and how far what follows moves.
     ends: Vec<(u64, u64)>,
+    /// Of each, what was put behind it only so that alignments hold.
+    filled: Vec<u64>,
 }
 
 impl Moves {
     /// By ends of sections in the file, in order, and how much is put there.
     pub(crate) fn new(pieces: impl Iterator<Item = (u64, u64)>) -> Moves {
-        let mut all = 0;
-        let ends = pieces.map(|(end, growth)| {
-            all += growth;
-            (end, all)
-        });
-        Moves {
-            ends: ends.collect(),
+        let (mut all, mut ends, mut filled) = (0, Vec::new(), Vec::new());
+        for (end, growth) in pieces {
+            let moved = growth.next_multiple_of(GRAIN);
+            all += moved;
+            ends.push((end, all));
+            filled.push(moved - growth);
         }
+        Moves { ends, filled }
     }
 
     /// How far what lies at an offset moves.
@@ -377,10 +384,15 @@ impl Moves {
         before.checked_sub(1).map_or(0, |last| self.ends[last].1)
     }
 
-    /// A segment moves with what lies before it, and grows by what is put into it.
+    /// A segment moves with what lies before it, and grows by what is put into it. It ends where its last section does.
     pub(crate) fn segment(&self, segment: &Segment) -> Segment {
         let moved = self.by(segment.offset);
-        let growth = self.by(segment.offset + segment.file_bytes) - moved;
+        let end = segment.offset + segment.file_bytes;
+        let last = self.ends.binary_search_by_key(&end, |(end, _)| *end);
+        let filled = last.map_or(0, |index| self.filled[index]);
+        let inside = self.by(end) - moved;
+        // One that is empty and begins there has moved with what follows.
+        let growth = if inside == 0 { 0 } else { inside - filled };
         Segment {
             offset: segment.offset + moved,
             file_bytes: segment.file_bytes + growth,
@@ -408,6 +420,7 @@ fn symbols(whole: Reader<'_>, sections: &[Section], table: usize) -> Result<Vec<
             value: table.number(at + 8, 8)?,
             size: table.number(at + 16, 8)?,
             is_plain_variable: kind == STT_OBJECT && other == 0,
+            is_section: kind == STT_SECTION,
             is_function,
             is_kernel: is_function && other & STO_ENTRY != 0,
         });

@@ -205,6 +205,24 @@ pub enum Refusal {
     /// All barriers are counted by somebody.
     #[error("all six barriers are counted by `DEPBAR`, none is free for stores")]
     NoBarrier,
+    /// The kernel cannot have one more parameter, by what is said of those that it has.
+    #[error("a launch cannot tell the kernel anything: {why}")]
+    Parameters {
+        /// What is not understood.
+        why: &'static str,
+    },
+    /// Its own parameters leave no room for one more.
+    #[error(
+        "a launch cannot tell the kernel anything: it has `{bytes}` bytes of parameters, and with what a launch tells `{total}`, more than the `{limit}` that are served"
+    )]
+    ParametersFull {
+        /// Of its own.
+        bytes: u32,
+        /// With the new one.
+        total: u32,
+        /// Most.
+        limit: u32,
+    },
     /// Too many registers for the largest block that may be launched.
     #[error(
         "with `{registers}` registers a block of `{threads}` threads does not fit; the kernel's launch bounds allow it"

@@ -243,7 +243,12 @@ impl<'a> File<'a> {
 
     /// Whether a kernel's code can be longer.
     pub(crate) fn can_grow(&self, place: Place) -> Result<(), ElfError> {
-        self.image.can_grow(place.text, &self.obstacles)
+        self.can_lengthen(place.text)
+    }
+
+    /// Whether a section can be longer where it is.
+    pub(crate) fn can_lengthen(&self, section: usize) -> Result<(), ElfError> {
+        self.image.can_grow(section, &self.obstacles)
     }
 
     /// The file with edits of it: all are put in, the file is laid out and checked once. What does not pass is left out. Variables whose
@@ -303,6 +308,11 @@ impl<'a> File<'a> {
             let text = edit.place.text;
             edit.write(&mut image);
             pieces.push((text, edit.added.iter().flat_map(|w| w.bytes()).collect()));
+            pieces.extend(
+                edit.longer
+                    .iter()
+                    .flat_map(|longer| longer.write(&mut image)),
+            );
         }
         image.grow(pieces);
         image.into_bytes()

@@ -7,7 +7,9 @@
 use crate::error::Refusal;
 
 /// Format of an attribute with bytes of its own.
-const SIZED: u8 = 4;
+pub const SIZED: u8 = 4;
+/// Format of one with a number of two bytes.
+pub const HALF: u8 = 3;
 
 /// What an attribute says of the code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -111,6 +113,16 @@ pub const FRAME_SIZE: u8 = 0x11;
 pub const REGCOUNT: u8 = 0x2f;
 /// Attribute with the limit of registers that the kernel was compiled with.
 pub const MAXREG_COUNT: u8 = 0x1b;
+/// Attribute with a parameter: an index, its number and place, its size and bank.
+pub const KPARAM_INFO: u8 = 0x17;
+/// The same of newer architectures.
+pub const KPARAM_INFO_V2: u8 = 0x45;
+/// Attribute with the bytes of all parameters.
+pub const CBANK_PARAM_SIZE: u8 = 0x19;
+/// Attribute with their bank: the symbol of its section, where in it they begin, and bytes.
+pub const PARAM_CBANK: u8 = 0x0a;
+/// Attribute with the version of the API, which lists begin with.
+pub const CUDA_API_VERSION: u8 = 0x37;
 /// Attribute with where indirect branches lead.
 pub const INDIRECT_BRANCH_TARGETS: u8 = 0x34;
 

@@ -12,6 +12,8 @@
 //! predicates, to a call and an `EXIT` of its own. No register is saved, because at these places none is in use. What is not
 //! understood is refused ([`Refusal`]), and what was made is checked again from its bytes alone ([`check`]).
 //!
+//! What differs from launch to launch is a further parameter of the kernel ([`Launch`]), which stubs hand to probes.
+//!
 //! In front of loads and stores ([`splice_accesses`], an experiment for `sm_90`) a stub saves everything that the probe may change.
 //!
 //! Pure: bytes in, bytes out.
@@ -29,6 +31,7 @@ mod access;
 mod calls;
 mod data;
 mod file;
+mod hidden;
 mod inline;
 mod memory;
 mod offsets;
@@ -41,6 +44,7 @@ pub use access::Access;
 pub use data::{Addresses, Variable};
 pub use error::{CheckError, ElfError, Refusal, SharedData};
 pub use file::{File, Written};
+pub use hidden::{Hidden, Launch};
 pub use memory::splice_accesses;
 pub use probe::{Probe, REGISTERS};
 pub use splice::{Change, Edit, Hook, Spliced, splice};
@@ -83,6 +87,14 @@ impl Arch {
             Arch::Sm80 => u32::MAX,
             // Without a mask it is for all.
             Arch::Sm90 => 0,
+        }
+    }
+
+    /// Offset in constant bank 0 of a kernel's parameters.
+    pub(crate) fn parameters(self) -> u32 {
+        match self {
+            Arch::Sm80 => 0x160,
+            Arch::Sm90 => 0x210,
         }
     }
 

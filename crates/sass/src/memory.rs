@@ -16,6 +16,7 @@ use crate::calls::recursion;
 use crate::check::check_code;
 use crate::error::Refusal;
 use crate::file::File;
+use crate::hidden::Launch;
 use crate::probe::{Probe, REGISTERS};
 use crate::scan::{Code, check_attributes, check_relocations, free_of, guarded, is_waited_for};
 use crate::splice::{Change, Edit, Examined, Hook, Spliced, differences};
@@ -101,6 +102,8 @@ impl File<'_> {
         let mut text = Text {
             arch,
             words: code.words.clone(),
+            launch: Launch::default(),
+            launch_at: 0,
             stack: true,
             settles: false,
             userdata: Vec::new(),
@@ -142,6 +145,7 @@ impl File<'_> {
                 guarded: guarded_count,
                 accesses: accesses.all,
                 other_accesses: accesses.others,
+                hidden: None,
             },
             kernel: kernel.to_owned(),
             place,
@@ -152,8 +156,11 @@ impl File<'_> {
             added: text.words[code.words.len()..].to_vec(),
             userdata: text.userdata_behind(code.words.len()),
             numbers,
+            launch: Launch::default(),
+            longer: None,
         };
-        check_code(arch, &code.words, &text.words, edit.put(), stack)?;
+        let code = (&code.words[..], &text.words[..]);
+        check_code(arch, code, edit.put(), (stack, 0))?;
         Ok(edit)
     }
 

@@ -10,6 +10,7 @@ use crate::data::Addresses;
 use crate::elf::Image;
 use crate::error::Refusal;
 use crate::file::{File, Place};
+use crate::hidden::{Hidden, Launch, Longer};
 use crate::info;
 use crate::probe::{Probe, REGISTERS};
 use crate::scan::{Code, check_attributes, check_relocations, guarded};
@@ -28,7 +29,7 @@ pub struct Hook<'a> {
     /// The code.
     pub probe: &'a Probe,
     /// Its first argument. The second is the offset in the kernel's code of the instruction that the probe stands before: 0 at
-    /// the entry.
+    /// the entry. The third is what a launch tells ([`Launch`]), up to four words of it.
     pub userdata: u64,
 }
 
@@ -49,6 +50,8 @@ pub struct Change {
     pub accesses: Vec<Access>,
     /// Instructions that access global memory, or may, of other kinds than those: they get none.
     pub other_accesses: usize,
+    /// The parameter that launches append.
+    pub hidden: Option<Hidden>,
 }
 
 /// A cubin with probes in one kernel.
@@ -92,6 +95,9 @@ pub struct Edit {
     /// Where in that each half of a probe's first argument is set, one behind the other.
     pub(crate) userdata: Vec<usize>,
     pub(crate) numbers: Vec<Number>,
+    /// What a launch tells, and what is longer for it.
+    pub(crate) launch: Launch,
+    pub(crate) longer: Option<Longer>,
 }
 
 /// What is known of a kernel that can have probes.
@@ -138,6 +144,20 @@ impl File<'_> {
         entry: Option<Hook<'_>>,
         exit: Option<Hook<'_>>,
     ) -> Result<Edit, Refusal> {
+        self.edit_told(kernel, entry, exit, Launch::default())
+    }
+
+    /// The same with probes that are told what differs from launch to launch: each launch must append the parameter of [`Change::hidden`].
+    ///
+    /// # Errors
+    /// As [`File::edit`]; and the kernel can have no such parameter.
+    pub fn edit_told(
+        &self,
+        kernel: &str,
+        entry: Option<Hook<'_>>,
+        exit: Option<Hook<'_>>,
+        launch: Launch,
+    ) -> Result<Edit, Refusal> {
         let arch = self.image.arch;
         self.facts(kernel)?;
         let hooks = [entry, exit];
@@ -153,11 +173,15 @@ impl File<'_> {
         let examined = self.examined(kernel, entry.is_some(), exit.is_some())?;
         let (place, code, barrier) = (examined.place, &examined.code, examined.barrier);
 
+        let (longer, told) = self.longer((kernel, place), launch)?.unzip();
+        let launch_at = longer.as_ref().map_or(0, |longer| longer.in_bank(arch));
         let probes = || hooks.iter().flatten().map(|h| h.probe);
         let stack = probes().map(|p| p.stack).max().unwrap_or(0);
         let mut text = Text {
             arch,
             words: code.words.clone(),
+            launch,
+            launch_at,
             stack: stack > 0,
             settles: code.words.iter().any(|word| is_matrix_product(*word)),
             userdata: Vec::new(),
@@ -181,7 +205,8 @@ impl File<'_> {
 
         let needed = probes().map(|p| p.registers).max().unwrap_or(0);
         let registers = self.room(&examined, needed)?;
-        let numbers = self.changed_numbers(place, registers.1, stack, &exits)?;
+        let mut numbers = self.changed_numbers(place, registers.1, stack, &exits)?;
+        numbers.extend(told.into_iter().flatten());
         let edit = Edit {
             change: Change {
                 registers,
@@ -191,6 +216,7 @@ impl File<'_> {
                 guarded: barrier.map_or(0, |_| code.unguarded.len()),
                 accesses: Vec::new(),
                 other_accesses: 0,
+                hidden: longer.as_ref().map(|longer| longer.hidden),
             },
             kernel: kernel.to_owned(),
             place,
@@ -201,8 +227,11 @@ impl File<'_> {
             added: text.words[code.words.len()..].to_vec(),
             userdata: text.userdata_behind(code.words.len()),
             numbers,
+            launch,
+            longer,
         };
-        check::check_code(arch, &code.words, &text.words, edit.put(), stack)?;
+        let code = (&code.words[..], &text.words[..]);
+        check::check_code(arch, code, edit.put(), (stack, launch_at))?;
         Ok(edit)
     }
 
@@ -278,10 +307,7 @@ impl File<'_> {
             }
             // A limit that the kernel was compiled with.
             if attribute.number == info::MAXREG_COUNT && u32::from(attribute.value) < registers {
-                numbers.push(Number {
-                    bytes: 2,
-                    ..Number::new(place.info, attribute.offset - 2, registers)
-                });
+                numbers.push(Number::half(place.info, attribute.offset - 2, registers));
             }
         }
         let data = self.image.data(place.file_info);
@@ -331,6 +357,14 @@ impl Number {
             bytes: 4,
         }
     }
+
+    /// One of two bytes.
+    pub(crate) fn half(section: usize, offset: usize, value: u32) -> Number {
+        Number {
+            bytes: 2,
+            ..Number::new(section, offset, value)
+        }
+    }
 }
 
 impl Edit {
@@ -355,6 +389,7 @@ impl Edit {
             entry: self.entry,
             exit: self.exit,
             accesses: self.accesses,
+            launch: self.launch,
         }
     }
 

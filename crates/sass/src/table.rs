@@ -36,6 +36,8 @@ pub enum Op {
     MovImm,
     /// A register gets a word of the kernel's constants, over the load unit.
     Ldc,
+    /// The same with two words, for two registers.
+    LdcPair,
     /// The same as an operand.
     MovConst,
     /// The same by the multiplier, which is idle more often.
@@ -217,6 +219,13 @@ pub const ROWS: &[Row] = &[
         op: Op::Ldc,
         name: "LDC",
         fixed: 0xff00_0b82 | high(0x800),
+        slots: &[Slot::Target, Slot::Constant],
+        archs: &[Arch::Sm90],
+    },
+    Row {
+        op: Op::LdcPair,
+        name: "LDC.64",
+        fixed: 0xff00_0b82 | high(0xa00),
         slots: &[Slot::Target, Slot::Constant],
         archs: &[Arch::Sm90],
     },

@@ -6,6 +6,7 @@
 use crate::Arch;
 use crate::elf::GRAIN;
 use crate::error::Refusal;
+use crate::hidden::{self, Launch};
 use crate::inline;
 use crate::memory::kept_barrier;
 use crate::probe::{FixKind, Probe};
@@ -16,8 +17,8 @@ use crate::word::{ALL_BARRIERS, BYTES, Control, Insn, NO_BARRIER, Word};
 /// Cycles after which the result of a `MOV` can be read.
 const MOV_LATENCY: u8 = 6;
 
-/// The barrier that tells that the stack pointer is there, as those that an instruction waits for.
-const STACK_POINTER: u8 = 1;
+/// The barrier that tells that what the stub loads is there.
+const LOADED: u8 = 0;
 
 /// Instructions of 15 cycles at an exit of a kernel with matrix products.
 const SETTLING: usize = 3;
@@ -41,6 +42,9 @@ fn waiting(word: Word, barriers: u8) -> Word {
 pub(crate) struct Text {
     pub(crate) arch: Arch,
     pub(crate) words: Vec<Word>,
+    /// What probes are told of a launch, and where in bank 0 that is.
+    pub(crate) launch: Launch,
+    pub(crate) launch_at: u32,
     /// A probe has a stack.
     pub(crate) stack: bool,
     /// There are matrix products, which write registers long after they were issued, with nothing to wait for: at an exit they may still do.
@@ -192,6 +196,10 @@ impl Text {
                 self.push(Insn::new(Op::Nop, Control::stall(15)))?;
             }
         }
+        let loading = Control {
+            write: LOADED,
+            ..soon
+        };
         // A probe without a stack does not look at the pointer, and its load takes as long as all the rest.
         if self.stack {
             let stack = Insn {
@@ -199,10 +207,29 @@ impl Text {
                 number: self.arch.stack_pointer(),
                 ..match self.arch {
                     Arch::Sm80 => Insn::new(Op::MovConst, soon),
-                    Arch::Sm90 => Insn::new(Op::Ldc, Control { write: 0, ..soon }),
+                    Arch::Sm90 => Insn::new(Op::Ldc, loading),
                 }
             };
             self.push(stack)?;
+        }
+        let words = match at_exit {
+            true => self.launch.exit,
+            false => self.launch.entry,
+        };
+        for (target, offset) in hidden::given(words) {
+            let number = self.launch_at + offset;
+            let half = |op, control, half: u8| Insn {
+                target: target + half,
+                number: number + 4 * u32::from(half),
+                ..Insn::new(op, control)
+            };
+            match self.arch {
+                Arch::Sm80 => {
+                    self.push(half(Op::MovConst, soon, 0))?;
+                    self.push(half(Op::MovConst, soon, 1))?;
+                }
+                Arch::Sm90 => self.push(half(Op::LdcPair, loading, 0))?,
+            }
         }
         // Lanes that the probe parts are together again behind it, in a barrier that it does not use.
         let free = |barrier: &u8| hook.probe.barriers & 1 << barrier == 0;
@@ -256,7 +283,7 @@ impl Text {
                 let call = Insn::new(Op::CallRel, Control::jump().after(ALL_BARRIERS));
                 self.push(call.leading(self.end(), start))?;
             }
-            Way::Here(body) => self.add_body(body, at_exit)?,
+            Way::Here(body) => self.add_body(body, at_exit, words != 0)?,
         }
         if wait != 0 {
             self.change((begin * BYTES) as u64, |word| waiting(word, wait));
@@ -276,8 +303,8 @@ impl Text {
         Ok(())
     }
 
-    /// Adds a probe where it runs. Its first instruction waits for the load of the stack pointer.
-    fn add_body(&mut self, body: &[Word], at_exit: bool) -> Result<(), Refusal> {
+    /// Adds a probe where it runs. Its first instruction waits for what the stub loads: the stack pointer, and what is told of the launch.
+    fn add_body(&mut self, body: &[Word], at_exit: bool, told: bool) -> Result<(), Refusal> {
         let start = self.end();
         let end = start + (body.len() * BYTES) as u64;
         for (index, word) in body.iter().enumerate() {
@@ -288,8 +315,8 @@ impl Text {
             };
             self.words.push(word);
         }
-        if self.stack && self.arch == Arch::Sm90 {
-            self.change(start, |word| waiting(word, STACK_POINTER));
+        if (self.stack || told) && self.arch == Arch::Sm90 {
+            self.change(start, |word| waiting(word, 1 << LOADED));
         }
         Ok(())
     }

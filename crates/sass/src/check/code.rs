@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use crate::Arch;
 use crate::error::CheckError;
+use crate::hidden::Launch;
 use crate::memory::kept_barrier;
 use crate::table::{Family, Late, Op, base, family, is_matrix_product, late};
 use crate::word::{ALL_BARRIERS, BYTES, Control, Insn, NO_BARRIER, Predicate, Word};
@@ -16,6 +17,9 @@ pub(super) struct Code<'a> {
     pub(super) exit: bool,
     /// Stack per thread that there is for probes, in bytes.
     pub(super) stack: u32,
+    /// What probes are told of a launch, and where in bank 0 that is.
+    pub(super) launch: Launch,
+    pub(super) launch_at: u32,
 }
 
 impl Code<'_> {
@@ -161,6 +165,7 @@ impl Code<'_> {
             })?;
             at += STEP;
         }
+        let told = self.told(&mut at, at_exit)?;
         let mut arguments: Vec<(u8, u32)> = Vec::new();
         for register in [4, 5, 6, 7, 20, 21] {
             let insn = self.word(at).and_then(|w| Insn::decode(w, self.arch));
@@ -228,7 +233,7 @@ impl Code<'_> {
                 Some(end) => end,
                 None => self.end_of_body(at, at_exit)?,
             };
-            self.body(at..end, &arguments, at_exit)?;
+            self.body(at..end, &arguments, (at_exit, told))?;
             at = end;
         }
         if let Some(region) = region {
@@ -250,6 +255,39 @@ impl Code<'_> {
             at += STEP;
         }
         Ok(at)
+    }
+
+    /// The words of a launch that the probe of this place gets, each in its two registers; gives whether there are any.
+    fn told(&self, at: &mut u64, at_exit: bool) -> Result<bool, CheckError> {
+        let words = match at_exit {
+            true => self.launch.exit,
+            false => self.launch.entry,
+        };
+        let bytes = self.launch.bytes;
+        for word in (0..8u8).filter(|word| words & 1 << word != 0) {
+            let offset = u32::from(word) * 8;
+            let (first, from) = (8 + 2 * word, self.launch_at + offset);
+            let halves: &[(Op, u8)] = match self.arch {
+                Arch::Sm80 => &[(Op::MovConst, 0), (Op::MovConst, 1)],
+                Arch::Sm90 => &[(Op::LdcPair, 0)],
+            };
+            for (op, half) in halves {
+                self.expect(*at, "the load of what a launch tells", |word, insn| {
+                    // What the probe begins with, or the call, waits for barrier 0.
+                    let waited = self.arch == Arch::Sm80 || word.control().write == 0;
+                    let fits = offset + 8 <= bytes && first < 16;
+                    insn.is_some_and(|i| {
+                        i.op == *op
+                            && always(&i)
+                            && i.target == first + half
+                            && i.number == from + 4 * u32::from(*half)
+                    }) && waited
+                        && fits
+                })?;
+                *at += BYTES as u64;
+            }
+        }
+        Ok(words != 0)
     }
 
     /// Lanes that a probe may part are together behind it.
@@ -311,7 +349,7 @@ impl Code<'_> {
         &self,
         range: Range<u64>,
         arguments: &[(u8, u32)],
-        at_exit: bool,
+        (at_exit, told): (bool, bool),
     ) -> Result<(), CheckError> {
         let words = &self.new[range.start as usize / BYTES..range.end as usize / BYTES];
         let not = |expected| CheckError::Added {
@@ -326,8 +364,8 @@ impl Code<'_> {
             return Err(not("all arguments"));
         }
         let waits = words.first().map_or(0, |word| word.control().wait);
-        if self.stack > 0 && self.arch == Arch::Sm90 && waits & 1 == 0 {
-            return Err(not("behind the load of the stack pointer"));
+        if (self.stack > 0 || told) && self.arch == Arch::Sm90 && waits & 1 == 0 {
+            return Err(not("behind what the stub loads"));
         }
         // Where it goes on is behind its last instruction.
         let places = range.start..range.end + 1;

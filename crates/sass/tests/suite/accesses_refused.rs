@@ -330,6 +330,7 @@ fn stubs_that_are_not_what_they_must_be() {
             entry: false,
             exit: false,
             accesses: true,
+            launch: warpbpf_sass::Launch::default(),
         };
         let check = |after: &[u8]| {
             let wrong = check_all(&cubin, after, &[put], &Addresses::new());

@@ -212,6 +212,57 @@ fn check_saving(stored: u32, loaded: u32, number: i64) {
     }
 }
 
+/// Parameters at places that we choose, two words at once and one by one.
+#[test]
+fn parameters_are_loaded_as_the_compiler_does() {
+    let mut runner = TestRunner::new(Config::with_cases(4));
+    let case = prop::collection::btree_set(0u32..480, 5);
+    runner
+        .run(&case, |places| {
+            for (sm, arch) in [("sm_80", Arch::Sm80), ("sm_90", Arch::Sm90)] {
+                check_parameters(sm, arch, &places.iter().copied().collect::<Vec<_>>());
+            }
+            Ok(())
+        })
+        .unwrap();
+}
+
+fn check_parameters(sm: &str, arch: Arch, places: &[u32]) {
+    let mut body = String::new();
+    for (index, place) in places.iter().enumerate() {
+        body += &format!(
+            "    ld.param.u64 %rd2, [p+{}];\n    st.volatile.global.u64 [%rd1+{}], %rd2;\n",
+            8 * place,
+            8 * index
+        );
+    }
+    let text = format!(
+        ".version 7.8\n.target {sm}\n.address_size 64\n.visible .entry k(.param .align 8 .b8 p[3840], .param .u64 q) {{\n    .reg .b64 %rd<3>;\n    ld.param.u64 %rd1, [q];\n{body}    ret;\n}}\n"
+    );
+    let cubin = ptxas("parameters", &text, sm, &["-O1"]);
+    let all = words(&cubin);
+    let insns = all.iter().filter_map(|(_, word)| Insn::decode(*word, arch));
+    let loads = insns.filter(|i| matches!(i.op, Op::LdcPair | Op::MovConst | Op::ImadMovConst));
+    let seen: Vec<(Op, u32)> = loads.map(|insn| (insn.op, insn.number)).collect();
+    let is_there = |number: u32, wanted: &[Op]| {
+        let mut ops = wanted.iter();
+        assert!(
+            ops.any(|op| seen.contains(&(*op, number))),
+            "{number:#x} is not in {seen:x?}"
+        );
+    };
+    for place in places {
+        match arch {
+            Arch::Sm80 => {
+                let moves = [Op::MovConst, Op::ImadMovConst];
+                is_there(0x160 + 8 * place, &moves);
+                is_there(0x164 + 8 * place, &moves);
+            }
+            Arch::Sm90 => is_there(0x210 + 8 * place, &[Op::LdcPair]),
+        }
+    }
+}
+
 /// The compiler saves and restores some predicates; we do so with all of them.
 #[test]
 fn predicates_are_saved_as_the_compiler_does() {
@@ -263,6 +314,11 @@ fn insn(arch: Arch) -> impl Strategy<Value = Insn> {
                     Slot::Constant => insn.number = number % 0x2000 * 4,
                     Slot::Distance { .. } => insn.distance = distance * 16,
                 }
+            }
+            // Two words go to an even register and the next one, from where both lie as one.
+            if row.op == Op::LdcPair {
+                insn.target &= !1;
+                insn.number &= !7;
             }
             insn
         },

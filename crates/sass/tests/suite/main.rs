@@ -6,6 +6,7 @@ mod common;
 mod encoder;
 mod encodings;
 mod locals;
+mod hidden;
 mod programs;
 mod refusals;
 mod splices;

@@ -658,6 +658,7 @@ fn variables_can_be_those_of_another_copy() {
             entry: true,
             exit: true,
             accesses: false,
+            launch: warpbpf_sass::Launch::default(),
         };
         let check = |after: &[u8], addresses: &Addresses| {
             check_all(&cubin, after, &[put], addresses).map_err(|error| error.to_string())
