@@ -8,7 +8,7 @@ use warpbpf_abi::access::{Barrier, Kind, Space};
 use warpbpf_abi::attach::When;
 use warpbpf_abi::context::Capture;
 use warpbpf_abi::layout::launch;
-use warpbpf_abi::names::{GROUP_MASK, LAUNCH_PARAM, SLOTS};
+use warpbpf_abi::names::{GROUP_MASK, SLOTS};
 use warpbpf_codegen::SlotSpace;
 use warpbpf_ptx::access::{Bytes, TensorBox, row_lanes};
 use warpbpf_ptx::ast::{Function, Instruction, Operand, Param};
@@ -19,6 +19,7 @@ use crate::body::Symbol;
 use crate::closure::OPAQUE_TYPES;
 use crate::find::{Fact, Place, Scene};
 use crate::operand::{SourceOperand, Word, base_and_offset, constant, expression, sources, words};
+use crate::told::Told;
 use crate::tensor::{TensorLayout, bytes};
 
 /// A block of code in the making: the registers it declares, what runs before the site's instruction, and what runs where
@@ -56,6 +57,12 @@ impl Block {
             let _ = writeln!(out, "\t.reg .{ty} {};", names.join(", "));
         }
         out
+    }
+
+    /// A register of 64 bits that is set where the programs run.
+    pub(crate) fn told(&mut self, register: &str, load: &str) {
+        self.register("b64", register);
+        self.put(false, format_args!("{load}"));
     }
 
     fn put(&mut self, early: bool, text: std::fmt::Arguments<'_>) {
@@ -148,10 +155,7 @@ impl<'b, 'a> Source<'_, 'b, '_, 'a> {
     /// A word of the hidden parameter, which only the kernel itself can read.
     fn told_at_launch(&self, at: u64, d: &str, block: &mut Block) {
         match self.in_kernel {
-            true => block.put(
-                false,
-                format_args!("ld.param.u64 {d}, [{LAUNCH_PARAM}+{at}];"),
-            ),
+            true => block.put(false, format_args!("{}", Told::Parameter.load(d, at))),
             false => block.put(false, format_args!("mov.b64 {d}, 0;")),
         }
     }

@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use warpbpf_abi::layout::launch;
-use warpbpf_abi::names::LAUNCH_PARAM;
+
+use crate::told::Told;
 
 /// The choices of the programs of one site.
 #[derive(Debug, Clone, Default)]
@@ -51,9 +52,9 @@ impl LaunchBits {
     }
 
     /// Reads the bits. With `skip`, a label behind all programs of the site, goes there if none of theirs is set.
-    pub(crate) fn read(&self, skip: Option<&str>) -> String {
-        let at = launch::PARAM_CHOSEN;
-        let mut out = format!("\tld.param.u64 %wbpf_chosen, [{LAUNCH_PARAM}+{at}];\n");
+    pub(crate) fn read(&self, told: Told, skip: Option<&str>) -> String {
+        let load = told.load("%wbpf_chosen", launch::PARAM_CHOSEN);
+        let mut out = format!("\t{load}\n");
         if let Some(label) = skip {
             let all = self.bits.iter().fold(0, |all, bit| all | 1u64 << bit);
             leave(all, label, &mut out);

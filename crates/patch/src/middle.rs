@@ -27,6 +27,7 @@ use crate::gate::Gates;
 use crate::launch_bits::LaunchBits;
 use crate::program::Programs;
 use crate::scope::{not_first, not_leader};
+use crate::told::Told;
 use crate::{Attachment, PatchError, Select, SiteInfo, TensorLayout};
 
 /// What one kernel gets in its middle.
@@ -436,7 +437,7 @@ impl<'b, 'a> Splicer<'_, 'b, '_, 'a> {
             for (ty, name) in LaunchBits::registers() {
                 block.register(ty, name);
             }
-            gate = chosen.read(chosen.leaves_all().then_some(skip.as_str()));
+            gate = chosen.read(Told::Parameter, chosen.leaves_all().then_some(skip.as_str()));
         }
         if !gates.is_empty() {
             for (ty, name) in gates.registers() {

@@ -4,20 +4,21 @@
 //! lane is in one. A group's leader is its lowest lane. What fires once per warp or block at exit counts lanes in the
 //! launch record: a leader adds its group, and the one who completes the count fires and sets it back to 0 for the next
 //! launch. `bar.warp.sync` over the group orders what its lanes wrote before what the leader does; it waits for lanes
-//! that are at the same place, so it always ends. Programs that aggregate over their block count in the launch record
+//! that are at the same place, so it always ends. In a function that machine code calls nobody may wait, so each lane is a group of its own there. Programs that aggregate over their block count in the launch record
 //! themselves, in cells of their own.
 
 use std::fmt::Write as _;
 
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_abi::layout::launch;
-use warpbpf_abi::names::{BLOCK_CELLS, GROUP_MASK, LAUNCH_PARAM};
+use warpbpf_abi::names::{BLOCK_CELLS, GROUP_MASK};
 use warpbpf_codegen::{Fragment, group_mask};
 
 use crate::capture::{Block, Source};
 use crate::gate::Gates;
 use crate::launch_bits::LaunchBits;
 use crate::program::Programs;
+use crate::told::Told;
 use crate::{Attachment, Gate};
 
 /// The attachments of one site, by scope, in the order in which they run.
@@ -117,6 +118,12 @@ impl<'a> SiteCode<'a> {
         reads || !self.warp.is_empty() || self.block_counters()
     }
 
+    /// The same where each lane comes alone.
+    fn needs_mask_alone(&self) -> bool {
+        let reads = self.all().any(|f| f.uses_group_mask);
+        reads || !self.counts() && !self.warp.is_empty()
+    }
+
     fn placed(&self) -> impl Iterator<Item = Placed<'a>> {
         let all = self.thread.iter().chain(&self.warp).chain(&self.block);
         all.copied()
@@ -143,20 +150,37 @@ impl<'a> SiteCode<'a> {
         let mut captured = Block::default();
         let captures = self.all().flat_map(|f| &f.captures);
         source.write(&captures.copied().collect(), &mut captured);
-        self.write(label, sm, &captured, programs)
+        let (meets, told) = (true, Told::Parameter);
+        self.write((label, sm), (meets, told), &captured, programs)
     }
 
-    /// The same for code that captures nothing, in a function of its own.
-    pub(crate) fn text_alone(&self, sm: u32, programs: &Programs<'_>) -> String {
-        self.write(0, sm, &Block::default(), programs)
+    /// The same in a function of its own, for code that captures nothing but what a launch tells. Nobody knows which lanes come to an exit together there, so each
+    /// arrives for itself.
+    pub(crate) fn text_alone(&self, sm: u32, told: Told, programs: &Programs<'_>) -> String {
+        let mut captured = Block::default();
+        for capture in self.all().flat_map(|f| &f.captures) {
+            let register = capture.register();
+            if let Some(load) = told.capture(*capture, &register) {
+                captured.told(&register, &load);
+            }
+        }
+        self.write((0, sm), (false, told), &captured, programs)
     }
 
-    fn write(&self, label: usize, sm: u32, captured: &Block, programs: &Programs<'_>) -> String {
+    fn write(
+        &self,
+        (label, sm): (usize, u32),
+        (meets, told): (bool, Told),
+        captured: &Block,
+        programs: &Programs<'_>,
+    ) -> String {
         let mut w = Writer {
             out: String::new(),
             programs,
             label,
             sm,
+            meets,
+            told,
             warp_counters: self.warp_counters(),
             block_counters: self.block_counters(),
             cells: u64::from(self.cells),
@@ -168,7 +192,11 @@ impl<'a> SiteCode<'a> {
         };
         w.shuts = self.may_skip() && w.gates.closes_all();
         w.leaves = self.may_skip() && w.chosen.leaves_all();
-        let bare = !self.needs_mask() && self.block.is_empty();
+        let needs_mask = match meets {
+            true => self.needs_mask(),
+            false => self.needs_mask_alone(),
+        };
+        let bare = !needs_mask && self.block.is_empty() && self.warp.is_empty();
         if bare && !captured.declares() && w.gates.is_empty() && w.chosen.is_empty() {
             w.fragments(&self.thread, true);
             return w.out;
@@ -185,7 +213,7 @@ impl<'a> SiteCode<'a> {
                 w.put(format_args!(".reg .{ty} {name};"));
             }
             let skip = w.leaves.then(|| w.label("shut"));
-            let read = w.chosen.read(skip.as_deref());
+            let read = w.chosen.read(told, skip.as_deref());
             w.out.push_str(&read);
         }
         if !w.gates.is_empty() {
@@ -197,7 +225,7 @@ impl<'a> SiteCode<'a> {
             w.out.push_str(&read);
         }
         w.out.push_str(&captured.late);
-        if self.needs_mask() {
+        if needs_mask {
             w.put(format_args!(".reg .b32 {GROUP_MASK};"));
             w.out.push_str(&group_mask(GROUP_MASK));
         }
@@ -255,6 +283,9 @@ struct Writer<'w> {
     programs: &'w Programs<'w>,
     label: usize,
     sm: u32,
+    /// Lanes that come together may wait for each other.
+    meets: bool,
+    told: Told,
     warp_counters: bool,
     block_counters: bool,
     /// Of each block.
@@ -328,7 +359,7 @@ impl Writer<'_> {
         let (first, bytes) = (launch::CELLS, self.cells * launch::CELL);
         self.put(format_args!(".reg .b64 %wbpf_g, {BLOCK_CELLS};"));
         self.linear_block();
-        self.put(format_args!("ld.param.u64 %wbpf_f, [{LAUNCH_PARAM}];"));
+        self.record();
         self.put(format_args!(
             "mad.lo.s64 %wbpf_g, %wbpf_d, {bytes}, %wbpf_f;"
         ));
@@ -352,11 +383,21 @@ impl Writer<'_> {
         }
     }
 
+    /// `%wbpf_f`: address of the launch record.
+    fn record(&mut self) {
+        let load = self.told.load("%wbpf_f", launch::PARAM_RECORD);
+        self.line(&load);
+    }
+
     fn exit(&mut self, warp: &[Placed<'_>], block: &[Placed<'_>]) {
-        self.put(format_args!("bar.warp.sync {GROUP_MASK};"));
-        self.out.push_str(&not_leader());
-        self.branch("@%wbpf_p ", "done");
-        self.put(format_args!("popc.b32 %wbpf_n, {GROUP_MASK};"));
+        if self.meets {
+            self.put(format_args!("bar.warp.sync {GROUP_MASK};"));
+            self.out.push_str(&not_leader());
+            self.branch("@%wbpf_p ", "done");
+            self.put(format_args!("popc.b32 %wbpf_n, {GROUP_MASK};"));
+        } else {
+            self.line("mov.u32 %wbpf_n, 1;");
+        }
         self.linear_block();
         // %wbpf_c: threads of the block.
         self.line("mov.u32 %wbpf_a, %ntid.x;");
@@ -364,7 +405,7 @@ impl Writer<'_> {
         self.line("mul.lo.u32 %wbpf_c, %wbpf_a, %wbpf_b;");
         self.line("mov.u32 %wbpf_a, %ntid.z;");
         self.line("mul.lo.u32 %wbpf_c, %wbpf_c, %wbpf_a;");
-        self.put(format_args!("ld.param.u64 %wbpf_f, [{LAUNCH_PARAM}];"));
+        self.record();
         if self.cells > 0 {
             let bytes = self.cells * launch::CELL;
             self.put(format_args!(

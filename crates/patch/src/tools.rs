@@ -5,12 +5,14 @@
 //! are written into it ([`crate::bake`]) or read where its own parameter points, and what only the kernel could tell is refused by name.
 
 use warpbpf_abi::access::Space;
-use warpbpf_abi::attach::{Scope, Site};
+use warpbpf_abi::attach::Site;
 use warpbpf_abi::context::{CONTEXTS, Capture, FieldSource};
-use warpbpf_abi::names::TABLE;
+use warpbpf_abi::layout::launch;
+use warpbpf_abi::names::{LAUNCH_PARAM, TABLE};
 
 use crate::program::Programs;
 use crate::scope::{SiteCode, ends_thread};
+use crate::told::{Told, is_told, told_words};
 use crate::tools_event::{self, Event};
 use crate::{Attachment, Options, PatchError, tools_place};
 
@@ -51,16 +53,23 @@ pub(crate) const NOBODY: &str = "wbpf_nobody";
 /// Fragments that read the slot table by name get addresses by [`crate::bake`]; those that were made for [`warpbpf_codegen::SlotSpace::Table`] read it where
 /// `userdata` points, so that one text serves all kernels. `target` is the operand of `.target`, `version` that of `.version`.
 ///
+/// What a launch tells ([`told_words`]) is a third parameter of a function that a splice calls, in the form of a kernel's hidden one. Compute Sanitizer gives one
+/// argument alone, so its words stand in the table, from byte `told_at` on.
+///
 /// # Errors
 /// [`PatchError::MachineCode`]: an attachment asks for what only the kernel's own PTX has.
 pub fn tools_function(
     name: &str,
     target: (&str, u32),
     version: (u32, u32),
-    caller: Caller,
+    (caller, told_at): (Caller, u64),
     attachments: &[Attachment<'_>],
 ) -> Result<String, PatchError> {
     let site = caller.site();
+    let told = match caller {
+        Caller::Splice(_) | Caller::SpliceAccess => Told::Parameter,
+        Caller::Sanitizer(_) => Told::Table(told_at),
+    };
     for attachment in attachments {
         check(caller, attachment)?;
     }
@@ -82,8 +91,8 @@ pub fn tools_function(
         Caller::Splice(_) | Caller::Sanitizer(_) => None,
     };
     let code = match middle {
-        Some(event) => tools_place::code(event, attachments, &programs),
-        None => SiteCode::of(site, attachments).text_alone(number, &programs),
+        Some(event) => tools_place::code(event, told, attachments, &programs),
+        None => SiteCode::of(site, attachments).text_alone(number, told, &programs),
     };
     let may_be_none = matches!(caller, Caller::Sanitizer(_));
     let mut table = String::new();
@@ -97,7 +106,12 @@ pub fn tools_function(
         ));
         end = format!("{NOBODY}:\n");
     }
-    let more = middle.map(tools_place::parameters).unwrap_or_default();
+    let mut more = middle.map(tools_place::parameters).unwrap_or_default();
+    let words = told_words(site, attachments);
+    if told == Told::Parameter && words != 0 {
+        let bytes = launch::param_size(words & 1 << (launch::PARAM_CHOSEN / 8) != 0);
+        more.push_str(&format!(", .param .align 8 .b8 {LAUNCH_PARAM}[{bytes}]"));
+    }
     text.push_str(&format!(
         "\n.visible .func (.param .b32 wbpf_result) {name}(.param .b64 wbpf_userdata, .param .b64 wbpf_pc{more})\n{{\n{table}{code}{end}\tst.param.b32 [wbpf_result], 0;\n\tret;\n}}\n"
     ));
@@ -122,7 +136,7 @@ fn check(caller: Caller, attachment: &Attachment<'_>) -> Result<(), PatchError> 
     if attachment.fragment.block_cells > 0 {
         return refused(
             "an aggregate over a block (`bpf_gpu_block_sum` and its like)",
-            "add to a value of a map, since arrivals are counted in a parameter that the kernel does not have",
+            "add to a value of a map",
         );
     }
     if ends_thread(attachment.fragment) {
@@ -138,14 +152,9 @@ fn at_end(site: Site, attachment: &Attachment<'_>) -> Result<(), PatchError> {
             "use `entry` or `exit`",
         );
     }
-    if site == Site::Exit && attachment.scope != Scope::Thread {
-        return refused(
-            &format!("`{}` scope at exit", attachment.scope.word()),
-            "use `thread` scope, since arrivals are counted in a parameter that the kernel does not have",
-        );
-    }
-    match attachment.fragment.captures.first() {
-        Some(capture) => not_here(*capture),
+    let captures = attachment.fragment.captures.iter();
+    match captures.copied().find(|capture| !is_told(*capture)) {
+        Some(capture) => not_here(capture),
         None => Ok(()),
     }
 }

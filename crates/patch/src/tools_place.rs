@@ -13,10 +13,12 @@ use warpbpf_abi::context::Capture;
 use warpbpf_abi::names::GROUP_MASK;
 use warpbpf_codegen::group_mask;
 
+use crate::launch_bits::LaunchBits;
 use crate::middle::needs_mask;
 use crate::program::Programs;
 use crate::scope::{not_first, not_leader};
 use crate::tools::{not_here, refused};
+use crate::told::Told;
 use crate::tools_event::{self, Event};
 use crate::{Attachment, PatchError, tools_access, tools_barrier};
 
@@ -49,6 +51,12 @@ pub(crate) fn parameters(event: Event) -> String {
 /// What a splice does not find, or has not, a program must not ask for.
 pub(crate) fn check_spliced(attachment: &Attachment<'_>) -> Result<(), PatchError> {
     tools_event::check(Site::Mem, attachment)?;
+    if attachment.choice.is_some() {
+        return refused(
+            "a choice of launches at accesses, where programs choose different ones,",
+            "choose the same for all of them",
+        );
+    }
     let select = attachment.select;
     if select.spaces.as_slice() != [Space::Global] {
         return refused(
@@ -78,6 +86,7 @@ pub(crate) fn check_spliced(attachment: &Attachment<'_>) -> Result<(), PatchErro
 /// The code of all attachments that want the event.
 pub(crate) fn code(
     event: Event,
+    told: Told,
     attachments: &[Attachment<'_>],
     programs: &Programs<'_>,
 ) -> String {
@@ -90,8 +99,16 @@ pub(crate) fn code(
         Site::Mem => tools_access::begin(event, &mut out),
         _ => tools_barrier::begin(event, &mut out),
     }
-    let wanted = attachments.iter().filter(|a| event.may_pass(a.select));
-    for (number, attachment) in wanted.enumerate() {
+    let wanted = || attachments.iter().filter(|a| event.may_pass(a.select));
+    let chosen = LaunchBits::of(wanted().map(|a| a.choice));
+    if !chosen.is_empty() {
+        for (ty, name) in LaunchBits::registers() {
+            out.put(format_args!(".reg .{ty} {name};"));
+        }
+        out.0.push_str(&chosen.read(told, None));
+    }
+    for (number, attachment) in wanted().enumerate() {
+        let event = (event, told, &chosen);
         one(number, event, attachment, programs, &mut out);
     }
     out.0
@@ -99,13 +116,14 @@ pub(crate) fn code(
 
 fn one(
     number: usize,
-    event: Event,
+    (event, told, chosen): (Event, Told, &LaunchBits),
     attachment: &Attachment<'_>,
     programs: &Programs<'_>,
     out: &mut Code,
 ) {
     let other = format!("wbpf_other_{number}");
     out.0.push_str("{\n");
+    out.0.push_str(&chosen.test(attachment.choice, false, &other));
     match event.site() {
         Site::Mem => tools_access::choose(event, attachment.select, &other, out),
         _ => tools_barrier::choose(event, attachment.select, &other, out),
@@ -129,6 +147,10 @@ fn one(
     for capture in &attachment.fragment.captures {
         let register = capture.register();
         out.put(format_args!(".reg .b{} {register};", capture.bits()));
+        if let Some(load) = told.capture(*capture, &register) {
+            out.put(format_args!("{load}"));
+            continue;
+        }
         match event.site() {
             Site::Mem => tools_access::capture(event, *capture, &register, out),
             _ => tools_barrier::capture(event, *capture, &register, out),

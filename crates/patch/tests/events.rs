@@ -43,7 +43,7 @@ fn function(
     };
     let caller = Caller::Sanitizer(event);
     let target = ("sm_90", 90);
-    tools_function("probe", target, (8, 0), caller, &[attachment]).map_err(|e| e.to_string())
+    tools_function("probe", target, (8, 0), (caller, 64), &[attachment]).map_err(|e| e.to_string())
 }
 
 /// Adds up what all lanes that come see of `captures`, a word for each, and counts them in the word behind.
@@ -321,8 +321,8 @@ fn what_is_not_told_at_barriers_and_calls_is_refused_by_name() {
             (Capture::Waited, "`waited`"),
             (Capture::Site, "`site`"),
             (Capture::Line, "`line`"),
-            (Capture::Launch, "`launch_id`"),
-            (Capture::Node, "`bpf_gpu_graph_node`"),
+            (Capture::Arg(1), "`args[1]`"),
+            (Capture::ArgCount, "`arg_count`"),
             (Capture::Arg(3), "`args[3]`"),
         ] {
             assert_eq!(refused(event, Select::default(), &[capture]), name);

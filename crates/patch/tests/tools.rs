@@ -5,8 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use warpbpf_abi::access::{Cache, Kind, Space};
 use warpbpf_abi::attach::{Scope, Site, When};
 use warpbpf_abi::context::Capture;
+use warpbpf_abi::layout::launch;
 use warpbpf_codegen::Fragment;
-use warpbpf_patch::{Attachment, Caller, Event, Select, bake, tools_function};
+use warpbpf_patch::{
+    Attachment, Caller, Event, HiddenParam, Select, bake, told_to_kernel, told_words, tools_function,
+};
 use warpbpf_softgpu::{Config, Gpu, Launch, Outcome};
 
 fn text(site: Site, scope: Scope, fragment: &Fragment) -> Result<String, String> {
@@ -20,7 +23,7 @@ fn text(site: Site, scope: Scope, fragment: &Fragment) -> Result<String, String>
         choice: None,
     };
     let caller = Caller::Splice(site);
-    tools_function("probe", ("sm_90", 90), (8, 0), caller, &[attachment]).map_err(|e| e.to_string())
+    tools_function("probe", ("sm_90", 90), (8, 0), (caller, 64), &[attachment]).map_err(|e| e.to_string())
 }
 
 fn counter() -> Fragment {
@@ -55,13 +58,260 @@ fn a_leader_is_elected_at_the_entry() {
     assert!(text.find(".func f()") < text.find(".visible .func"));
 }
 
+/// Adds what it reads of the launch, and how often it was there, to three words of which the table has the address.
+fn reader(captures: &[Capture]) -> Fragment {
+    let mut body = "\t{\n\t.reg .b64 %o;\n\tld.global.u64 %o, [%wbpf_table];\n".to_owned();
+    for capture in captures {
+        let at = if *capture == Capture::Launch { 0 } else { 8 };
+        let register = capture.register();
+        body += &format!("\tred.global.add.u64 [%o+{at}], {register};\n");
+    }
+    Fragment {
+        body: body + "\tred.global.add.u64 [%o+16], 1;\n\t}\n",
+        captures: captures.iter().copied().collect(),
+        ..Fragment::default()
+    }
+}
+
+/// The kernel's two ways out, each with a call as a stub has it; lanes of a warp come apart, and some not at all where `N` is less than all.
+const ENDING: &str = "
+.visible .entry ending(.param .b64 table, .param .b64 data, .param .align 8 .b8 launch[32])
+{
+	.reg .b64 %t, %p;
+	.reg .b32 %x, %y, %r;
+	.reg .pred %q;
+	.reg .b64 %l<4>;
+	ld.param.b64 %t, [table];
+	ld.param.b64 %p, [data];
+	ld.param.b64 %l0, [launch];
+	ld.param.b64 %l1, [launch+8];
+	ld.param.b64 %l2, [launch+16];
+	ld.param.b64 %l3, [launch+24];
+	mov.u32 %x, %tid.x;
+	mov.u32 %y, %ctaid.x;
+	add.u32 %x, %x, %y;
+	and.b32 %x, %x, 5;
+	setp.eq.u32 %q, %x, 1;
+	@%q bra SECOND;
+	CALL
+	ret;
+SECOND:
+	red.global.add.u64 [%p], 1;
+	CALL
+	ret;
+}
+";
+
+/// One call, as a splice makes it or as Compute Sanitizer does.
+fn call(told: Option<usize>) -> String {
+    let mut text = "{\n\t.param .b64 p0;\n\t.param .b64 p1;\n\t.param .b32 q;\n\tst.param.b64 [p0], %t;\n\tst.param.b64 [p1], 4096;\n".to_owned();
+    if let Some(words) = told {
+        text += &format!("\t.param .align 8 .b8 p2[{}];\n", words * 8);
+        for word in 0..words {
+            text += &format!("\tst.param.b64 [p2+{}], %l{word};\n", word * 8);
+        }
+    }
+    let list = if told.is_some() { "p0, p1, p2" } else { "p0, p1" };
+    text + &format!("\tcall (q), probe, ({list});\n\tld.param.b32 %r, [q];\n\t}}")
+}
+
+/// Words that the programs added to, and all of the launch record when the kernel has ended.
+fn ended(text: &str, told: Option<usize>, words: [u64; 3], record_bytes: u64) -> ([u64; 3], Vec<u8>) {
+    let gpu = Gpu::new(Config::default());
+    let kernel = ENDING.replace("CALL", &call(told));
+    let module = gpu.load(&format!("{text}{kernel}")).unwrap();
+    let [out, table, data] = [24, 64 + 32, 8].map(|bytes| gpu.alloc(bytes).unwrap());
+    let record = gpu.alloc(record_bytes).unwrap();
+    for (at, bytes) in [(out, 24), (table, 96), (data, 8), (record, record_bytes)] {
+        gpu.fill(at, 0, bytes).unwrap();
+    }
+    gpu.write(table, &out.to_le_bytes()).unwrap();
+    let [number, node, chosen] = words;
+    let launch: Vec<u8> = [record, number, node, chosen]
+        .iter()
+        .flat_map(|word| word.to_le_bytes())
+        .collect();
+    // The same words, where Compute Sanitizer's function looks for them.
+    gpu.write(table + 64, &launch).unwrap();
+    let mut params = Vec::new();
+    params.extend(table.to_le_bytes());
+    params.extend(data.to_le_bytes());
+    params.extend(&launch);
+    let kernel = module.kernel("ending").unwrap();
+    // Twice, as the record must be what it was.
+    for grid_id in 1..=2 {
+        let outcome = gpu.launch(Launch {
+            kernel: &kernel,
+            grid: [3, 2, 1],
+            block: [50, 2, 1],
+            cluster: [1; 3],
+            dynamic_shared: 0,
+            params: &params,
+            grid_id,
+            stdout: None,
+        });
+        assert!(matches!(outcome, Ok(Outcome::Done { .. })), "{outcome:?}");
+    }
+    let mut counted = [0u8; 24];
+    gpu.read(out, &mut counted).unwrap();
+    let word = |at: usize| u64::from_le_bytes(counted[at * 8..at * 8 + 8].try_into().unwrap());
+    let mut bytes = vec![1; record_bytes as usize];
+    gpu.read(record, &mut bytes).unwrap();
+    ([0, 1, 2].map(word), bytes)
+}
+
+/// Blocks of 100 threads, four warps of which the last one has four lanes.
+const BLOCKS: u64 = 2 * 6;
+const WARPS: u64 = BLOCKS * 4;
+const THREADS: u64 = BLOCKS * 100;
+
+#[test]
+fn what_a_launch_tells_is_read_and_arrivals_are_counted() {
+    let (launch, node) = (Capture::Launch, Capture::Node);
+    let all = [launch, node];
+    let select = Select::default();
+    for caller in [Caller::Splice(Site::Exit), Caller::Sanitizer(Event::Exit)] {
+        for (scopes, times) in [
+            (vec![Scope::Thread], THREADS),
+            (vec![Scope::Warp], WARPS),
+            (vec![Scope::Block], BLOCKS),
+            (vec![Scope::Warp, Scope::Block], WARPS + BLOCKS),
+            (vec![Scope::Thread, Scope::Block, Scope::Warp], THREADS + WARPS + BLOCKS),
+        ] {
+            let fragment = reader(&all);
+            let attachments: Vec<Attachment<'_>> = (scopes.iter())
+                .map(|scope| Attachment {
+                    site: Site::Exit,
+                    scope: *scope,
+                    select: &select,
+                    fragment: &fragment,
+                    gate: None,
+                    choice: None,
+                })
+                .collect();
+            let counts = scopes.iter().any(|scope| *scope != Scope::Thread);
+            let needed = u8::from(counts) | 0b110;
+            assert_eq!(told_words(Site::Exit, &attachments), needed);
+            assert_eq!(told_words(Site::Entry, &attachments), 0);
+            let hidden = told_to_kernel(40, needed, &scopes).expect("a parameter");
+            assert_eq!((hidden.offset, hidden.size()), (40, 24));
+            assert_eq!(hidden.counts(), counts);
+            let target = ("sm_90", 90);
+            let text = tools_function("probe", target, (8, 0), (caller, 64), &attachments);
+            let text = text.unwrap();
+            // Nobody waits for anybody.
+            assert!(!text.contains(".sync"), "{text}");
+            let told = matches!(caller, Caller::Splice(_)).then_some(3);
+            let bytes = launch_size(&hidden);
+            let (words, record) = ended(&text, told, [7, 5, 0], bytes);
+            assert_eq!(words, [7 * times, 5 * times, times], "{caller:?} {scopes:?}");
+            assert!(record.iter().all(|byte| *byte == 0));
+        }
+    }
+}
+
+/// Of the grid above.
+fn launch_size(hidden: &HiddenParam) -> u64 {
+    launch::size(6, 4, 0, hidden.block_counters, hidden.warp_counters).max(8)
+}
+
+#[test]
+fn programs_that_choose_different_launches_are_told_by_bits() {
+    let (select, fragment) = (Select::default(), reader(&[]));
+    let attachment = |scope, bit| Attachment {
+        site: Site::Exit,
+        scope,
+        select: &select,
+        fragment: &fragment,
+        gate: None,
+        choice: Some(bit),
+    };
+    let attachments = [
+        attachment(Scope::Thread, 0),
+        attachment(Scope::Block, 1),
+        attachment(Scope::Warp, 5),
+    ];
+    let words = told_words(Site::Exit, &attachments);
+    assert_eq!(words, 0b1001);
+    assert_eq!(told_to_kernel(0, 0, &[Scope::Thread]), None);
+    let hidden = told_to_kernel(0, words, &[Scope::Thread, Scope::Block, Scope::Warp]);
+    let hidden = hidden.expect("a parameter");
+    assert!(hidden.chosen && hidden.size() == 32);
+    for caller in [Caller::Splice(Site::Exit), Caller::Sanitizer(Event::Exit)] {
+        let target = ("sm_90", 90);
+        let text = tools_function("probe", target, (8, 0), (caller, 64), &attachments).unwrap();
+        let told = matches!(caller, Caller::Splice(_)).then_some(4);
+        for (bits, times) in [
+            (0, 0),
+            (1, THREADS),
+            (2, BLOCKS),
+            (1 << 5, WARPS),
+            (2 | 1 << 5, BLOCKS + WARPS),
+            (u64::MAX, THREADS + BLOCKS + WARPS),
+        ] {
+            let (words, record) = ended(&text, told, [9, 0, bits], launch_size(&hidden));
+            assert_eq!(words, [0, 0, times], "{caller:?} {bits:#x}");
+            assert!(record.iter().all(|byte| *byte == 0));
+        }
+    }
+    // At accesses Compute Sanitizer's functions are told, too; those of a splice are not.
+    let select = Select {
+        spaces: vec![Space::Global],
+        kinds: vec![Kind::Store],
+        ..Select::default()
+    };
+    let told = reader(&[Capture::Launch]);
+    let attachment = Attachment {
+        site: Site::Mem,
+        scope: Scope::Thread,
+        select: &select,
+        fragment: &told,
+        gate: None,
+        choice: Some(3),
+    };
+    let text = |caller, attachment: Attachment<'_>| {
+        let target = ("sm_90", 90);
+        let made = tools_function("probe", target, (8, 0), (caller, 64), &[attachment]);
+        made.map_err(|error| error.to_string())
+    };
+    let sanitizer = text(Caller::Sanitizer(Event::Access(Space::Global)), attachment).unwrap();
+    for part in [
+        "ld.global.u64 %wbpf_chosen, [%wbpf_table+88];",
+        "and.b64 %wbpf_chosen_of, %wbpf_chosen, 0x8;",
+        "ld.global.u64 %wbpf_v_launch, [%wbpf_table+72];",
+    ] {
+        assert_eq!(sanitizer.matches(part).count(), 1, "{sanitizer}");
+    }
+    assert_eq!(
+        text(Caller::SpliceAccess, attachment).unwrap_err(),
+        "a choice of launches at accesses, where programs choose different ones, is not to be had in a kernel without PTX; choose the same for all of them"
+    );
+    let plain = Attachment {
+        choice: None,
+        ..attachment
+    };
+    assert_eq!(
+        text(Caller::SpliceAccess, plain).unwrap_err(),
+        "`launch_id` is not to be had in a kernel without PTX; do without it"
+    );
+}
+
+#[test]
+fn a_block_is_over_when_all_of_its_threads_have_come() {
+    let fragment = Fragment {
+        body: "\tmembar.gl;\n".to_owned(),
+        ..Fragment::default()
+    };
+    let text = text(Site::Exit, Scope::Block, &fragment).unwrap();
+    assert_eq!(
+        text,
+        ".version 8.0\n.target sm_90\n.address_size 64\n\n.visible .func (.param .b32 wbpf_result) probe(.param .b64 wbpf_userdata, .param .b64 wbpf_pc, .param .align 8 .b8 wbpf_launch[24])\n{\n\t{\n\t.reg .pred %wbpf_p;\n\t.reg .b32 %wbpf_a, %wbpf_b, %wbpf_c, %wbpf_n;\n\t.reg .b64 %wbpf_d, %wbpf_e, %wbpf_f;\n\tmov.u32 %wbpf_n, 1;\n\tmov.u32 %wbpf_a, %ctaid.z;\n\tmov.u32 %wbpf_b, %nctaid.y;\n\tmul.wide.u32 %wbpf_d, %wbpf_a, %wbpf_b;\n\tmov.u32 %wbpf_a, %ctaid.y;\n\tcvt.u64.u32 %wbpf_e, %wbpf_a;\n\tadd.s64 %wbpf_d, %wbpf_d, %wbpf_e;\n\tmov.u32 %wbpf_a, %nctaid.x;\n\tcvt.u64.u32 %wbpf_e, %wbpf_a;\n\tmul.lo.s64 %wbpf_d, %wbpf_d, %wbpf_e;\n\tmov.u32 %wbpf_a, %ctaid.x;\n\tcvt.u64.u32 %wbpf_f, %wbpf_a;\n\tadd.s64 %wbpf_d, %wbpf_d, %wbpf_f;\n\tmov.u32 %wbpf_a, %ntid.x;\n\tmov.u32 %wbpf_b, %ntid.y;\n\tmul.lo.u32 %wbpf_c, %wbpf_a, %wbpf_b;\n\tmov.u32 %wbpf_a, %ntid.z;\n\tmul.lo.u32 %wbpf_c, %wbpf_c, %wbpf_a;\n\tld.param.u64 %wbpf_f, [wbpf_launch];\n\tshl.b64 %wbpf_e, %wbpf_d, 2;\n\tadd.s64 %wbpf_e, %wbpf_f, %wbpf_e;\n\tatom.acq_rel.gpu.global.add.u32 %wbpf_a, [%wbpf_e+0], %wbpf_n;\n\tadd.u32 %wbpf_a, %wbpf_a, %wbpf_n;\n\tsetp.ne.u32 %wbpf_p, %wbpf_a, %wbpf_c;\n\t@%wbpf_p bra wbpf_done_0;\n\tst.global.u32 [%wbpf_e+0], 0;\n\tmembar.gl;\nwbpf_done_0:\n\t}\n\tst.param.b32 [wbpf_result], 0;\n\tret;\n}\n"
+    );
+}
+
 #[test]
 fn what_only_ptx_has_is_refused_by_name() {
     let refused = |site, scope, fragment: &Fragment| text(site, scope, fragment).unwrap_err();
-    assert_eq!(
-        refused(Site::Exit, Scope::Block, &counter()),
-        "`block` scope at exit is not to be had in a kernel without PTX; use `thread` scope, since arrivals are counted in a parameter that the kernel does not have"
-    );
     assert_eq!(
         refused(Site::Mem, Scope::Thread, &counter()),
         "a program at `mem` is not to be had in a kernel without PTX; use `entry` or `exit`"
@@ -69,8 +319,6 @@ fn what_only_ptx_has_is_refused_by_name() {
     for (capture, name) in [
         (Capture::Arg(2), "`args[2]`"),
         (Capture::ArgCount, "`arg_count`"),
-        (Capture::Launch, "`launch_id`"),
-        (Capture::Node, "`bpf_gpu_graph_node`"),
     ] {
         let fragment = Fragment {
             captures: BTreeSet::from([capture]),
@@ -87,7 +335,7 @@ fn what_only_ptx_has_is_refused_by_name() {
     };
     assert_eq!(
         refused(Site::Exit, Scope::Thread, &aggregates),
-        "an aggregate over a block (`bpf_gpu_block_sum` and its like) is not to be had in a kernel without PTX; add to a value of a map, since arrivals are counted in a parameter that the kernel does not have"
+        "an aggregate over a block (`bpf_gpu_block_sum` and its like) is not to be had in a kernel without PTX; add to a value of a map"
     );
     let ends = Fragment {
         body: "\t{\n\texit;\n\t}\n".to_owned(),
@@ -119,7 +367,7 @@ fn accessed_by(
         choice: None,
     };
     let target = ("sm_90", 90);
-    tools_function("probe", target, (8, 0), caller, &[attachment]).map_err(|e| e.to_string())
+    tools_function("probe", target, (8, 0), (caller, 64), &[attachment]).map_err(|e| e.to_string())
 }
 
 #[test]
@@ -136,7 +384,7 @@ fn one_that_all_kernels_of_a_module_call_looks_whether_it_is_meant() {
         choice: None,
     };
     let caller = Caller::Sanitizer(Event::Exit);
-    let text = tools_function("probe", ("sm_90", 90), (8, 0), caller, &[attachment]).unwrap();
+    let text = tools_function("probe", ("sm_90", 90), (8, 0), (caller, 64), &[attachment]).unwrap();
     assert_eq!(
         text,
         ".version 8.0\n.target sm_90\n.address_size 64\n\n.visible .func (.param .b32 wbpf_result) probe(.param .b64 wbpf_userdata, .param .b64 wbpf_pc)\n{\n\t.reg .b64 %wbpf_table;\n\tld.param.b64 %wbpf_table, [wbpf_userdata];\n\t.reg .pred %wbpf_none;\n\tsetp.eq.u64 %wbpf_none, %wbpf_table, 0;\n\t@%wbpf_none bra wbpf_nobody;\n\tmembar.gl;\nwbpf_nobody:\n\tst.param.b32 [wbpf_result], 0;\n\tret;\n}\n"

@@ -97,6 +97,15 @@ pub(crate) fn symbol_of(image: &Image, section: usize) -> Option<u32> {
 }
 
 impl File<'_> {
+    /// Offset and bytes of each parameter that a kernel has of its own, in their order.
+    ///
+    /// # Errors
+    /// [`Refusal`]: there is no such kernel.
+    pub fn parameters(&self, kernel: &str) -> Result<Vec<(u32, u32)>, Refusal> {
+        let all = self.facts(kernel)?.params.iter();
+        Ok(all.map(|param| (param.offset, param.size)).collect())
+    }
+
     /// The parameter behind those of a kernel, and the numbers that become others. `None` if the launch tells nothing.
     pub(crate) fn longer(
         &self,

@@ -123,6 +123,62 @@ impl Session {
         Choices::of(programs.iter().map(|index| &self.programs[*index]).zip(ids))
     }
 
+    /// The same for a kernel of which there is only machine code: functions for it serve any kernel, so a choice has one bit in all of them. Bits that none of the
+    /// kernel's programs has are those of one of its choices.
+    pub(crate) fn choices_in_machine_code(&self, programs: &[usize]) -> Choices {
+        let own = self.choices_of(programs);
+        if !own.differ() {
+            return own;
+        }
+        let known = |choice: &Arc<Choice>| own.all.contains(choice);
+        let everyone = self.every_choice();
+        let all = everyone.iter().map(|choice| match known(choice) {
+            true => Arc::clone(choice),
+            false => Arc::clone(&own.all[0]),
+        });
+        let all = all.collect();
+        let bits = programs.iter().zip(&own.programs);
+        let bits = bits.map(|(index, (name, _))| (name.clone(), self.machine_bit(&everyone, *index)));
+        Choices {
+            programs: bits.collect(),
+            all,
+            ..own
+        }
+    }
+
+    /// Every choice that a program makes, once.
+    fn every_choice(&self) -> Vec<Arc<Choice>> {
+        let mut all: Vec<Arc<Choice>> = Vec::new();
+        for program in &self.programs {
+            if !all.contains(&program.choice) {
+                all.push(Arc::clone(&program.choice));
+            }
+        }
+        all
+    }
+
+    fn machine_bit(&self, all: &[Arc<Choice>], program: usize) -> u32 {
+        let own = &self.programs[program].choice;
+        all.iter().position(|known| known == own).unwrap_or(0) as u32
+    }
+
+    /// The bit of a program in functions for machine code whose programs are told apart.
+    ///
+    /// # Errors
+    /// There are more choices than bits; for the user.
+    pub(crate) fn bit_in_machine_code(&self, program: usize) -> Result<u32, String> {
+        let all = self.every_choice();
+        let bit = self.machine_bit(&all, program);
+        match all.len() > launch::MOST_CHOICES {
+            true => Err(format!(
+                "programs choose launches in {} ways, and {} can be told apart in machine code; choose the same for more of them",
+                all.len(),
+                launch::MOST_CHOICES
+            )),
+            false => Ok(bit),
+        }
+    }
+
     /// What all programs choose; `None` if they differ.
     pub fn common_choice(&self) -> Option<&Choice> {
         let (first, others) = self.programs.split_first()?;

@@ -11,12 +11,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use warpbpf_abi::access::Kind;
-use warpbpf_abi::attach::Site;
+use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_codegen::{Env, Input, SlotSpace, Target, compile};
 use warpbpf_driver::sys::CUdeviceptr;
 use warpbpf_driver::{Driver, DriverError, Module, Stream};
-use warpbpf_patch::{Attachment, Caller, Select, tools_function};
-use warpbpf_sass::{Access, Addresses, Arch, Edit, File, Hook, Probe, SharedData, Variable};
+use warpbpf_patch::{
+    Attachment, Caller, HiddenParam, ParamLayout, Select, told_to_kernel, told_words, tools_function,
+};
+use warpbpf_sass::{Access, Addresses, Arch, Edit, File, Hook, Launch, Probe, SharedData, Variable};
 
 use crate::assembled::{Assembled, Unmade};
 use crate::image::ImageInfo;
@@ -48,10 +50,20 @@ pub(crate) struct Spliced {
     variables: Vec<Variable>,
     /// The slot of the kernel's number, in the session that the functions were made for.
     number_at: u32,
+    /// The parameter that launches append, and the kernel's own.
+    pub(crate) hidden: Option<HiddenParam>,
+    pub(crate) params: Vec<ParamLayout>,
+}
+
+/// A function, and the words of a launch that it is told.
+#[derive(Debug, Clone)]
+struct Function {
+    probe: Arc<Probe>,
+    words: u8,
 }
 
 /// What each of the callers calls.
-type Probes = [Option<Arc<Probe>>; CALLERS.len()];
+type Probes = [Option<Function>; CALLERS.len()];
 
 impl Session {
     /// Machine code without PTX gets probes.
@@ -83,8 +95,16 @@ impl Session {
     pub fn probe_texts(&self, arch: Arch) -> Vec<String> {
         let texts = self.splicers().flat_map(|caller| {
             let sets = self.combinations(|program| program.spec.site == caller.site());
-            let text = move |set: Vec<usize>| self.splice_text(caller, &set, arch).ok();
-            sets.into_iter().filter_map(text)
+            let differ = self.common_choice().is_none();
+            let texts = move |set: Vec<usize>| {
+                // Of programs that choose the same launches some kernels may have no others.
+                let alike = !self.choices_of(&set).differ();
+                let kinds = [(true, differ), (false, alike)].into_iter();
+                let kinds = kinds.filter(|(_, wanted)| *wanted);
+                let text = move |(bits, _)| self.splice_text(caller, &set, arch, bits).ok();
+                kinds.filter_map(text).map(|(text, _)| text)
+            };
+            sets.into_iter().flat_map(texts)
         });
         let texts: BTreeSet<String> = texts.collect();
         texts.into_iter().collect()
@@ -102,9 +122,10 @@ impl Session {
         caller: Caller,
         programs: &[usize],
         arch: Arch,
-    ) -> Result<String, String> {
+        bits: bool,
+    ) -> Result<(String, u8), String> {
         let target = (arch.number(), PTX_VERSION);
-        self.probe_text(FUNCTION, caller, programs, target)
+        self.probe_text(FUNCTION, caller, programs, target, bits)
     }
 
     /// Of programs that `here` says yes to, those that may meet at the entry, the exits or the like of one kernel.
@@ -136,14 +157,16 @@ impl Session {
         sets
     }
 
-    /// The text of a function that runs these programs; `target` is the architecture's number and the version of PTX.
+    /// The text of a function that runs these programs, and the words of a launch that it is told; `target` is the architecture's number and the version of PTX. With
+    /// `bits` programs are told apart by the launches that they choose.
     pub(crate) fn probe_text(
         &self,
         name: &str,
         caller: Caller,
         programs: &[usize],
         (sm, ptx): (u32, (u32, u32)),
-    ) -> Result<String, String> {
+        bits: bool,
+    ) -> Result<(String, u8), String> {
         let site = caller.site();
         let fragments = programs.iter().map(|index| {
             let program = &self.programs()[*index];
@@ -174,23 +197,28 @@ impl Session {
                 functions: program.spec.functions.as_ref().map(|_| BTreeSet::new()),
                 ..program.spec.select.clone()
             };
-            Ok((program.spec.scope, select, fragment))
+            let bit = bits.then(|| self.bit_in_machine_code(*index)).transpose()?;
+            Ok((program.spec.scope, select, fragment, bit))
         });
         let fragments: Vec<_> = fragments.collect::<Result<_, String>>()?;
         let attachments = fragments
             .iter()
-            .map(|(scope, select, fragment)| Attachment {
+            .map(|(scope, select, fragment, bit)| Attachment {
                 site,
                 scope: *scope,
                 select,
                 fragment,
                 gate: None,
-                choice: None,
+                choice: *bit,
             });
         let attachments: Vec<_> = attachments.collect();
         let target = format!("sm_{sm}");
         let target = (target.as_str(), sm);
-        tools_function(name, target, ptx, caller, &attachments).map_err(|error| error.to_string())
+        // Behind the kernel's number, which is the last slot.
+        let told_at = u64::from(self.first_free_slot() + 1) * 8;
+        let text = tools_function(name, target, ptx, (caller, told_at), &attachments);
+        let text = text.map_err(|error| error.to_string())?;
+        Ok((text, told_words(site, &attachments)))
     }
 }
 
@@ -200,7 +228,7 @@ pub(crate) struct Splicer<'s> {
     assembled: &'s Assembled,
     bytes: &'s Arc<[u8]>,
     file: File<'s>,
-    functions: BTreeMap<(usize, Vec<usize>), Result<Arc<Probe>, String>>,
+    functions: BTreeMap<(usize, Vec<usize>, bool), Result<Function, String>>,
     unmade: &'s Unmade,
 }
 
@@ -255,12 +283,13 @@ impl<'s> Splicer<'s> {
         let variables = self.shared(&kernel.mangled).map_err(|shared| {
             format!("{shared}, and would have its own ones in the copy that is loaded beside it")
         })?;
+        let bits = kernel.choices.differ();
         let mut probes: Probes = [const { None }; CALLERS.len()];
         for (at, probe) in probes.iter_mut().enumerate() {
             let here = |index: &&usize| of(index).spec.site == CALLERS[at].site();
             let programs: Vec<usize> = kernel.programs.iter().filter(here).copied().collect();
             if !programs.is_empty() {
-                *probe = Some(self.function(at, programs)?);
+                *probe = Some(self.function(at, programs, bits)?);
             }
         }
         let edit = edit(&self.file, &kernel.mangled, &probes)?;
@@ -279,7 +308,20 @@ impl<'s> Splicer<'s> {
             (*index, count)
         });
         let placed = placed.collect();
+        let params = self.file.parameters(&kernel.mangled);
+        let params = params.map_err(|error| error.to_string())?;
+        let params = params.into_iter().map(|(offset, size)| ParamLayout {
+            offset: offset.into(),
+            size: size.into(),
+        });
+        let words = probes.iter().flatten().fold(0, |all, f| all | f.words);
+        let exits = kernel.programs.iter().map(|index| &of(index).spec);
+        let exits = exits.filter(|spec| spec.site == Site::Exit);
+        let exits: Vec<Scope> = exits.map(|spec| spec.scope).collect();
+        let offset = change.hidden.map_or(0, |hidden| hidden.offset);
         let spliced = Spliced {
+            hidden: told_to_kernel(offset.into(), words, &exits),
+            params: params.collect(),
             file: Arc::clone(self.bytes),
             edit: Arc::new(edit),
             variables,
@@ -298,17 +340,23 @@ impl<'s> Splicer<'s> {
     }
 
     /// What was assembled of these programs at one kind of place.
-    fn function(&mut self, at: usize, programs: Vec<usize>) -> Result<Arc<Probe>, String> {
+    fn function(
+        &mut self,
+        at: usize,
+        programs: Vec<usize>,
+        bits: bool,
+    ) -> Result<Function, String> {
         let (session, assembled, arch) = (self.session, self.assembled, self.file.arch());
-        let key = (at, programs);
+        let key = (at, programs, bits);
         if let Some(known) = self.functions.get(&key) {
             return known.clone();
         }
-        let text = session.splice_text(CALLERS[at], &key.1, arch);
-        let made = text.and_then(|text| {
+        let text = session.splice_text(CALLERS[at], &key.1, arch, bits);
+        let made = text.and_then(|(text, words)| {
             let cubin = assembled.get(&text, self.unmade)?;
             let probe = Probe::parse(cubin, FUNCTION).map_err(|error| error.to_string())?;
-            Ok(Arc::new(probe))
+            let probe = Arc::new(probe);
+            Ok(Function { probe, words })
         });
         self.functions.insert(key, made.clone());
         made
@@ -318,11 +366,23 @@ impl<'s> Splicer<'s> {
 /// The edit of a kernel, with a table at 0.
 fn edit(file: &File<'_>, kernel: &str, probes: &Probes) -> Result<Edit, String> {
     let [entry, exit, access] = [0, 1, 2].map(|at: usize| {
-        let probe = probes[at].as_deref();
-        probe.map(|probe| Hook { probe, userdata: 0 })
+        let function = probes[at].as_ref();
+        function.map(|function| Hook {
+            probe: &function.probe,
+            userdata: 0,
+        })
     });
     let Some(access) = access else {
-        let edit = file.edit(kernel, entry, exit);
+        let words = |at: usize| probes[at].as_ref().map_or(0, |function| function.words);
+        let (entry_words, exit_words) = (words(0), words(1));
+        let all = entry_words | exit_words;
+        let hidden = told_to_kernel(0, all, &[]);
+        let launch = Launch {
+            bytes: hidden.map_or(0, |hidden| hidden.size() as u32),
+            entry: entry_words,
+            exit: exit_words,
+        };
+        let edit = file.edit_told(kernel, entry, exit, launch);
         return edit.map_err(|error| error.to_string());
     };
     if entry.or(exit).is_some() {

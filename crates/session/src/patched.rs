@@ -79,7 +79,14 @@ impl Session {
         sm: u32,
     ) -> Result<(String, String), String> {
         let caller = Caller::Sanitizer(event);
-        let make = |name: &str| self.probe_text(name, caller, programs, (sm, ptx_version(sm)));
+        let make = |name: &str| {
+            let target = (sm, ptx_version(sm));
+            let (text, words) = self.probe_text(name, caller, programs, target, false)?;
+            match words {
+                0 => Ok(text),
+                _ => Err("Compute Sanitizer tells a function nothing that differs from launch to launch: leave out `launch_id`, `bpf_gpu_graph_node`, and scopes `warp` and `block` at exits".to_owned()),
+            }
+        };
         let mut hasher = DefaultHasher::new();
         make("wbpf")?.hash(&mut hasher);
         let name = format!("wbpf_{:016x}", hasher.finish());
@@ -202,6 +209,10 @@ impl<'s> Chooser<'s> {
         kernel: &PreparedKernel,
     ) -> Result<(Code, Vec<(usize, u32)>), String> {
         let of = |index: &usize| &self.session.programs()[*index];
+        let against = "Compute Sanitizer's functions are not told which launch it is";
+        if let Some(why) = self.session.choices_of(&kernel.programs).against(against) {
+            return Err(why);
+        }
         let sm = self.file.arch().number();
         for index in &kernel.programs {
             self.told(*index, sm)?;

@@ -155,7 +155,8 @@ impl PreparedKernel {
             Some(Code::Slice { variant, .. } | Code::Clone { variant }) => {
                 variant.hidden.is_some_and(|hidden| hidden.counts())
             }
-            Some(Code::Splice(_) | Code::Patched(_)) | None => false,
+            Some(Code::Splice(spliced)) => spliced.hidden.is_some_and(|hidden| hidden.counts()),
+            Some(Code::Patched(_)) | None => false,
         }
     }
 
@@ -300,14 +301,7 @@ impl Session {
                 continue;
             }
             kernel.kernel_id = Some(self.kernel_id(&kernel.demangled));
-            kernel.choices = self.choices_of(&kernel.programs);
-            let differ = kernel
-                .choices
-                .against("machine code is not told which launch it is in");
-            if let Some(why) = differ {
-                kernel.way = format!("{}; {why}", kernel.way);
-                continue;
-            }
+            kernel.choices = self.choices_in_machine_code(&kernel.programs);
             let splice = splicer.as_mut().map(|splicer| {
                 caught(|| match splicer {
                     Ok(splicer) => splicer.splice(kernel),

@@ -26,6 +26,7 @@ pub fn probe_text(
         choice: None,
     };
     let caller = Caller::Splice(program.spec.site);
+    let caller = (caller, 0);
     let text = tools_function(program.name(), target, version, caller, &[attachment])?;
     if slots.is_empty() {
         return Ok(text);

@@ -347,12 +347,18 @@ impl Loading<'_> {
                 let copy = self
                     .duplicate
                     .get(on, kernels, fixed, (&find, self.unmade))?;
+                let (hidden, params) = match &kernel.code {
+                    Some(Code::Splice(spliced)) => (spliced.hidden, spliced.params.clone()),
+                    _ => (None, Vec::new()),
+                };
                 let variant = Variant {
                     entry: kernel.mangled.clone(),
+                    hidden,
+                    params,
                     ..Variant::default()
                 };
                 let bound = self.standing.while_loaded(|| {
-                    bind(driver, kernel, before, copy.module, &variant, None).map_err(text)
+                    bind(driver, kernel, before, copy.module, &variant, records).map_err(text)
                 });
                 let mut loaded = bound.unwrap_or_else(|| Err(gone()))?;
                 loaded.module = Mutex::new(Some(Own::Duplicate(copy)));

@@ -346,8 +346,8 @@ fn what_cannot_be_is_told_by_its_name() {
             "program `p0` is at places of kind `barrier`, which are found in PTX only",
         ),
         (
-            "gpu/exit.block/*",
-            "`block` scope at exit is not to be had in a kernel without PTX; use `thread` scope, since arrivals are counted in a parameter that the kernel does not have",
+            "gpu/branch/*",
+            "program `p0` is at places of kind `branch`, which are found in PTX only",
         ),
     ] {
         let object = programs(&[(section, 0)]);
@@ -642,7 +642,7 @@ fn lanes_of_a_function_for_machine_code_can_add_up() {
 }
 
 #[test]
-fn machine_code_is_not_told_which_programs_are_in_a_launch() {
+fn compute_sanitizers_functions_are_not_told_which_programs_are_in_a_launch() {
     let arch = Arch::Sm90;
     let differ = programs(&[("gpu/entry/*", 0), ("gpu/entry/*|every=2", 1)]);
     let alike = programs(&[("gpu/entry/*|every=2", 0), ("gpu/entry/*|every=2", 1)]);
@@ -655,15 +655,70 @@ fn machine_code_is_not_told_which_programs_are_in_a_launch() {
         let session = session_by(object, functions, arch, Some(sanitizer()));
         way(&session.prepare(&image(arch)), "plain").to_owned()
     };
-    let refused = "refused: the image is a cubin: machine code without PTX; its programs choose different launches (`p0`: all launches; `p1`: every=2), and machine code is not told which launch it is in; choose the same for all of them";
+    let refused = "refused: the image is a cubin: machine code without PTX; its programs choose different launches (`p0`: all launches; `p1`: every=2), and Compute Sanitizer's functions are not told which launch it is; choose the same for all of them";
     assert_eq!(
         (spliced(&differ), patched(&differ)),
-        (refused.into(), refused.into())
+        ("splice".into(), refused.into())
     );
     assert_eq!(
         (spliced(&alike), patched(&alike)),
         ("splice".into(), "sanitizer".into())
     );
+}
+
+/// Parameters of the kernel `plain` in a file: where each is, and its bytes.
+fn parameters(file: &[u8]) -> Vec<(u32, u32)> {
+    let cubin = warpbpf_fatbin::Cubin::parse(file).unwrap();
+    let params = &cubin.kernel("plain").unwrap().params;
+    params.iter().map(|p| (p.offset, p.size)).collect()
+}
+
+#[test]
+fn what_a_launch_tells_is_one_more_parameter_of_the_copy() {
+    let own = [(0, 8), (8, 4)];
+    let numbered = object(
+        "SEC(\"gpu/entry/*\") int p0(struct wbpf_kernel_ctx *ctx) { return count(ctx, ctx->launch_id & 3); }",
+    );
+    for arch in [Arch::Sm80, Arch::Sm90] {
+        let told = |object: &[u8]| {
+            let session = session(object, Some(assembled(object, arch)), arch);
+            let prepared = session.prepare(&image(arch));
+            assert_eq!(way(&prepared, "plain"), "splice");
+            let (file, failed) = prepared.edited_machine_code(8, &nothing_there).unwrap();
+            assert!(failed.is_empty());
+            let mut all = parameters(&file);
+            assert_eq!(all.drain(..2).collect::<Vec<_>>(), own);
+            all
+        };
+        let texts = |sections: &[(&str, u32)]| {
+            let object = programs(sections);
+            session(&object, None, arch).probe_texts(arch).len()
+        };
+        // Who counts at exits, and who asks for the launch's number.
+        for scope in ["warp", "block"] {
+            let section = format!("gpu/exit.{scope}/*");
+            assert_eq!(told(&programs(&[(&section, 0)])), [(16, 24)], "{scope}");
+        }
+        assert_eq!(told(&numbered), [(16, 24)]);
+        // Programs of different launches, and all of it together.
+        let differ = [("gpu/entry/*", 0), ("gpu/exit/*|every=2", 1)];
+        assert_eq!(told(&programs(&differ)), [(16, 32)]);
+        let all = [
+            ("gpu/entry.warp/*", 0),
+            ("gpu/exit.warp/*", 1),
+            ("gpu/exit/*", 2),
+            ("gpu/exit.block/*|every=3", 3),
+        ];
+        assert_eq!(told(&programs(&all)), [(16, 32)]);
+        // Nobody asks.
+        let alike = [("gpu/entry.block/*|every=2", 0), ("gpu/exit/*|every=2", 1)];
+        assert_eq!(told(&programs(&alike)), []);
+        // Programs of other kernels choose others: those of this one are as they would be alone.
+        let others = [("gpu/entry/pl*", 0), ("gpu/entry/pr*|every=2", 1)];
+        assert_eq!(told(&programs(&others)), []);
+        // A set of programs that could be in a kernel alone has two functions, and one of different launches one.
+        assert_eq!((texts(&alike), texts(&differ), texts(&others)), (2, 4, 5));
+    }
 }
 
 #[test]
@@ -677,7 +732,7 @@ fn what_compute_sanitizer_does_not_tell_of_is_refused() {
         ),
         (
             "gpu/exit.warp/*",
-            "`warp` scope at exit is not to be had in a kernel without PTX; use `thread` scope, since arrivals are counted in a parameter that the kernel does not have",
+            "Compute Sanitizer tells a function nothing that differs from launch to launch: leave out `launch_id`, `bpf_gpu_graph_node`, and scopes `warp` and `block` at exits",
         ),
         (
             "gpu/mem/*|kind=texture",

@@ -13,6 +13,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         case("probes in machine code", machine_code),
         case("machine code: an application", application),
+        case("machine code: what a launch tells", told),
         case("machine code: variables of the module", variables),
         case("machine code: loads and stores", loads_and_stores),
         case("machine code: which back ends", listed),
@@ -150,6 +151,50 @@ fn recovered(bench: &Bench) -> Told {
     Ok(format!(
         "{threads} threads at entries and exits of machine code"
     ))
+}
+
+/// Every scope at both ends, the launch's number, and programs of every tenth launch: each counts what there is, and nothing else.
+fn told(bench: &Bench) -> Told {
+    if bench.soft {
+        return Ok(NO_GPU.to_owned());
+    }
+    let launches = LAUNCHES.to_string();
+    let flags = ["--backend", "splice"];
+    let run = bench.both_with(&flags, "machine_scopes", "machine", &[&launches])?;
+    let (blocks, warps) = (400, 400 * 8);
+    let mut fired = 0;
+    for (name, alone, in_graph) in [("halve", LAUNCHES, 0), ("sums", LAUNCHES, LAUNCHES), ("says", 1, 0)] {
+        let kernel = run.kernel(name)?;
+        same("way", &kernel["way"], &"splice".into())?;
+        let all = alone + in_graph;
+        launches_of(kernel, all, 0)?;
+        let id = kernel["id"].as_u64().ok_or("no number")?;
+        // The first launch is one of every ten. What goes by numbers is in no graph.
+        let tenth = alone.div_ceil(10);
+        let numbers = alone * (alone + 1) / 2;
+        for (which, what, expected) in [
+            (0, "threads that begin", all * THREADS),
+            (1, "warps that begin", all * warps),
+            (2, "blocks that begin", all * blocks),
+            (3, "threads that end", all * THREADS),
+            (4, "warps that end", all * warps),
+            (5, "blocks that end", all * blocks),
+            (8, "threads of every tenth launch", tenth * THREADS),
+            (9, "warps that end in every tenth launch", tenth * warps),
+        ] {
+            let counted = run.value("counts", id * 16 + which)?;
+            same(&format!("{name}: {what}"), counted, expected)?;
+            fired += expected;
+        }
+        // What number a graph's launches have is another case's.
+        if in_graph == 0 {
+            for (which, what) in [(6, "numbers at entries"), (7, "numbers at exits")] {
+                let counted = run.value("counts", id * 16 + which)?;
+                same(&format!("{name}: {what}"), counted, numbers * blocks)?;
+            }
+        }
+    }
+    Ok(format!("{fired} times, outputs the same"))
 }
 
 /// Without a program it is told which back ends would take a kernel: also where the device cannot run it.

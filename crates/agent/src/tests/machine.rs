@@ -10,7 +10,7 @@ use warpbpf_driver::DeviceInfo;
 use warpbpf_session::{Arch, ProgramChange, Session};
 use warpbpf_wire::{Change, Changed, Options, ToAgent, ToTool};
 
-use super::attached::{Application, PTX};
+use super::attached::{Application, PTX, compile, counts};
 use super::exchange::object;
 
 const LIMIT: Duration = Duration::from_secs(20);
@@ -82,6 +82,51 @@ fn started(name: &str, kernel: &str) -> (Application, Tool, usize) {
     let module = app.load_image(cubin());
     let function = app.function(module);
     (app, tool, function)
+}
+
+/// A launch of a copy is told its number, where arrivals are counted and whose programs are in it; where nothing can count, the original runs.
+#[test]
+fn launches_of_a_copy_are_told_what_differs() {
+    let program = "#include <linux/bpf.h>
+        #include <bpf/bpf_helpers.h>
+        #include \"warpbpf.h\"
+        SEC(\"gpu/exit.block/inc\") int ends(struct wbpf_kernel_ctx *ctx) { return ctx->launch_id & 1; }
+        SEC(\"gpu/entry/inc|every=2\") int begins(struct wbpf_kernel_ctx *ctx) { return ctx->lane; }
+        char LICENSE[] SEC(\"license\") = \"GPL\";
+    ";
+    let object = compile("machine-told", program);
+    let options = Options {
+        splice: true,
+        ..Options::default()
+    };
+    let mut app = Application::with(options, &object, &Tool::new(&object).functions());
+    let module = app.load_image(cubin());
+    let function = app.function(module);
+    app.world.look_at_parameter(1);
+    for _ in 0..4 {
+        app.launch(function, 3, 64);
+    }
+    let told = app.world.told();
+    let [record, ..] = told[0];
+    assert!(record != 0, "{told:?}");
+    let expected: Vec<[u64; 4]> = [3, 1, 3, 1]
+        .into_iter()
+        .zip(1..)
+        .map(|(chosen, number)| [record, number, 0, chosen])
+        .collect();
+    assert_eq!((told, app.world.with_probes()), (expected, 4));
+
+    // More blocks than a launch record can have.
+    app.launch(function, 20_000_000, 64);
+    // Another stream has another one.
+    app.launch_in(0x77, function, 3, 64);
+    let told = app.world.told();
+    assert_eq!((told.len(), app.world.with_probes()), (5, 5));
+    assert_ne!(told[4][0], record);
+    assert_eq!(told[4][1..], [6, 0, 1]);
+    let said = app.said();
+    let kernel = &counts(&said)[0];
+    assert_eq!((kernel.launches, kernel.missed), (5, 1));
 }
 
 /// Sends functions and asks for a change.

@@ -35,6 +35,9 @@ struct Inner {
     held: HashMap<usize, Vec<u64>>,
     /// Functions that were launched by the application, or in their place; and were those ours?
     launched: Vec<(usize, bool)>,
+    /// Which of the parameters of ours is looked at, and what was found there.
+    told_at: Option<usize>,
+    told: Vec<[u64; 4]>,
     /// How often the primary context is held; the first context is it.
     retains: i32,
     /// The primary context is current but not alive until it is held.
@@ -170,6 +173,16 @@ impl World {
 
     pub(super) fn launched(&self) -> Vec<usize> {
         self.lock().launched.iter().map(|(f, _)| *f).collect()
+    }
+
+    /// From now on the hidden parameter of whatever runs in a kernel's place is looked at, which is behind so many.
+    pub(super) fn look_at_parameter(&self, own: usize) {
+        self.lock().told_at = Some(own);
+    }
+
+    /// What such launches were told.
+    pub(super) fn told(&self) -> Vec<[u64; 4]> {
+        self.lock().told.clone()
     }
 
     /// Launches that ran a slice.
@@ -516,10 +529,28 @@ pub(super) mod application {
         }
     }
 
-    pub(in super::super) unsafe extern "C" fn launch(function: usize) -> CUresult {
+    #[expect(clippy::too_many_arguments, reason = "it is the driver's")]
+    pub(in super::super) unsafe extern "C" fn launch(
+        function: usize,
+        _: c_uint,
+        _: c_uint,
+        _: c_uint,
+        _: c_uint,
+        _: c_uint,
+        _: c_uint,
+        _: c_uint,
+        _stream: usize,
+        params: *const *const [u64; 4],
+    ) -> CUresult {
         let Some(world) = world() else { return 201 };
         let ours = world.is_slice(function);
-        world.lock().launched.push((function, ours));
+        let mut inner = world.lock();
+        inner.launched.push((function, ours));
+        if let Some(at) = inner.told_at.filter(|_| ours) {
+            // SAFETY: the test says that what is launched in place of a kernel has so many parameters, and the hidden one there.
+            let told = unsafe { (*params.add(at)).read_unaligned() };
+            inner.told.push(told);
+        }
         0
     }
 
