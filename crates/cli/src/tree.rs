@@ -176,6 +176,7 @@ mod tests {
     fn what_has_only_been_forked_is_left_alone() {
         let process = CudaProcess {
             pid: 70,
+            inner_pid: None,
             command: vec!["python".into()],
             has_device: true,
             has_agent: false,

@@ -19,8 +19,8 @@ use crate::body::Symbol;
 use crate::closure::OPAQUE_TYPES;
 use crate::find::{Fact, Place, Scene};
 use crate::operand::{SourceOperand, Word, base_and_offset, constant, expression, sources, words};
-use crate::told::Told;
 use crate::tensor::{TensorLayout, bytes};
+use crate::told::Told;
 
 /// A block of code in the making: the registers it declares, what runs before the site's instruction, and what runs where
 /// the programs do.

@@ -437,7 +437,10 @@ impl<'b, 'a> Splicer<'_, 'b, '_, 'a> {
             for (ty, name) in LaunchBits::registers() {
                 block.register(ty, name);
             }
-            gate = chosen.read(Told::Parameter, chosen.leaves_all().then_some(skip.as_str()));
+            gate = chosen.read(
+                Told::Parameter,
+                chosen.leaves_all().then_some(skip.as_str()),
+            );
         }
         if !gates.is_empty() {
             for (ty, name) in gates.registers() {

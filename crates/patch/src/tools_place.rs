@@ -17,8 +17,8 @@ use crate::launch_bits::LaunchBits;
 use crate::middle::needs_mask;
 use crate::program::Programs;
 use crate::scope::{not_first, not_leader};
-use crate::tools::{not_here, refused};
 use crate::told::Told;
+use crate::tools::{not_here, refused};
 use crate::tools_event::{self, Event};
 use crate::{Attachment, PatchError, tools_access, tools_barrier};
 
@@ -123,7 +123,8 @@ fn one(
 ) {
     let other = format!("wbpf_other_{number}");
     out.0.push_str("{\n");
-    out.0.push_str(&chosen.test(attachment.choice, false, &other));
+    out.0
+        .push_str(&chosen.test(attachment.choice, false, &other));
     match event.site() {
         Site::Mem => tools_access::choose(event, attachment.select, &other, out),
         _ => tools_barrier::choose(event, attachment.select, &other, out),

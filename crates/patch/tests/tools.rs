@@ -8,7 +8,8 @@ use warpbpf_abi::context::Capture;
 use warpbpf_abi::layout::launch;
 use warpbpf_codegen::Fragment;
 use warpbpf_patch::{
-    Attachment, Caller, Event, HiddenParam, Select, bake, told_to_kernel, told_words, tools_function,
+    Attachment, Caller, Event, HiddenParam, Select, bake, told_to_kernel, told_words,
+    tools_function,
 };
 use warpbpf_softgpu::{Config, Gpu, Launch, Outcome};
 
@@ -23,7 +24,8 @@ fn text(site: Site, scope: Scope, fragment: &Fragment) -> Result<String, String>
         choice: None,
     };
     let caller = Caller::Splice(site);
-    tools_function("probe", ("sm_90", 90), (8, 0), (caller, 64), &[attachment]).map_err(|e| e.to_string())
+    tools_function("probe", ("sm_90", 90), (8, 0), (caller, 64), &[attachment])
+        .map_err(|e| e.to_string())
 }
 
 fn counter() -> Fragment {
@@ -111,12 +113,21 @@ fn call(told: Option<usize>) -> String {
             text += &format!("\tst.param.b64 [p2+{}], %l{word};\n", word * 8);
         }
     }
-    let list = if told.is_some() { "p0, p1, p2" } else { "p0, p1" };
+    let list = if told.is_some() {
+        "p0, p1, p2"
+    } else {
+        "p0, p1"
+    };
     text + &format!("\tcall (q), probe, ({list});\n\tld.param.b32 %r, [q];\n\t}}")
 }
 
 /// Words that the programs added to, and all of the launch record when the kernel has ended.
-fn ended(text: &str, told: Option<usize>, words: [u64; 3], record_bytes: u64) -> ([u64; 3], Vec<u8>) {
+fn ended(
+    text: &str,
+    told: Option<usize>,
+    words: [u64; 3],
+    record_bytes: u64,
+) -> ([u64; 3], Vec<u8>) {
     let gpu = Gpu::new(Config::default());
     let kernel = ENDING.replace("CALL", &call(told));
     let module = gpu.load(&format!("{text}{kernel}")).unwrap();
@@ -176,7 +187,10 @@ fn what_a_launch_tells_is_read_and_arrivals_are_counted() {
             (vec![Scope::Warp], WARPS),
             (vec![Scope::Block], BLOCKS),
             (vec![Scope::Warp, Scope::Block], WARPS + BLOCKS),
-            (vec![Scope::Thread, Scope::Block, Scope::Warp], THREADS + WARPS + BLOCKS),
+            (
+                vec![Scope::Thread, Scope::Block, Scope::Warp],
+                THREADS + WARPS + BLOCKS,
+            ),
         ] {
             let fragment = reader(&all);
             let attachments: Vec<Attachment<'_>> = (scopes.iter())
@@ -204,7 +218,11 @@ fn what_a_launch_tells_is_read_and_arrivals_are_counted() {
             let told = matches!(caller, Caller::Splice(_)).then_some(3);
             let bytes = launch_size(&hidden);
             let (words, record) = ended(&text, told, [7, 5, 0], bytes);
-            assert_eq!(words, [7 * times, 5 * times, times], "{caller:?} {scopes:?}");
+            assert_eq!(
+                words,
+                [7 * times, 5 * times, times],
+                "{caller:?} {scopes:?}"
+            );
             assert!(record.iter().all(|byte| *byte == 0));
         }
     }

@@ -138,7 +138,8 @@ impl Session {
         });
         let all = all.collect();
         let bits = programs.iter().zip(&own.programs);
-        let bits = bits.map(|(index, (name, _))| (name.clone(), self.machine_bit(&everyone, *index)));
+        let bits =
+            bits.map(|(index, (name, _))| (name.clone(), self.machine_bit(&everyone, *index)));
         Choices {
             programs: bits.collect(),
             all,

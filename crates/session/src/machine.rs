@@ -16,9 +16,12 @@ use warpbpf_codegen::{Env, Input, SlotSpace, Target, compile};
 use warpbpf_driver::sys::CUdeviceptr;
 use warpbpf_driver::{Driver, DriverError, Module, Stream};
 use warpbpf_patch::{
-    Attachment, Caller, HiddenParam, ParamLayout, Select, told_to_kernel, told_words, tools_function,
+    Attachment, Caller, HiddenParam, ParamLayout, Select, told_to_kernel, told_words,
+    tools_function,
 };
-use warpbpf_sass::{Access, Addresses, Arch, Edit, File, Hook, Launch, Probe, SharedData, Variable};
+use warpbpf_sass::{
+    Access, Addresses, Arch, Edit, File, Hook, Launch, Probe, SharedData, Variable,
+};
 
 use crate::assembled::{Assembled, Unmade};
 use crate::image::ImageInfo;

@@ -163,7 +163,11 @@ fn told(bench: &Bench) -> Told {
     let run = bench.both_with(&flags, "machine_scopes", "machine", &[&launches])?;
     let (blocks, warps) = (400, 400 * 8);
     let mut fired = 0;
-    for (name, alone, in_graph) in [("halve", LAUNCHES, 0), ("sums", LAUNCHES, LAUNCHES), ("says", 1, 0)] {
+    for (name, alone, in_graph) in [
+        ("halve", LAUNCHES, 0),
+        ("sums", LAUNCHES, LAUNCHES),
+        ("says", 1, 0),
+    ] {
         let kernel = run.kernel(name)?;
         same("way", &kernel["way"], &"splice".into())?;
         let all = alone + in_graph;

@@ -20,8 +20,7 @@ fn blocks(app: &Application, function: usize) -> (CUresult, c_int) {
     let outcome = Outcome::default();
     let function = ptr::with_exposed_provenance_mut(function);
     // SAFETY: a local.
-    let code =
-        unsafe { answers::active_blocks(app.agent, &outcome, &mut told, function, 64, 0) };
+    let code = unsafe { answers::active_blocks(app.agent, &outcome, &mut told, function, 64, 0) };
     (code, told)
 }
 
