@@ -60,7 +60,8 @@ pub fn run() -> Result<(), Failure> {
     // Loom's atomics need a build of their own. It takes a few seconds once that is there.
     run_command(
         cargo()
-            .args(["test", "--quiet", "-p", "warpbpf-wire", "--lib", "models"])
+            .args(["test", "--quiet", "-p", "warpbpf-wire"])
+            .args(["-p", "warpbpf-linux", "--lib", "models"])
             .env("RUSTFLAGS", "--cfg loom")
             .env("CARGO_TARGET_DIR", artifacts::target_dir().join("loom")),
     )?;

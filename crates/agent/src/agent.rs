@@ -41,7 +41,7 @@ use crate::symbols::Symbols;
 use crate::table::{EmptyTable, Table};
 use crate::unknown::Unknown;
 use crate::watchdog::Watchdog;
-use crate::{code_cache, control, guard, host_ops, install, nvrtc, nvtx, sanitizer, swap};
+use crate::{code_cache, control, guard, host_ops, nvrtc, nvtx, sanitizer, swap};
 
 /// How the tool is reached.
 #[derive(Debug)]
@@ -137,7 +137,7 @@ pub(crate) struct Agent {
     /// Operations in a timeline have their stacks on the CPU.
     pub(crate) stacks: AtomicBool,
     /// See [`Agent::answers_for`].
-    answers: AtomicBool,
+    pub(crate) answers: AtomicBool,
     /// What a session may take of devices' memory.
     pub(crate) bound: MemoryBound,
     /// What it may cost in time.
@@ -243,12 +243,6 @@ impl Agent {
 
     pub(crate) fn is_at_exit(&self) -> bool {
         self.at_exit.load(Ordering::Relaxed)
-    }
-
-    /// The application is told of variants where it asks about a kernel, and this is one that may have some.
-    #[inline]
-    pub(crate) fn answers_for(&self, handle: usize) -> bool {
-        self.answers.load(Ordering::Relaxed) && self.is_on() && self.table.get(handle).is_some()
     }
 
     /// A launch by this handle is our business.
@@ -501,10 +495,7 @@ impl Agent {
                         .and_then(|session| host_ops::preset(session, &presets));
                     match made {
                         Ok(session) => {
-                            if answers {
-                                install::hook_asked(self);
-                                self.answers.store(true, Ordering::Relaxed);
-                            }
+                            self.begin_answers(answers);
                             self.attached(session)
                         }
                         Err(message) => {

@@ -4,6 +4,7 @@
 //! something is in doubt it gets the original's, which it would get without us. What it has set itself is told as it was set.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::sync::atomic::Ordering;
 
 use warpbpf_driver::Context;
 use warpbpf_driver::sys::{
@@ -15,7 +16,24 @@ use crate::agent::Agent;
 use crate::entry::{Entry, Place};
 use crate::exports::original;
 use crate::guard::Outcome;
+use crate::install::hook_asked;
 use crate::modules::place_at_launch;
+
+impl Agent {
+    /// The application is told of variants where it asks about a kernel, and this is one that may have some.
+    #[inline]
+    pub(crate) fn answers_for(&self, handle: usize) -> bool {
+        self.answers.load(Ordering::Relaxed) && self.is_on() && self.table.get(handle).is_some()
+    }
+
+    /// It is told so from now on, if that is wanted.
+    pub(crate) fn begin_answers(&self, wanted: bool) {
+        if wanted {
+            hook_asked(self);
+            self.answers.store(true, Ordering::Relaxed);
+        }
+    }
+}
 
 /// Calls `tell` with the variant that a launch of a kernel in this context would run now, if there is one.
 fn with_variant(

@@ -277,9 +277,8 @@ impl Door {
         let mut turns = 1;
         loop {
             if is_there {
-                match agent.driver.has_passed(mark) {
-                    Ok(true) => break,
-                    Ok(false) | Err(_) => {}
+                if let Ok(true) = agent.driver.has_passed(mark) {
+                    break;
                 }
             } else if self.is_empty(agent) {
                 match agent.driver.relaxed(|| put(agent, mark)) {

@@ -369,7 +369,11 @@ pub(crate) fn printed(insn: &Insn, at: u64, arch: Arch) -> String {
                 0 => "[R1]".to_owned(),
                 number => format!("[R1+{}]", printed_number(number)),
             }),
-            Slot::Constant => operands.push(format!("c[0x0][{:#x}]", insn.number)),
+            Slot::Constant => operands.push(match (insn.op, insn.number) {
+                // No offset, added to no register.
+                (Op::Ldc, 0) => "c[0x0][RZ]".to_owned(),
+                (_, number) => format!("c[0x0][{number:#x}]"),
+            }),
             Slot::Distance { .. } => operands.push(format!("{target:#x}")),
         }
     }
