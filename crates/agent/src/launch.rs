@@ -276,7 +276,7 @@ pub(crate) unsafe fn try_variant(
                     agent,
                     entry,
                     place,
-                    (number, node),
+                    (number, node, candidate.stream),
                     own,
                     shape,
                     record,
@@ -311,7 +311,7 @@ unsafe fn try_place(
     agent: &'static Agent,
     entry: &Entry,
     place: &'static Place,
-    (number, node): (u64, u64),
+    (number, node, stream): (u64, u64, Option<StreamName>),
     chosen: u64,
     shape: &Shape,
     record: &dyn Fn(&Place) -> Option<u64>,
@@ -334,10 +334,22 @@ unsafe fn try_place(
     }
     // CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
     warpbpf_faults::check("agent/variant-refused", || Miss::Refused(701))?;
-    let code = match variant.hidden {
-        None => run(variant.function.0, params, extra),
-        Some(hidden) if shape.overlaps && hidden.counts() => return Err(Miss::Overlap),
-        Some(hidden) => {
+    let code = match (variant.hidden, &variant.tables) {
+        (None, Some(tables)) => {
+            // It could begin before its table is written.
+            if shape.overlaps {
+                return Err(Miss::Overlap);
+            }
+            let stream = stream.ok_or(Miss::Graph)?;
+            let on = (stream.key(), Stream(stream.handle()));
+            let words = [record(place).ok_or(Miss::Record)?, number, node, chosen];
+            let table = tables.table(&agent.driver, on, words);
+            let run = || run(variant.function.0, params, extra);
+            table.ok_or(Miss::Record)?.launch(run)
+        }
+        (None, None) => run(variant.function.0, params, extra),
+        (Some(hidden), _) if shape.overlaps && hidden.counts() => return Err(Miss::Overlap),
+        (Some(hidden), _) => {
             warpbpf_faults::check("agent/launch-record", || Miss::Record)?;
             let record = record(place).ok_or(Miss::Record)?;
             let given = variant.params.len();

@@ -3,6 +3,7 @@
 //! The argument of our functions is told twice: for a function of the application, which is for its launches one by one, and at each launch, which
 //! is the only way for nodes of graphs. A launch about which nothing was told would get whatever stands where the library looks.
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::{CString, c_void};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,6 +18,11 @@ use crate::sys::{
     GraphNodeLaunchData, Instruction, LAUNCH_BEGIN, LaunchData, NODE_KERNEL, NODE_LAUNCH_BEGIN,
     Table,
 };
+
+thread_local! {
+    /// The function that this thread is launching, and what ours are given. The library calls back on the thread that launches.
+    static TOLD: Cell<Option<(usize, u64)>> = const { Cell::new(None) };
+}
 
 /// A function that is called at all places of one kind.
 #[derive(Debug, Clone)]
@@ -145,6 +151,19 @@ impl Sanitizer {
         Ok(())
     }
 
+    /// A launch of this function, which `run` makes, gives ours this argument in place of the one that was set.
+    pub fn telling<R>(&self, function: usize, data: u64, run: impl FnOnce() -> R) -> R {
+        /// Whatever happens, the next launch of this thread is told its own.
+        struct Before(Option<(usize, u64)>);
+        impl Drop for Before {
+            fn drop(&mut self) {
+                TOLD.set(self.0);
+            }
+        }
+        let _before = Before(TOLD.replace(Some((function, data))));
+        run()
+    }
+
     /// A function is no more.
     pub fn forget(&self, function: usize) {
         let mut all = self.data.write().unwrap_or_else(PoisonError::into_inner);
@@ -162,10 +181,13 @@ impl Sanitizer {
     /// Something is about to be launched.
     fn launch(&self, launch: &LaunchData) {
         let all = self.data.read().unwrap_or_else(PoisonError::into_inner);
-        let Some((_, data)) = all.get(&(launch.function as usize)).copied() else {
+        let function = launch.function as usize;
+        let Some((_, data)) = all.get(&function).copied() else {
             return;
         };
         drop(all);
+        let told = TOLD.get().filter(|(of, _)| *of == function);
+        let data = told.map_or(data, |(_, data)| data);
         // SAFETY: what the library just handed out.
         let code = unsafe {
             (self.table.set_launch_callback_data)(

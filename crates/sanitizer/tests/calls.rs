@@ -216,6 +216,45 @@ fn launches_and_nodes_of_graphs_are_told_the_argument() {
 }
 
 #[test]
+fn a_launch_is_told_what_is_said_of_it_alone() {
+    let sanitizer = Sanitizer::with(TABLE).unwrap();
+    for function in [0x30, 0x32] {
+        sanitizer.set_data(0x10, function, 0).unwrap();
+    }
+    calls();
+    let launched = |function| tell(DOMAIN_LAUNCH, LAUNCH_BEGIN, &a_launch(function));
+    let code = sanitizer.telling(0x30, 0x7f40, || {
+        launched(0x30);
+        // What the driver launches beside it, and another one within.
+        launched(0x32);
+        sanitizer.telling(0x32, 0x7f60, || launched(0x32));
+        launched(0x30);
+        7
+    });
+    assert_eq!(code, 7);
+    launched(0x30);
+    let panics =
+        std::panic::AssertUnwindSafe(|| sanitizer.telling(0x30, 0x7f80, || panic!("told")));
+    assert!(std::panic::catch_unwind(panics).is_err());
+    launched(0x30);
+    let told = |function: usize, data: usize| {
+        let data = data as *const c_void;
+        format!("launch 0x9 {:?} 0x5 {data:?}", function as *const c_void)
+    };
+    assert_eq!(
+        calls(),
+        [
+            told(0x30, 0x7f40),
+            told(0x32, 0),
+            told(0x32, 0x7f60),
+            told(0x30, 0x7f40),
+            told(0x30, 0),
+            told(0x30, 0)
+        ]
+    );
+}
+
+#[test]
 fn functions_of_a_context_that_ended_are_told_nothing() {
     let sanitizer = Sanitizer::with(TABLE).unwrap();
     sanitizer.set_data(0x10, 0x30, 0x7f00).unwrap();

@@ -55,6 +55,7 @@ mod readers;
 pub mod resources;
 pub mod slots;
 mod tensor_maps;
+pub mod told;
 pub mod user_ring;
 pub mod variant;
 mod warnings;

@@ -575,6 +575,14 @@ fn together(kernel: &PreparedKernel) -> Calls {
     }
 }
 
+/// What a kernel's functions read: addresses, and its number behind them.
+pub(crate) fn table_of(kernel: &PreparedKernel, number_at: u32, slots: &[u64]) -> Vec<u64> {
+    let mut table = slots.to_vec();
+    table.resize(slots.len().max(number_at as usize + 1), 0);
+    table[number_at as usize] = kernel.kernel_id.unwrap_or(0);
+    table
+}
+
 /// The slot of a kernel's number in its table, if it has one.
 fn number_at(kernel: &PreparedKernel) -> Option<u32> {
     match &kernel.code {
@@ -605,9 +613,8 @@ fn load(
     let tables: Vec<u64> = kernels
         .iter()
         .flat_map(|(kernel, number_at)| {
-            let mut table = slots.to_vec();
+            let mut table = table_of(kernel, *number_at, slots);
             table.resize(words, 0);
-            table[*number_at as usize] = kernel.kernel_id.unwrap_or(0);
             table
         })
         .collect();

@@ -10,8 +10,9 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
 use warpbpf_abi::access::Space;
+use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_driver::{Driver, DriverError, Module};
-use warpbpf_patch::{Caller, Event};
+use warpbpf_patch::{Caller, Event, HiddenParam, told_to_kernel};
 use warpbpf_sanitizer::sys::Instruction;
 use warpbpf_sanitizer::{Patch, Sanitizer, SanitizerError};
 use warpbpf_sass::{File, elf};
@@ -28,12 +29,14 @@ pub(crate) type Calls = Vec<(u32, String)>;
 /// What runs in a kernel's place.
 #[derive(Debug, Clone)]
 pub(crate) struct Patched {
-    sanitizer: &'static Sanitizer,
+    pub(crate) sanitizer: &'static Sanitizer,
     /// The file that holds it.
     file: Arc<[u8]>,
     functions: Vec<Function>,
     /// The slot of the kernel's number, in the session that the functions were made for.
     pub(crate) number_at: u32,
+    /// What launches tell the functions, if they do: each has a table of its own then ([`crate::told`]).
+    pub(crate) told: Option<HiddenParam>,
 }
 
 /// A function that is called at places of one kind.
@@ -58,40 +61,38 @@ impl Session {
     pub fn patch_texts(&self, sm: u32) -> Vec<String> {
         let texts = Event::ALL.iter().flat_map(|event| {
             let sets = self.combinations(|program| is_for(program, *event));
-            let text = |set: Vec<usize>| Some(self.patch_text(*event, &set, sm).ok()?.1);
-            sets.into_iter().filter_map(text)
+            let differ = self.common_choice().is_none();
+            let texts = move |set: Vec<usize>| {
+                let kinds = [(true, differ), (false, !self.choices_of(&set).differ())];
+                let kinds = kinds.into_iter().filter(|(_, wanted)| *wanted);
+                let text =
+                    move |(bits, _)| Some(self.patch_text(*event, &set, sm, bits).ok()?.text);
+                kinds.filter_map(text)
+            };
+            sets.into_iter().flat_map(texts)
         });
         let mut texts: std::collections::BTreeSet<String> = texts.collect();
         if let Some(empty) = BESIDE.first()
             && self.programs().iter().any(needs_others)
-            && let Ok((_, text)) = self.patch_text(*empty, &[], sm)
+            && let Ok(made) = self.patch_text(*empty, &[], sm, false)
         {
-            texts.insert(text);
+            texts.insert(made.text);
         }
         texts.into_iter().collect()
     }
 
     /// The name and the text of a function. In a context no two functions may have one name, so it is of what they are.
-    fn patch_text(
-        &self,
-        event: Event,
-        programs: &[usize],
-        sm: u32,
-    ) -> Result<(String, String), String> {
+    fn patch_text(&self, event: Event, programs: &[usize], sm: u32, bits: bool) -> Made {
         let caller = Caller::Sanitizer(event);
         let make = |name: &str| {
             let target = (sm, ptx_version(sm));
-            let (text, words) = self.probe_text(name, caller, programs, target, false)?;
-            match words {
-                0 => Ok(text),
-                _ => Err("Compute Sanitizer tells a function nothing that differs from launch to launch: leave out `launch_id`, `bpf_gpu_graph_node`, and scopes `warp` and `block` at exits".to_owned()),
-            }
+            self.probe_text(name, caller, programs, target, bits)
         };
         let mut hasher = DefaultHasher::new();
-        make("wbpf")?.hash(&mut hasher);
+        make("wbpf")?.0.hash(&mut hasher);
         let name = format!("wbpf_{:016x}", hasher.finish());
-        let text = make(&name)?;
-        Ok((name, text))
+        let (text, words) = make(&name)?;
+        Ok(Text { name, text, words })
     }
 }
 
@@ -158,11 +159,20 @@ pub(crate) struct Chooser<'s> {
     unread: bool,
     unmade: &'s Unmade,
     /// Names and texts that were made, for kernels that have the same programs.
-    texts: RefCell<HashMap<(Event, Vec<usize>), Made>>,
+    texts: RefCell<HashMap<(Event, Vec<usize>, bool), Made>>,
 }
 
-/// A function's name and text, or why there is none.
-type Made = Result<(String, String), String>;
+/// A function before it is assembled.
+#[derive(Debug, Clone)]
+struct Text {
+    name: String,
+    text: String,
+    /// Words of a launch that it reads.
+    words: u8,
+}
+
+/// A function, or why there is none.
+type Made = Result<Text, String>;
 
 impl<'s> Chooser<'s> {
     /// # Errors
@@ -209,10 +219,7 @@ impl<'s> Chooser<'s> {
         kernel: &PreparedKernel,
     ) -> Result<(Code, Vec<(usize, u32)>), String> {
         let of = |index: &usize| &self.session.programs()[*index];
-        let against = "Compute Sanitizer's functions are not told which launch it is";
-        if let Some(why) = self.session.choices_of(&kernel.programs).against(against) {
-            return Err(why);
-        }
+        let bits = kernel.choices.differ();
         let sm = self.file.arch().number();
         for index in &kernel.programs {
             self.told(*index, sm)?;
@@ -229,6 +236,7 @@ impl<'s> Chooser<'s> {
         let assembled = self.session.options.assembled.as_deref();
         let assembled = assembled.ok_or("no functions were assembled")?;
         let mut functions = Vec::new();
+        let mut words = 0;
         let others = kernel.programs.iter().any(|index| needs_others(of(index)));
         for event in Event::ALL {
             let here = |index: &&usize| is_for(of(index), event);
@@ -238,9 +246,13 @@ impl<'s> Chooser<'s> {
             }
             let mut texts = self.texts.borrow_mut();
             let made = texts
-                .entry((event, set))
-                .or_insert_with_key(|(event, set)| self.session.patch_text(*event, set, sm));
-            let (name, text) = made.clone()?;
+                .entry((event, set, bits))
+                .or_insert_with_key(|(event, set, bits)| {
+                    self.session.patch_text(*event, set, sm, *bits)
+                });
+            let made = made.clone()?;
+            words |= made.words;
+            let (name, text) = (made.name, made.text);
             let cubin = assembled.get(&text, self.unmade)?;
             is_whole(cubin).map_err(|why| format!("the function that the tool sent: {why}"))?;
             functions.push(Function {
@@ -250,11 +262,15 @@ impl<'s> Chooser<'s> {
             });
         }
         let placed = kernel.programs.iter().map(|index| (*index, 1));
+        let exits = kernel.programs.iter().map(|index| &of(index).spec);
+        let exits = exits.filter(|spec| spec.site == Site::Exit);
+        let exits: Vec<Scope> = exits.map(|spec| spec.scope).collect();
         let code = Code::Patched(Patched {
             sanitizer: self.sanitizer,
             file: Arc::clone(self.bytes),
             functions,
             number_at: self.session.first_free_slot(),
+            told: told_to_kernel(0, words, &exits),
         });
         Ok((code, placed.collect()))
     }
@@ -277,7 +293,7 @@ impl<'s> Chooser<'s> {
             return Ok(());
         }
         // What it asks for may be there nowhere.
-        self.session.patch_text(event, &[index], sm)?;
+        self.session.patch_text(event, &[index], sm, false)?;
         Err(format!(
             "program `{name}` wants what there is not: no `{site}` is of such a kind and of such a space; leave out one of them"
         ))
@@ -327,10 +343,12 @@ pub(crate) fn load(
             .sanitizer
             .patch(context.0 as usize, module.0 as usize, &patches)
             .map_err(say)?;
-        for (kernel, _, table) in kernels {
+        for (kernel, own, table) in kernels {
             let function = driver.function(module, &kernel.mangled);
             let function = function.map_err(|error| error.to_string())?.0 as usize;
             let sanitizer = patched.sanitizer;
+            // Whose launches have tables of their own runs no program without one.
+            let table = if own.told.is_some() { &0 } else { table };
             sanitizer
                 .set_data(context.0 as usize, function, *table)
                 .map_err(say)?;

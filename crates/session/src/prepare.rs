@@ -149,14 +149,15 @@ impl Prepared {
 }
 
 impl PreparedKernel {
-    /// Its launches carry a launch record.
+    /// Its launches carry a launch record, or need memory like it.
     pub(crate) fn needs_launch_record(&self) -> bool {
         match &self.code {
             Some(Code::Slice { variant, .. } | Code::Clone { variant }) => {
                 variant.hidden.is_some_and(|hidden| hidden.counts())
             }
             Some(Code::Splice(spliced)) => spliced.hidden.is_some_and(|hidden| hidden.counts()),
-            Some(Code::Patched(_)) | None => false,
+            Some(Code::Patched(patched)) => patched.told.is_some(),
+            None => false,
         }
     }
 

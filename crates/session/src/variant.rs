@@ -12,10 +12,11 @@ use warpbpf_patch::{HiddenParam, ParamLayout, Variant};
 use crate::assembled::Unmade;
 use crate::choices::Choices;
 use crate::code_cache::CodeCache;
-use crate::machine::{Duplicate, Once};
+use crate::machine::{Duplicate, Once, table_of};
 use crate::prepare::{CloneTexts, Code, PreparedKernel};
 use crate::resources::{Change, Room, Rooms};
 use crate::standing::Standing;
+use crate::told::Tables;
 use crate::warnings;
 
 /// Bytes of launch records of one context. They are allocated with the first variant that needs them, never by a launch.
@@ -38,6 +39,8 @@ pub struct LoadedVariant {
     pub choices: Choices,
     /// The parameter that a launch appends.
     pub hidden: Option<HiddenParam>,
+    /// Compute Sanitizer's functions are told of a launch by a table of its own, in place of a parameter.
+    pub tables: Option<Tables>,
     /// Resources before and after.
     pub resources: Change,
     /// What the compiler warns of with probes and not without: `C75xx`, wgmma or register allocation gone serial.
@@ -133,7 +136,10 @@ impl LoadedVariant {
 
     /// Bytes of the launch record for such a grid: 0 if the variant counts no arrivals, `None` if no record is so large.
     pub fn record_bytes(&self, grid: [u32; 3], block: [u32; 3]) -> Option<u64> {
-        let Some(hidden) = self.hidden.filter(HiddenParam::counts) else {
+        let needs = self
+            .hidden
+            .or(self.tables.as_ref().map(|tables| tables.needs));
+        let Some(hidden) = needs.filter(HiddenParam::counts) else {
             return Some(0);
         };
         if warpbpf_faults::strikes("session/record-size") {
@@ -193,7 +199,7 @@ impl LaunchRecords {
         state.get(self.base, whose, bytes)
     }
 
-    fn take(&self, bytes: u64) -> Option<u64> {
+    pub(crate) fn take(&self, bytes: u64) -> Option<u64> {
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         state.take(self.base, piece(bytes)?)
     }
@@ -357,10 +363,19 @@ impl Loading<'_> {
                     params,
                     ..Variant::default()
                 };
+                let tables_in = records.clone();
                 let bound = self.standing.while_loaded(|| {
                     bind(driver, kernel, before, copy.module, &variant, records).map_err(text)
                 });
                 let mut loaded = bound.unwrap_or_else(|| Err(gone()))?;
+                if let Some(Code::Patched(patched)) = &kernel.code
+                    && let Some((needs, records)) = patched.told.zip(tables_in)
+                {
+                    let mut common = table_of(kernel, patched.number_at, fixed);
+                    common.truncate(patched.number_at as usize + 1);
+                    let whose = (patched.sanitizer, loaded.function.0 as usize);
+                    loaded.tables = Some(Tables::new(whose, needs, common, records));
+                }
                 loaded.module = Mutex::new(Some(Own::Duplicate(copy)));
                 Ok(loaded)
             }
@@ -438,6 +453,7 @@ fn bind(
         params: variant.params.clone(),
         choices: kernel.choices.clone(),
         hidden: variant.hidden,
+        tables: None,
         resources,
         compiler_warnings: Vec::new(),
         cached: None,
@@ -445,7 +461,7 @@ fn bind(
         told_at_launch: matches!(kernel.code, Some(Code::Patched(_))),
         rooms: Rooms::default(),
         module: Mutex::new(None),
-        records: variant.hidden.and(records),
+        records,
     })
 }
 

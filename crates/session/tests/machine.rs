@@ -642,9 +642,14 @@ fn lanes_of_a_function_for_machine_code_can_add_up() {
 }
 
 #[test]
-fn compute_sanitizers_functions_are_not_told_which_programs_are_in_a_launch() {
+fn machine_code_is_told_which_programs_are_in_a_launch() {
     let arch = Arch::Sm90;
-    let differ = programs(&[("gpu/entry/*", 0), ("gpu/entry/*|every=2", 1)]);
+    let differ = programs(&[
+        ("gpu/entry/*", 0),
+        ("gpu/entry/*|every=2", 1),
+        ("gpu/exit.block/*|every=3", 2),
+        ("gpu/exit.warp/*", 3),
+    ]);
     let alike = programs(&[("gpu/entry/*|every=2", 0), ("gpu/entry/*|every=2", 1)]);
     let spliced = |object: &[u8]| {
         let session = session(object, Some(assembled(object, arch)), arch);
@@ -655,10 +660,9 @@ fn compute_sanitizers_functions_are_not_told_which_programs_are_in_a_launch() {
         let session = session_by(object, functions, arch, Some(sanitizer()));
         way(&session.prepare(&image(arch)), "plain").to_owned()
     };
-    let refused = "refused: the image is a cubin: machine code without PTX; its programs choose different launches (`p0`: all launches; `p1`: every=2), and Compute Sanitizer's functions are not told which launch it is; choose the same for all of them";
     assert_eq!(
         (spliced(&differ), patched(&differ)),
-        ("splice".into(), refused.into())
+        ("splice".into(), "sanitizer".into())
     );
     assert_eq!(
         (spliced(&alike), patched(&alike)),
@@ -729,10 +733,6 @@ fn what_compute_sanitizer_does_not_tell_of_is_refused() {
         (
             "gpu/branch/*",
             "program `p0` is at places of kind `branch`, which Compute Sanitizer does not tell of; use `entry`, `exit`, `mem`, `barrier`, `func` or `funcret`",
-        ),
-        (
-            "gpu/exit.warp/*",
-            "Compute Sanitizer tells a function nothing that differs from launch to launch: leave out `launch_id`, `bpf_gpu_graph_node`, and scopes `warp` and `block` at exits",
         ),
         (
             "gpu/mem/*|kind=texture",

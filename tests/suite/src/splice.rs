@@ -14,6 +14,7 @@ pub fn cases() -> Vec<Case> {
         case("probes in machine code", machine_code),
         case("machine code: an application", application),
         case("machine code: what a launch tells", told),
+        case("sanitizer: what a launch tells", told_by_sanitizer),
         case("machine code: variables of the module", variables),
         case("machine code: loads and stores", loads_and_stores),
         case("machine code: which back ends", listed),
@@ -155,23 +156,37 @@ fn recovered(bench: &Bench) -> Told {
 
 /// Every scope at both ends, the launch's number, and programs of every tenth launch: each counts what there is, and nothing else.
 fn told(bench: &Bench) -> Told {
+    told_by(bench, "splice")
+}
+
+/// The same by Compute Sanitizer, but in a graph.
+fn told_by_sanitizer(bench: &Bench) -> Told {
+    told_by(bench, "sanitizer")
+}
+
+fn told_by(bench: &Bench, backend: &str) -> Told {
     if bench.soft {
         return Ok(NO_GPU.to_owned());
     }
     let launches = LAUNCHES.to_string();
-    let flags = ["--backend", "splice"];
+    let flags = ["--backend", backend];
+    let graphs = match backend {
+        "sanitizer" => 0,
+        _ => LAUNCHES,
+    };
     let run = bench.both_with(&flags, "machine_scopes", "machine", &[&launches])?;
     let (blocks, warps) = (400, 400 * 8);
     let mut fired = 0;
-    for (name, alone, in_graph) in [
-        ("halve", LAUNCHES, 0),
-        ("sums", LAUNCHES, LAUNCHES),
-        ("says", 1, 0),
+    for (name, alone, graph) in [
+        ("halve", LAUNCHES, false),
+        ("sums", LAUNCHES, true),
+        ("says", 1, false),
     ] {
         let kernel = run.kernel(name)?;
-        same("way", &kernel["way"], &"splice".into())?;
+        same("way", &kernel["way"], &backend.into())?;
+        let in_graph = if graph { graphs } else { 0 };
         let all = alone + in_graph;
-        launches_of(kernel, all, 0)?;
+        launches_of(kernel, all, if graph { LAUNCHES - graphs } else { 0 })?;
         let id = kernel["id"].as_u64().ok_or("no number")?;
         // The first launch is one of every ten. What goes by numbers is in no graph.
         let tenth = alone.div_ceil(10);
@@ -191,7 +206,7 @@ fn told(bench: &Bench) -> Told {
             fired += expected;
         }
         // What number a graph's launches have is another case's.
-        if in_graph == 0 {
+        if !graph {
             for (which, what) in [(6, "numbers at entries"), (7, "numbers at exits")] {
                 let counted = run.value("counts", id * 16 + which)?;
                 same(&format!("{name}: {what}"), counted, numbers * blocks)?;
