@@ -23,7 +23,7 @@ use crate::guard::Outcome;
 use crate::modules::place_at_launch;
 use crate::params::with_hidden;
 use crate::watchdog::Sample;
-use crate::{parties, unknown, uprobe};
+use crate::{parties, sanitizer, unknown, uprobe};
 
 /// `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`
 const ATTRIBUTE_COOPERATIVE: u32 = 2;
@@ -336,16 +336,9 @@ unsafe fn try_place(
     warpbpf_faults::check("agent/variant-refused", || Miss::Refused(701))?;
     let code = match (variant.hidden, &variant.tables) {
         (None, Some(tables)) => {
-            // It could begin before its table is written.
-            if shape.overlaps {
-                return Err(Miss::Overlap);
-            }
-            let stream = stream.ok_or(Miss::Graph)?;
-            let on = (stream.key(), Stream(stream.handle()));
             let words = [record(place).ok_or(Miss::Record)?, number, node, chosen];
-            let table = tables.table(&agent.driver, on, words);
             let run = || run(variant.function.0, params, extra);
-            table.ok_or(Miss::Record)?.launch(run)
+            sanitizer::with_table(agent, tables, (stream, shape), words, &run)?
         }
         (None, None) => run(variant.function.0, params, extra),
         (Some(hidden), _) if shape.overlaps && hidden.counts() => return Err(Miss::Overlap),

@@ -6,10 +6,14 @@ use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use warpbpf_driver::Stream;
+use warpbpf_driver::sys::CUresult;
+use warpbpf_session::told::{Tables, Words};
 use warpbpf_session::{Sanitizer, SanitizerError};
 use warpbpf_wire::NoteLevel;
 
 use crate::agent::Agent;
+use crate::launch::{Miss, Shape, StreamName};
 use crate::lock::lock;
 
 /// Names the library.
@@ -35,6 +39,27 @@ pub(crate) fn subscribed(agent: &Agent, spliced: bool) -> Option<&'static Saniti
     let (level, text, subscribed) = what_to_say(lock(&SUBSCRIBED).clone(), spliced);
     agent.note(level, text);
     subscribed
+}
+
+/// Calls `run`, which launches a variant, with what its functions are told in a table.
+///
+/// # Errors
+/// Why the original must run.
+pub(crate) fn with_table(
+    agent: &Agent,
+    tables: &Tables,
+    (stream, shape): (Option<StreamName>, &Shape),
+    words: Words,
+    run: &dyn Fn() -> CUresult,
+) -> Result<CUresult, Miss> {
+    // It could begin before its table is written.
+    if shape.overlaps {
+        return Err(Miss::Overlap);
+    }
+    let stream = stream.ok_or(Miss::Graph)?;
+    let on = (stream.key(), Stream(stream.handle()));
+    let table = tables.table(&agent.driver, on, words);
+    Ok(table.ok_or(Miss::Record)?.launch(run))
 }
 
 /// Tells the user once if launches were not told what programs need.

@@ -159,8 +159,11 @@ pub(crate) struct Chooser<'s> {
     unread: bool,
     unmade: &'s Unmade,
     /// Names and texts that were made, for kernels that have the same programs.
-    texts: RefCell<HashMap<(Event, Vec<usize>, bool), Made>>,
+    texts: RefCell<HashMap<Key, Made>>,
 }
+
+/// Where a function is called, its programs, and whether they are told apart by launches.
+type Key = (Event, Vec<usize>, bool);
 
 /// A function before it is assembled.
 #[derive(Debug, Clone)]

@@ -529,7 +529,6 @@ pub(super) mod application {
         }
     }
 
-    #[expect(clippy::too_many_arguments, reason = "it is the driver's")]
     pub(in super::super) unsafe extern "C" fn launch(
         function: usize,
         _: c_uint,
