@@ -245,17 +245,6 @@ impl Agent {
         self.at_exit.load(Ordering::Relaxed)
     }
 
-    /// A launch by this handle is our business.
-    #[inline]
-    pub(crate) fn has_launch(&self, handle: usize) -> bool {
-        self.table.get(handle).is_some() || self.unknown.is_new(handle) || self.door.is_used()
-    }
-
-    /// No launch that was seen to begin is still on its way to the device.
-    pub(crate) fn no_launch_is_under_way(&self) -> bool {
-        self.generations.now().is_left() && self.settled.all_left()
-    }
-
     /// Images may have to be instrumented in a context that comes: libraries, and what was loaded before its context lived.
     #[inline]
     pub(crate) fn has_pending(&self) -> bool {

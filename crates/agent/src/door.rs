@@ -144,6 +144,17 @@ impl Agent {
         Beside(BESIDE.replace(Some((self, limit))))
     }
 
+    /// A launch by this handle is our business.
+    #[inline]
+    pub(crate) fn has_launch(&self, handle: usize) -> bool {
+        self.table.get(handle).is_some() || self.unknown.is_new(handle) || self.door.is_used()
+    }
+
+    /// No launch that was seen to begin is still on its way to the device.
+    fn no_launch_is_under_way(&self) -> bool {
+        self.generations.now().is_left() && self.settled.all_left()
+    }
+
     /// A launch in this stream begins: by the programs that are in force then. It waits while somebody loads.
     #[inline]
     pub(crate) fn begin_launch(&'static self, stream: StreamName) -> Flight {
@@ -244,13 +255,15 @@ impl Door {
                     (*last, done) = (begun.elapsed().min(hold), true);
                     break;
                 }
-                Tried::Captured if begun.elapsed() >= CAPTURES => {
+                Tried::Captured if begun.elapsed() < CAPTURES => {}
+                Tried::Captured | Tried::Never => {
                     // Nobody can tell what runs then. Loads and frees do captures no harm.
+                    let _inside = Inside::enter();
                     work();
                     done = true;
                     break;
                 }
-                Tried::Captured | Tried::Late => {}
+                Tried::Late => {}
             }
             *last /= 2;
             if limit.is_over(agent, end) {
@@ -283,7 +296,8 @@ impl Door {
             } else if self.is_empty(agent) {
                 match agent.driver.relaxed(|| put(agent, mark)) {
                     Put::Behind => (is_there, is_captured) = (true, false),
-                    Put::Never => break,
+                    // As without us: the driver waits by itself. Nobody stands at the door for that.
+                    Put::Never => return Tried::Never,
                     Put::Captured => is_captured = true,
                 }
             }
@@ -313,6 +327,8 @@ enum Tried {
     Late,
     /// Something was captured all the while.
     Captured,
+    /// It cannot be known whether any run.
+    Never,
 }
 
 /// Where a mark is.
@@ -320,7 +336,7 @@ enum Put {
     Behind,
     /// It would have spoilt a capture.
     Captured,
-    /// This driver has none: what it waits for cannot be known.
+    /// This driver has none, or it may spoil what nobody knows of: what would be waited for cannot be known.
     Never,
 }
 
@@ -363,8 +379,13 @@ fn put(agent: &Agent, mark: &Mark) -> Put {
     let Some(context) = agent.driver.current() else {
         return Put::Never;
     };
+    let captures = &agent.graphs.captures;
+    // One of which nobody knows would be spoilt.
+    if captures.may_hide_some() {
+        return Put::Never;
+    }
     let _asking = agent.quiet.asking();
-    if agent.graphs.captures.is_any(agent) {
+    if captures.is_any(agent) {
         return Put::Captured;
     }
     match agent.driver.mark(context, mark) {

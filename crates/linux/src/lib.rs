@@ -2,7 +2,7 @@
 //!
 //! Who loads such programs differs: a tool's libbpf under `warpbpf loader`, warpbpf itself under `warpbpf run`. What is the same is here:
 //! Linux behind a trait ([`sys`]), a map of it ([`map`]), what both sides of a shared map have changed ([`ledger`]), which way values are
-//! carried ([`carry`]), and records out of its rings ([`drawn`]). So is how rings lie that tools read and fill by themselves ([`rings`]). An object's programs are brought to Linux by [`side`].
+//! carried ([`carry`]), and records out of its rings ([`drawn`]). An object's programs are brought to Linux by [`side`].
 
 #![deny(missing_docs)]
 
@@ -11,7 +11,6 @@ pub mod drawn;
 pub mod ledger;
 pub mod map;
 pub mod memory;
-pub mod rings;
 pub mod section;
 pub mod side;
 pub mod spec;

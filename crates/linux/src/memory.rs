@@ -98,23 +98,6 @@ impl Memory {
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at as usize).cast()) }
     }
 
-    /// The words from a multiple of 8 on.
-    ///
-    /// # Panics
-    /// If they are outside.
-    pub fn words(&self, at: u64, bytes: u64) -> &[AtomicU64] {
-        let inside = at.checked_add(bytes).is_some_and(|end| end <= self.bytes);
-        assert!(
-            at.is_multiple_of(8) && bytes.is_multiple_of(8) && inside,
-            "words {at}+{bytes}"
-        );
-        // SAFETY: inside the mapping and aligned, as above; every word is a valid atomic.
-        unsafe {
-            let first = self.base.as_ptr().add(at as usize).cast();
-            std::slice::from_raw_parts(first, (bytes / 8) as usize)
-        }
-    }
-
     fn byte(&self, at: u64) -> &AtomicU8 {
         assert!(at < self.bytes, "byte {at}");
         // SAFETY: inside the mapping.

@@ -1,14 +1,12 @@
 //! The two kinds of rings that tools read by themselves, with Linux's layout: `BPF_MAP_TYPE_RINGBUF` and the ring of a perf
 //! event.
 //!
-//! Writers are our threads alone, readers the tool's. A record that does not fit is not written: the caller keeps it. In which order what
-//! is written, and that nobody sees half of it, is [`rings`]'s.
+//! Writers are our threads alone, readers the tool's. A record that does not fit is not written: the caller keeps it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
 
 use rustix::io::Errno;
-use warpbpf_linux::rings;
 
 use crate::bell::Bell;
 use crate::memory::{Memory, PAGE};
@@ -63,24 +61,38 @@ impl Ring {
         self.size
     }
 
-    /// What stands in the memory.
-    fn over(&self) -> rings::Ring<'_, AtomicU64> {
-        rings::Ring {
-            consumer: self.memory.word(0),
-            producer: self.memory.word(PAGE),
-            data: self.memory.words(2 * PAGE, self.size),
-        }
+    fn produced(&self) -> u64 {
+        self.memory.word(PAGE).load(Ordering::Relaxed)
     }
 
     /// Bytes that the tool has not read.
     pub fn unread(&self) -> u64 {
-        self.over().unread()
+        let consumed = self.memory.word(0).load(Ordering::Acquire);
+        self.produced().wrapping_sub(consumed)
     }
 
     /// Appends a record; false if there is no room now.
     pub fn push(&self, payload: &[u8]) -> bool {
         let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        self.over().push(payload)
+        let need = (ringbuf::HEADER + payload.len() as u64).next_multiple_of(8);
+        // As in Linux, where a ring is never filled to its last byte.
+        if self.unread() + need >= self.size {
+            return false;
+        }
+        let head = self.produced();
+        let at = |position: u64| 2 * PAGE + (position & (self.size - 1));
+        let length = payload.len() as u32;
+        debug_assert_eq!(length & (ringbuf::BUSY | ringbuf::DISCARD), 0);
+        // The header does not wrap: positions are multiples of 8. Its second half is a page offset that readers ignore.
+        self.memory
+            .word(at(head))
+            .store(u64::from(length), Ordering::Relaxed);
+        let start = head + ringbuf::HEADER;
+        let first = (self.size - (start & (self.size - 1))).min(payload.len() as u64) as usize;
+        self.memory.store(at(start), &payload[..first]);
+        self.memory.store(2 * PAGE, &payload[first..]);
+        self.memory.word(PAGE).store(head + need, Ordering::Release);
+        true
     }
 
     /// A record this large can never be written.
@@ -130,18 +142,11 @@ impl PerfRing {
         self.size / PAGE
     }
 
-    /// What stands in the memory.
-    fn over(&self) -> rings::Ring<'_, AtomicU64> {
-        rings::Ring {
-            consumer: self.memory.word(perf::DATA_TAIL),
-            producer: self.memory.word(perf::DATA_HEAD),
-            data: self.memory.words(PAGE, self.size),
-        }
-    }
-
     /// Bytes that the tool has not read.
     pub fn unread(&self) -> u64 {
-        self.over().unread()
+        let tail = self.memory.word(perf::DATA_TAIL).load(Ordering::Acquire);
+        let head = self.memory.word(perf::DATA_HEAD).load(Ordering::Relaxed);
+        head.wrapping_sub(tail)
     }
 
     /// Appends a sample as `bpf_perf_event_output` makes it; false if there is no room now.
@@ -171,7 +176,17 @@ impl PerfRing {
 
     fn append(&self, record: &[u8]) -> bool {
         let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        self.over().append(record)
+        if self.unread() + record.len() as u64 > self.size {
+            return false;
+        }
+        let head = self.memory.word(perf::DATA_HEAD);
+        let position = head.load(Ordering::Relaxed);
+        let start = position & (self.size - 1);
+        let first = (self.size - start).min(record.len() as u64) as usize;
+        self.memory.store(PAGE + start, &record[..first]);
+        self.memory.store(PAGE, &record[first..]);
+        head.store(position + record.len() as u64, Ordering::Release);
+        true
     }
 
     /// A sample this large can never be written: a record's size has 16 bits.

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
-use warpbpf_linux::rings::{Broken, Record, Ring};
 
 use crate::bell::Bell;
 use crate::memory::{Memory, PAGE};
@@ -47,6 +46,35 @@ pub struct UserRing {
     size: u64,
     bell: Bell,
     lent: AtomicBool,
+}
+
+/// What no program of Linux would drain either: it is answered with this error for ever.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Broken {
+    /// `EINVAL`.
+    #[error("the producer's position, {position}, is no multiple of 8")]
+    Position {
+        /// The position.
+        position: u64,
+    },
+    /// `EINVAL`, `E2BIG`.
+    #[error(
+        "the record at position {position} claims {length} bytes, more than were reserved or than the ring has"
+    )]
+    Length {
+        /// The record's position.
+        position: u64,
+        /// Bytes of its payload.
+        length: u32,
+    },
+}
+
+/// A record that the tool has given back.
+struct Record {
+    /// The position behind it.
+    end: u64,
+    /// `None` if it was discarded.
+    payload: Option<Vec<u8>>,
 }
 
 /// Records that are on their way to an application. Nobody else gets any until it is dropped; those that were not
@@ -162,12 +190,38 @@ impl UserRing {
 
     /// The record at a position, if it is given back.
     fn record(&self, at: u64) -> Result<Option<Record>, Broken> {
-        let ring = Ring {
-            consumer: self.memory.word(0),
-            producer: self.memory.word(PAGE),
-            data: self.memory.words(2 * PAGE, self.size),
-        };
-        ring.record(at)
+        let produced = self.produced();
+        if !produced.is_multiple_of(8) {
+            let position = produced;
+            return Err(Broken::Position { position });
+        }
+        if at >= produced {
+            return Ok(None);
+        }
+        let place = |position: u64| 2 * PAGE + (position & (self.size - 1));
+        // The length is the word's first half on the machines that there are.
+        let header = self.memory.word(place(at)).load(Ordering::SeqCst) as u32;
+        let length = header & !(ringbuf::BUSY | ringbuf::DISCARD);
+        let total = (ringbuf::HEADER + u64::from(length)).next_multiple_of(8);
+        if total > produced - at || total > self.size {
+            let position = at;
+            return Err(Broken::Length { position, length });
+        }
+        if header & ringbuf::DISCARD != 0 {
+            let (end, payload) = (at + total, None);
+            return Ok(Some(Record { end, payload }));
+        }
+        if header & ringbuf::BUSY != 0 {
+            return Ok(None);
+        }
+        let start = place(at + ringbuf::HEADER);
+        let first = (2 * PAGE + self.size - start).min(length.into());
+        let mut payload = self.memory.copy(start, first);
+        payload.extend(self.memory.copy(2 * PAGE, u64::from(length) - first));
+        Ok(Some(Record {
+            end: at + total,
+            payload: Some(payload),
+        }))
     }
 }
 

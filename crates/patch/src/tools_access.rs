@@ -18,6 +18,13 @@ const PREFETCH: u32 = 8;
 pub(crate) fn begin(event: Event, out: &mut Code) {
     out.put(format_args!(".reg .b32 %wbpf_kind, %wbpf_t;"));
     match event {
+        // How much of the cache it is nobody says.
+        Event::Prefetch => {
+            out.put(format_args!(".reg .b32 %wbpf_size;"));
+            out.put(format_args!("mov.b32 %wbpf_size, 0;"));
+            let kind = Kind::Prefetch as u32;
+            out.put(format_args!("mov.b32 %wbpf_kind, {kind};"));
+        }
         Event::AsyncCopy => out.put(format_args!(
             "mov.b32 %wbpf_kind, {};",
             Kind::AsyncCopy as u32

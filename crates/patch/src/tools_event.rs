@@ -17,6 +17,8 @@ pub enum Event {
     Exit,
     /// A load, store, atomic or prefetch that turned out to be of this space.
     Access(Space),
+    /// `prefetch`, of which an H100 tells so and not as of an access.
+    Prefetch,
     /// `cp.async`
     AsyncCopy,
     /// `ldmatrix`, `stmatrix`
@@ -64,13 +66,14 @@ const SPACES: [Space; 4] = [Space::Global, Space::Shared, Space::Local, Space::C
 
 impl Event {
     /// All of them.
-    pub const ALL: [Event; 17] = [
+    pub const ALL: [Event; 18] = [
         Event::Entry,
         Event::Exit,
         Event::Access(SPACES[0]),
         Event::Access(SPACES[1]),
         Event::Access(SPACES[2]),
         Event::Access(SPACES[3]),
+        Event::Prefetch,
         Event::AsyncCopy,
         Event::Matrix,
         Event::Barrier,
@@ -89,7 +92,7 @@ impl Event {
         match self {
             Event::Entry => Site::Entry,
             Event::Exit => Site::Exit,
-            Event::Access(_) | Event::AsyncCopy | Event::Matrix => Site::Mem,
+            Event::Access(_) | Event::Prefetch | Event::AsyncCopy | Event::Matrix => Site::Mem,
             Event::Call => Site::Func,
             Event::Return => Site::FuncRet,
             Event::Barrier
@@ -123,6 +126,7 @@ impl Event {
     pub(crate) fn kinds(self) -> &'static [Kind] {
         match self {
             Event::Access(_) => PLAIN,
+            Event::Prefetch => &[Kind::Prefetch],
             Event::AsyncCopy => &[Kind::AsyncCopy],
             Event::Matrix => &[Kind::MatrixLoad, Kind::MatrixStore],
             _ => &[],
@@ -133,7 +137,7 @@ impl Event {
     pub(crate) fn space(self) -> Space {
         match self {
             Event::Access(space) => space,
-            Event::AsyncCopy => Space::Global,
+            Event::Prefetch | Event::AsyncCopy => Space::Global,
             Event::Matrix | Event::Mbarrier => Space::Shared,
             _ => Space::Generic,
         }
@@ -157,6 +161,7 @@ impl Event {
     pub(crate) fn parameters(self) -> &'static [(&'static str, u32)] {
         match self {
             Event::Access(_) => &[("ptr", 64), ("size", 32), ("flags", 32), ("data", 64)],
+            Event::Prefetch => &[("ptr", 64), ("cache", 32)],
             Event::AsyncCopy => &[("ptr", 64), ("target", 32), ("size", 32)],
             Event::Matrix => &[
                 ("ptr", 32),

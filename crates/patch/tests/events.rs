@@ -14,6 +14,7 @@ use warpbpf_softgpu::{Config, Gpu, Launch, Outcome};
 fn signature(event: Event) -> &'static [u32] {
     match event {
         Event::Access(_) => &[64, 32, 32, 64],
+        Event::Prefetch => &[64, 32],
         Event::AsyncCopy => &[64, 32, 32],
         Event::Matrix => &[32, 32, 32, 32, 64],
         Event::Barrier => &[32, 32, 32],
@@ -217,6 +218,25 @@ fn asynchronous_copies_have_a_source_and_a_target() {
     let text = function(Event::AsyncCopy, Scope::Thread, &sized, &witness(&[])).unwrap();
     let count = |bytes| seen(Event::AsyncCopy, &text, 40, &[64, 0, bytes], 0);
     assert_eq!((count(16), count(8)), (vec![40], vec![0]));
+}
+
+#[test]
+fn prefetches_have_an_address_and_no_size() {
+    let (kind, global) = (Kind::Prefetch as u64, Space::Global as u64);
+    assert_eq!(
+        told(Event::Prefetch, &ACCESS, 1, &[0x7000_0000_1230, 2]),
+        [0x7000_0000_1230, 0, 0, kind, global, 0, 0, 1]
+    );
+    let of = |kinds: &[Kind], bytes| Select {
+        kinds: kinds.to_vec(),
+        bytes,
+        ..Select::default()
+    };
+    assert!(Event::Prefetch.may_pass(&of(&[Kind::Prefetch, Kind::Load], None)));
+    assert!(!Event::Prefetch.may_pass(&of(&[Kind::Load], None)));
+    let sized = of(&[], Some(1..=16));
+    let text = function(Event::Prefetch, Scope::Thread, &sized, &witness(&[])).unwrap();
+    assert_eq!(seen(Event::Prefetch, &text, 40, &[64, 1], 0), [0]);
 }
 
 #[test]

@@ -63,6 +63,8 @@ pub enum Instruction {
     RemoteSharedMemoryAccess = 17,
     /// `SANITIZER_INSTRUCTION_MATRIX_MEMORY_ACCESS`
     MatrixMemoryAccess = 19,
+    /// `SANITIZER_INSTRUCTION_CACHE_CONTROL`
+    CacheControl = 20,
     /// `SANITIZER_INSTRUCTION_CLUSTER_BARRIER_ARRIVE`
     ClusterBarrierArrive = 21,
     /// `SANITIZER_INSTRUCTION_CLUSTER_BARRIER_WAIT`

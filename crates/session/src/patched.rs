@@ -122,6 +122,7 @@ fn instruction(event: Event) -> Instruction {
         Event::Access(Space::Local) => Instruction::LocalMemoryAccess,
         Event::Access(Space::Cluster) => Instruction::RemoteSharedMemoryAccess,
         Event::Access(_) => Instruction::GlobalMemoryAccess,
+        Event::Prefetch => Instruction::CacheControl,
         Event::AsyncCopy => Instruction::MemcpyAsync,
         Event::Matrix => Instruction::MatrixMemoryAccess,
         Event::Barrier => Instruction::Barrier,

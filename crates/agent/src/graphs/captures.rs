@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Mutex, OnceLock};
+use std::time::{Duration, Instant};
 
 use warpbpf_driver::sys::CUstream;
 use warpbpf_driver::{Context, Stream};
@@ -16,6 +17,9 @@ use crate::lock::lock;
 /// Contexts, and streams in them (as [`StreamName::key`] has them) that are captured, with the threads that said so.
 type Open = BTreeMap<(usize, usize), libc::pid_t>;
 
+/// For so long after hooks came in a capture may be open of which nobody has heard.
+const HIDDEN: Duration = Duration::from_secs(10);
+
 /// See the module.
 #[derive(Debug, Default)]
 pub(crate) struct Captures {
@@ -25,6 +29,8 @@ pub(crate) struct Captures {
     beginning: AtomicUsize,
     /// Some may have begun before any hook was in.
     unseen: AtomicBool,
+    /// When hooks came in.
+    came: OnceLock<Instant>,
 }
 
 /// One is beginning while this lives.
@@ -41,6 +47,12 @@ impl Captures {
     /// We come while the application runs.
     pub(crate) fn come_late(&self) {
         self.unseen.store(true, Ordering::Relaxed);
+        self.came.get_or_init(Instant::now);
+    }
+
+    /// One may be open that began before us, and into which nothing was launched since. They take as long as the host needs to say what is in a graph.
+    pub(crate) fn may_hide_some(&self) -> bool {
+        self.came.get().is_some_and(|came| came.elapsed() < HIDDEN)
     }
 
     /// Some may have begun before us.

@@ -183,3 +183,17 @@ fn what_is_made_for_a_tool_ends_with_it_and_what_is_taken_back_does_not() {
     app.agent.driver.free(two).unwrap();
     assert_eq!(frees(&app), 1);
 }
+
+#[test]
+fn what_nobody_saw_begin_is_not_spoilt_by_a_mark() {
+    let app = Application::new();
+    let memory = some_memory(&app);
+    app.agent.graphs.captures.come_late();
+    app.world.set_busy(true);
+    let _beside = app.agent.work_beside_for(Duration::from_secs(60));
+    app.agent.driver.free(memory).unwrap();
+    assert_eq!(frees(&app), 1);
+    assert_eq!(app.world.calls().get("cuCtxRecordEvent"), None);
+    // The door is open.
+    drop(app.agent.begin_launch(stream()));
+}
