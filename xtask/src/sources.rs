@@ -27,6 +27,7 @@ pub const PROGRAMS: &[(&str, &str)] = &[
     ("machine_maps", "tests/programs/machine_maps.bpf.c"),
     ("locals", "tests/programs/locals.bpf.c"),
     ("machine_other", "tests/programs/machine_other.bpf.c"),
+    ("machine_scopes", "tests/programs/machine_scopes.bpf.c"),
     ("splice_memory", "tests/programs/splice_memory.bpf.c"),
     ("instructions", "tests/programs/instructions.bpf.c"),
     ("links", "tests/programs/links.bpf.c"),
