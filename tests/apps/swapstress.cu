@@ -193,6 +193,8 @@ int main(int argc, char **argv)
 
     // Each stream a queue of its own, as far as there are any: one that waits must not stand before the one that it waits for.
     setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);
+    // A driver that loads lazily would load the second one at its first launch, and wait for the first one with that.
+    setenv("CUDA_MODULE_LOADING", "EAGER", 1);
     for (auto &stream : pair)
         CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
     for (int device = 0; device < devices; device++) {
