@@ -247,6 +247,7 @@ pub(crate) unsafe fn active_clusters(
 
 /// # Safety
 /// As the driver's function.
+#[expect(clippy::too_many_arguments, reason = "CUDA's signature")]
 pub(crate) unsafe fn block_size(
     agent: &'static Agent,
     outcome: &Outcome,
@@ -266,6 +267,7 @@ pub(crate) unsafe fn block_size(
 
 /// # Safety
 /// As the driver's function.
+#[expect(clippy::too_many_arguments, reason = "CUDA's signature")]
 pub(crate) unsafe fn block_size_flags(
     agent: &'static Agent,
     outcome: &Outcome,
