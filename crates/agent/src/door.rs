@@ -34,7 +34,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const SLIPPED: Duration = Duration::from_millis(1);
 /// For so long it is looked all the time, and then as often.
 const SOON: Duration = Duration::from_micros(50);
-/// How long captures are waited for: they take as long as the host needs to say what is in a graph.
+/// How long a capture is waited for: it takes as long as the host needs to say what is in a graph.
 const CAPTURES: Duration = Duration::from_secs(1);
 /// How long a thread of ours tries, unless it says so itself.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -255,7 +255,8 @@ impl Door {
                     (*last, done) = (begun.elapsed().min(hold), true);
                     break;
                 }
-                Tried::Captured if begun.elapsed() < CAPTURES => {}
+                // Others come and go all the time.
+                Tried::Captured if !agent.graphs.captures.has_one_of(CAPTURES) => {}
                 Tried::Captured | Tried::Never => {
                     // Nobody can tell what runs then. Loads and frees do captures no harm.
                     let _inside = Inside::enter();

@@ -503,10 +503,10 @@ fn compute_sanitizer_gets_functions_for_all_that_it_tells_of() {
             arch,
             Some(sanitizer()),
         );
-        // Of entries, alone and both, and of exits; of accesses of two spaces, for which the program does not ask, of copies between them and of rows of
-        // matrices; of every barrier, but that both halves of a cluster's are alike to this one; of calls. Names are their own.
+        // Of entries, alone and both, and of exits; of accesses of two spaces, for which the program does not ask, of copies between them, of rows of
+        // matrices and of prefetches; of every barrier, but that both halves of a cluster's are alike to this one; of calls. Names are their own.
         let texts = by.patch_texts(arch.number());
-        assert_eq!(texts.len(), 4 + 3 + 6 + 1);
+        assert_eq!(texts.len(), 4 + 3 + 7 + 1);
         let name = |text: &String| {
             let start = text.find(" wbpf_result) ").unwrap() + 14;
             text[start..start + 21].to_owned()

@@ -14,8 +14,26 @@ use crate::agent::Agent;
 use crate::launch::{StreamName, is_per_thread};
 use crate::lock::lock;
 
-/// Contexts, and streams in them (as [`StreamName::key`] has them) that are captured, with the threads that said so.
-type Open = BTreeMap<(usize, usize), libc::pid_t>;
+/// Contexts, and streams in them (as [`StreamName::key`] has them) that are captured.
+type Open = BTreeMap<(usize, usize), Capture>;
+
+/// A stream that is captured.
+#[derive(Debug, Clone, Copy)]
+struct Capture {
+    /// The thread that said so.
+    thread: libc::pid_t,
+    since: Instant,
+}
+
+impl Capture {
+    fn now() -> Capture {
+        Capture {
+            // SAFETY: it has no conditions.
+            thread: unsafe { libc::gettid() },
+            since: Instant::now(),
+        }
+    }
+}
 
 /// For so long after hooks came in a capture may be open of which nobody has heard.
 const HIDDEN: Duration = Duration::from_secs(10);
@@ -89,8 +107,7 @@ impl Captures {
         let key = (context, stream.0 as usize);
         self.change(|open| match goes_on {
             true => {
-                // SAFETY: it has no conditions.
-                open.insert(key, unsafe { libc::gettid() });
+                open.insert(key, Capture::now());
             }
             false => {
                 open.remove(&key);
@@ -107,7 +124,11 @@ impl Captures {
         let key = stream.key();
         // Nobody else can ask a thread's own stream whether it still is: it may have come into a capture that is known.
         if !is_per_thread(key) || !self.is_used() {
-            self.note(current(agent), key, true);
+            let key = (current(agent), key.0 as usize);
+            // The same as before, as a rule.
+            self.change(|open| {
+                open.entry(key).or_insert_with(Capture::now);
+            });
         }
     }
 
@@ -128,7 +149,7 @@ impl Captures {
             return false;
         }
         let open = lock(&self.open).clone();
-        let over = |((context, stream), thread): &((usize, usize), libc::pid_t)| {
+        let over = |((context, stream), Capture { thread, .. }): &((usize, usize), Capture)| {
             let (context, stream) = (Context(*context as *mut _), Stream(*stream as *mut _));
             match is_per_thread(stream) {
                 // Only that thread can ask; its end is seen.
@@ -140,6 +161,12 @@ impl Captures {
         let over: Vec<(usize, usize)> = over.map(|(key, _)| key).collect();
         self.change(|open| open.retain(|key, _| !over.contains(key)));
         self.is_used()
+    }
+
+    /// One goes on for so long.
+    pub(crate) fn has_one_of(&self, age: Duration) -> bool {
+        let open = lock(&self.open);
+        open.values().any(|capture| capture.since.elapsed() >= age)
     }
 
     /// The application is about to destroy a stream, and its capture with it.

@@ -146,11 +146,34 @@ fn a_capture_is_not_spoilt_by_a_mark() {
     assert_eq!(error.code, sys::NOT_READY);
     assert_eq!(app.world.calls().get("cuCtxRecordEvent"), None);
     drop(beside);
+    drop(begins);
+    // One after the other, for longer than any single one is waited for.
+    let stream = Stream((1usize << 63 | 1) as *mut _);
+    let capture = |goes_on| {
+        let captures = &app.agent.graphs.captures;
+        captures.note(app.context as usize, stream, goes_on);
+    };
+    let over = AtomicBool::new(false);
+    capture(true);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                capture(true);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let _beside = app.agent.work_beside_for(Duration::from_millis(1200));
+        let freed = app.agent.driver.free(memory);
+        over.store(true, Ordering::Relaxed);
+        assert_eq!(freed.unwrap_err().code, sys::NOT_READY);
+    });
     // One that goes on for long is no reason to wait for ever.
+    capture(true);
     let beside = app.agent.work_beside_for(Duration::from_secs(60));
     app.agent.driver.free(memory).unwrap();
     assert_eq!(app.world.calls().get("cuCtxRecordEvent"), None);
-    drop((begins, beside));
+    drop(beside);
+    capture(false);
     let memory = some_memory(&app);
     let _beside = app.agent.work_beside();
     app.agent.driver.free(memory).unwrap();

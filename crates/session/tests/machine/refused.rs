@@ -259,39 +259,23 @@ fn what_a_program_wants_is_told_by_each_back_end() {
             "SEC(\"{section}\") int p(struct wbpf_kernel_ctx *ctx) {{ return count(ctx, {body}); }}\n"
         ))
     };
-    for (section, body, what) in [
-        (
-            "gpu/entry/*",
-            "ctx->args[0] & 3",
-            "`args[0]` is not to be had in a kernel without PTX; do without it",
-        ),
-        (
-            "gpu/entry/*",
-            "ctx->launch_id & 3",
-            "`launch_id` is not to be had in a kernel without PTX; do without it",
-        ),
-        (
-            "gpu/entry/*",
-            "bpf_gpu_graph_node() & 3",
-            "`bpf_gpu_graph_node` is not to be had in a kernel without PTX; do without it",
-        ),
-        (
-            "gpu/exit.warp/*",
-            "0",
-            "`warp` scope at exit is not to be had in a kernel without PTX; use `thread` scope, since arrivals are counted in a parameter that the kernel does not have",
-        ),
-        (
-            "gpu/exit.block/*",
-            "0",
-            "`block` scope at exit is not to be had in a kernel without PTX; use `thread` scope, since arrivals are counted in a parameter that the kernel does not have",
-        ),
+    let args = "`args[0]` is not to be had in a kernel without PTX; do without it";
+    let of_args = kernel("gpu/entry/*", "ctx->args[0] & 3");
+    all(&of_args, none, &here, "plain", [Err(args); 3]);
+    // What differs from launch to launch is told to both.
+    for (section, body) in [
+        ("gpu/entry/*", "ctx->launch_id & 3"),
+        ("gpu/entry/*", "bpf_gpu_graph_node() & 3"),
+        ("gpu/exit.warp/*", "0"),
+        ("gpu/exit.block/*", "0"),
     ] {
-        all(&kernel(section, body), none, &here, "plain", [Err(what); 3]);
+        let told = [Ok("splice"), Ok("sanitizer"), Ok("splice")];
+        all(&kernel(section, body), none, &here, "plain", told);
     }
     let named = programs(&[("gpu/entry/*|args=n", 0)]);
     let names = "program `p0`: parameters by name are not to be had in a kernel without PTX";
     all(&named, none, &here, "plain", [Err(names); 3]);
     let differ = programs(&[("gpu/entry/*", 0), ("gpu/entry/*|every=2", 1)]);
-    let choice = "its programs choose different launches (`p0`: all launches; `p1`: every=2), and machine code is not told which launch it is in; choose the same for all of them";
-    all(&differ, none, &here, "plain", [Err(choice); 3]);
+    let told = [Ok("splice"), Ok("sanitizer"), Ok("splice")];
+    all(&differ, none, &here, "plain", told);
 }
