@@ -70,7 +70,8 @@ pub use gate::{GateError, Unwritten};
 pub use growth::Growth;
 pub use host_ops::{Action, Answer, HostOp, Progress};
 pub use image::{
-    ImageError, ImageInfo, KernelSummary, MadeFrom, inspect, inspect_compiled, machine_code,
+    ImageError, ImageInfo, KernelSummary, MadeFrom, inspect, inspect_compiled, kernel_names,
+    machine_code,
 };
 pub use live::{Live, MapLayoutInfo};
 pub use plan::{Options, PlannedProgram, Session, SessionError};

@@ -12,7 +12,7 @@ use warpbpf_sanitizer::sys::{CallbackFunc, Table};
 use warpbpf_session::backends::without_ptx;
 use warpbpf_session::{
     Arch, Assembled, ImageInfo, MadeFrom, Options, Prepared, Sanitizer, Session, inspect,
-    inspect_compiled, machine_code,
+    inspect_compiled, kernel_names, machine_code,
 };
 
 #[path = "machine/refused.rs"]
@@ -259,6 +259,23 @@ fn image(arch: Arch) -> ImageInfo {
         machine_code: machine_code(&cubin, capability),
         ..inspect(&cubin, capability).unwrap()
     }
+}
+
+#[test]
+fn names_alone_are_those_that_a_whole_look_finds() {
+    let text = format!(".version 8.0\n.target sm_90\n.address_size 64\n{KERNELS}");
+    let cubin = ptxas(&text, Arch::Sm90, &[]).unwrap();
+    for image in [text.as_bytes(), &cubin] {
+        let whole = inspect(image, (9, 0)).unwrap().kernels;
+        let whole: Vec<String> = whole.into_iter().map(|kernel| kernel.mangled).collect();
+        assert!(whole.len() > 1);
+        assert_eq!(kernel_names(image, (9, 0)).unwrap(), whole);
+    }
+    let (names, whole) = (kernel_names(b"no", (9, 0)), inspect(b"no", (9, 0)));
+    assert_eq!(
+        names.unwrap_err().to_string(),
+        whole.unwrap_err().to_string()
+    );
 }
 
 fn way<'p>(prepared: &'p Prepared, kernel: &str) -> &'p str {

@@ -151,7 +151,7 @@ fn a_capture_is_not_spoilt_by_a_mark() {
     let stream = Stream((1usize << 63 | 1) as *mut _);
     let capture = |goes_on| {
         let captures = &app.agent.graphs.captures;
-        captures.note(app.context as usize, stream, goes_on);
+        captures.note(app.context, stream, goes_on);
     };
     let over = AtomicBool::new(false);
     capture(true);

@@ -1,24 +1,36 @@
 //! The images in files that are mapped into this process: which file, where in it, and which kernels that programs want.
 //!
-//! Files are read where they are mapped again, a piece at a time and only as it is looked at: libraries of kernels are large.
+//! Files are read where they are mapped again, a piece at a time and only as it is looked at: libraries of kernels are large. PyTorch's hold gigabytes
+//! of code, compressed, so several threads take it out, with the lowest priority that there is.
 
 use std::collections::HashSet;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
 use std::ptr;
-use std::sync::Arc;
-
-use crate::maps::mappings;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
-use warpbpf_session::{executable, inspect};
+use warpbpf_session::{executable, kernel_names};
+
+use crate::guard::Guard;
+use crate::lock::lock;
+use crate::maps::mappings;
 
 /// Files of the driver itself, whose kernels are its own affair, and ours.
 const NOT_THE_APPLICATIONS: &[&str] = &["libcuda.so", "libnvidia-", "libwarpbpf_", "memfd:warpbpf"];
 
 /// Bytes of a file that are looked at before its pages are let go: the process is charged for them meanwhile.
 const PIECE: usize = 16 << 20;
+
+/// Threads that help to look into a file: one for so many cores and so many images, and not more.
+const CORES_A_HELPER: usize = 4;
+const IMAGES_A_HELPER: usize = 16;
+const HELPERS: usize = 7;
+/// The least that Linux knows.
+const NICENESS: i32 = 19;
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -52,10 +64,12 @@ impl Files {
     pub(crate) fn index(
         known: Option<Files>,
         capability: (u32, u32),
-        wanted: &dyn Fn(&str) -> bool,
-        goes_on: &dyn Fn() -> bool,
+        wanted: &(dyn Fn(&str) -> bool + Sync),
+        goes_on: &(dyn Fn() -> bool + Sync),
     ) -> Files {
         let mut files = known.unwrap_or_default();
+        let cores = thread::available_parallelism().map_or(1, usize::from);
+        let most = HELPERS.min(cores / CORES_A_HELPER);
         let mut maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
         if warpbpf_faults::strikes("late/maps") {
             maps.clear();
@@ -74,28 +88,26 @@ impl Files {
             };
             let mapped = Arc::new(mapped);
             let all = mapped.bytes();
-            let mut seen = 0;
-            for image in executable::images(all).unwrap_or_default() {
-                if !goes_on() {
-                    return files;
-                }
-                let Ok(info) = inspect(image, capability) else {
-                    continue;
-                };
-                seen += image.len();
-                if seen >= PIECE {
-                    seen = 0;
-                    mapped.let_go();
-                }
-                let kernels = info.kernels.into_iter().map(|kernel| kernel.mangled);
-                let kernels: Vec<String> = kernels.filter(|name| wanted(name)).collect();
-                if kernels.is_empty() {
-                    continue;
-                }
-                let start = image.as_ptr() as usize - all.as_ptr() as usize;
+            let images = executable::images(all).unwrap_or_default();
+            let looking = Looking {
+                file: &mapped,
+                images: &images,
+                next: AtomicUsize::new(0),
+                seen: AtomicUsize::new(0),
+                found: Mutex::default(),
+            };
+            let helpers = most.min(images.len() / IMAGES_A_HELPER);
+            looking.share(helpers, &|| looking.look(capability, wanted, goes_on));
+            if !goes_on() {
+                return files;
+            }
+            let mut found = std::mem::take(&mut *lock(&looking.found));
+            found.sort_unstable();
+            for (at, kernels) in found {
+                let start = images[at].as_ptr() as usize - all.as_ptr() as usize;
                 files.images.push(Found {
                     file: Arc::clone(&mapped),
-                    range: start..start + image.len(),
+                    range: start..start + images[at].len(),
                     kernels,
                 });
             }
@@ -114,6 +126,73 @@ impl Files {
         let has = move |found: &&Found| found.kernels.iter().any(|kernel| kernel == name);
         self.images.iter().filter(has)
     }
+}
+
+/// The images of one file, being looked at.
+struct Looking<'f> {
+    file: &'f Mapped,
+    images: &'f [&'f [u8]],
+    /// The first one that nobody has taken.
+    next: AtomicUsize,
+    /// Bytes that were looked at since pages were let go.
+    seen: AtomicUsize,
+    /// Positions of images, and the kernels in them that programs want.
+    found: Mutex<Vec<(usize, Vec<String>)>>,
+}
+
+impl Looking<'_> {
+    /// Takes images until there are none.
+    fn look(
+        &self,
+        capability: (u32, u32),
+        wanted: &dyn Fn(&str) -> bool,
+        goes_on: &dyn Fn() -> bool,
+    ) {
+        while goes_on() {
+            let at = self.next.fetch_add(1, Ordering::Relaxed);
+            let Some(image) = self.images.get(at) else {
+                return;
+            };
+            let Ok(mut kernels) = kernel_names(image, capability) else {
+                continue;
+            };
+            if self.seen.fetch_add(image.len(), Ordering::Relaxed) >= PIECE {
+                self.seen.store(0, Ordering::Relaxed);
+                self.file.let_go();
+            }
+            kernels.retain(|name| wanted(name));
+            if !kernels.is_empty() {
+                lock(&self.found).push((at, kernels));
+            }
+        }
+    }
+
+    /// The work here, and on threads beside this one, whose mask of signals they have.
+    fn share(&self, helpers: usize, work: &(dyn Fn() + Sync)) {
+        let may_be_nice = helpers > 0 && is_unfiltered();
+        thread::scope(|scope| {
+            for _ in 0..helpers {
+                let help = || {
+                    let _guard = Guard::enter();
+                    if may_be_nice {
+                        // SAFETY: of the calling thread only, by which it does not get more than it has.
+                        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS) };
+                    }
+                    work();
+                };
+                let builder = thread::Builder::new().name("warpbpf-look".into());
+                // Without it there is less help.
+                let _ = builder.spawn_scoped(scope, help);
+            }
+            work();
+        });
+    }
+}
+
+/// No filter (seccomp) says which system calls this process may make: some end it at those that they do not expect.
+fn is_unfiltered() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    status.lines().any(|line| line == "Seccomp:\t0")
 }
 
 /// Paths and inodes of files that are mapped from their beginnings, by a `/proc/PID/maps` text.
@@ -230,6 +309,43 @@ mod tests {
         assert_eq!(resident(&mapped), 0);
         assert_eq!(sum(&mapped), 7 * (32 << 20), "they come again");
         drop(mapped);
+        std::fs::remove_file(&path).unwrap();
+    }
+
+    #[test]
+    fn images_are_each_looked_at_once_whoever_does_it_and_stay_in_order() {
+        let text = |n: usize| {
+            format!(
+                ".version 8.0\n.target sm_90\n.address_size 64\n.visible .entry k{n}() {{ ret; }}\n"
+            )
+        };
+        let texts: Vec<String> = (0..200).map(text).collect();
+        let path = std::env::temp_dir().join(format!("warpbpf-images-{}", std::process::id()));
+        std::fs::write(&path, texts.concat()).unwrap();
+        let file = Mapped::new(&File::open(&path).unwrap(), "images").unwrap();
+        let (mut images, mut start) = (Vec::new(), 0);
+        for text in &texts {
+            images.push(&file.bytes()[start..start + text.len()]);
+            start += text.len();
+        }
+        let looking = Looking {
+            file: &file,
+            images: &images,
+            next: AtomicUsize::new(0),
+            seen: AtomicUsize::new(0),
+            found: Mutex::default(),
+        };
+        let odd = |name: &str| !name.ends_with(['0', '2', '4', '6', '8']);
+        looking.share(3, &|| looking.look((9, 0), &odd, &|| true));
+        let mut found = std::mem::take(&mut *lock(&looking.found));
+        found.sort_unstable();
+        let expected = (0..200).filter(|n| n % 2 == 1);
+        let expected: Vec<_> = expected.map(|n| (n, vec![format!("k{n}")])).collect();
+        assert_eq!(found, expected);
+        // And nobody goes on when it is over.
+        looking.next.store(0, Ordering::Relaxed);
+        looking.share(3, &|| looking.look((9, 0), &odd, &|| false));
+        assert!(lock(&looking.found).is_empty());
         std::fs::remove_file(&path).unwrap();
     }
 
