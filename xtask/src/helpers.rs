@@ -82,7 +82,9 @@ text with it. It has at most 12 conversions (3 in `bpf_trace_printk` itself):
 | `%s` in `bpf_trace_printk` and `bpf_trace_vprintk` | a constant string of `.rodata` |
 | `%%` | none |
 
-Flags are `0`, `-`, `+`, `#` and space, then a width; there is no precision.
+Flags are `0`, `-`, `+`, `#` and space, then a width; there is no precision. Refused by name (`` `%pK` in the format is not served``): `%p` with a suffix
+other than `x`, which asks Linux for its symbols, addresses and strings (`%pK`, `%ps`, `%pS`, `%pB`, `%pi4`, `%pI4`, `%pi6`, `%pI6`, `%pks`, `%pus`); `%ks` and `%us`;
+`%s` in texts that the host makes, of memory that only the device can read; `%e` `%f` `%g`, `%n` and whatever else is no conversion.
 ";
 
 /// The file that is made of it.

@@ -508,6 +508,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Wire`], [`Error::Shared`].
+    #[doc(hidden)]
     pub fn memory(&mut self, process: u32, context: u32) -> Result<SharedReader, Error> {
         let (mut memory, parts) = self.part(process, context, 0)?;
         for part in 1..parts {

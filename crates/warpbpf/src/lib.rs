@@ -62,10 +62,14 @@ pub use process::{KernelInfo, Note, Process};
 pub use start::Inject;
 pub use tool::{App, Launch, Tool, runtime_folder};
 pub use typed::{Plain, Queue, TypedMap};
-pub use warpbpf_abi::choice::{Choice, StreamPick, Wish, WishError};
-pub use warpbpf_maps::{Counters, Value};
+pub use warpbpf_abi::choice::{Choice, StreamPick, Wish, WishError, WishKey};
+pub use warpbpf_abi::maps::MapType;
+pub use warpbpf_ebpf::{DecodeError, DecodeErrorKind};
+pub use warpbpf_maps::{AccessError, Counters, Value};
+pub use warpbpf_object::{BtfError, FunctionDecodeError, ObjectError, SetError, TypeId};
 pub use warpbpf_wire::{
     CacheWish, ContextInfo, GraphLaunch, GraphNode, GraphNodes, HostModule, HostStack, HostStacks,
-    MapInfo, MapOp, NoteLevel, OpCode, Operation, Operations, Options, Outcome, Place, Range,
-    RangeKind, Ranges, RangesLost, Untimed,
+    Kernel, Layout, MapInfo, MapOp, NoteLevel, Occupancy, OpCode, Operation, Operations, OpsError,
+    Options, Outcome, Place, Program, Range, RangeKind, Ranges, RangesLost, SharedError, SumField,
+    Untimed, WireError,
 };

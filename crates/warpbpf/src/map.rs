@@ -39,6 +39,7 @@ impl Snapshot {
     ///
     /// # Errors
     /// [`Error::Access`] if the agent sent a layout that does not fit the bytes.
+    #[doc(hidden)]
     pub fn view(&self) -> Result<MapView<'_>, Error> {
         Ok(MapView::merged(&self.plan, &self.parts)?)
     }
@@ -84,6 +85,7 @@ impl Map {
         &self.process
     }
     /// Its definition in the object.
+    #[doc(hidden)]
     pub fn definition(&self) -> Option<MapDef> {
         let object = self.process.object()?;
         object.parsed().maps.get(self.index as usize).cloned()
@@ -348,6 +350,7 @@ impl Map {
     }
 
     /// The plan that a view needs, from what the agent sent.
+    #[doc(hidden)]
     pub fn plan(&self) -> Option<MapPlan> {
         plan_of(&self.info)
     }
@@ -390,6 +393,7 @@ fn found<T>(done: Result<T, Error>) -> Result<Option<T>, Error> {
 }
 
 /// The plan that a view needs, from what the agent sent; `None` for a type that is not known here.
+#[doc(hidden)]
 pub fn plan_of(info: &MapInfo) -> Option<MapPlan> {
     Some(MapPlan {
         name: info.name.clone(),
@@ -409,6 +413,7 @@ pub fn plan_of(info: &MapInfo) -> Option<MapPlan> {
 }
 
 /// The definition of a map of which no object is known, from what the agent sent: its keys and values have no types.
+#[doc(hidden)]
 pub fn untyped_map(info: &MapInfo) -> MapDef {
     MapDef {
         name: info.name.clone(),

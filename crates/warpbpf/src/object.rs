@@ -90,6 +90,7 @@ impl Object {
     }
 
     /// Its types, if it was compiled with `-g`.
+    #[doc(hidden)]
     pub fn btf(&self) -> Option<&Btf> {
         self.parsed.btf.as_ref()
     }

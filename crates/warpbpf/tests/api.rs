@@ -89,6 +89,9 @@ fn line(tokens: impl ToTokens) -> String {
     text
 }
 
+/// Crates whose types may come up in ours.
+const BENEATH: [&str; 6] = ["abi", "cache", "ebpf", "maps", "object", "wire"];
+
 #[derive(Default)]
 struct Listing {
     lines: BTreeSet<String>,
@@ -113,22 +116,43 @@ impl Listing {
     }
 
     fn item(&mut self, item: &Item) {
+        if attributes_of(item).is_some_and(is_hidden) {
+            return;
+        }
         match item.clone() {
             Item::Struct(mut item) => {
                 self.derived(&item.ident, &item.attrs);
+                let may_grow = is_open(&item.attrs);
                 item.attrs.clear();
                 let hidden = hide(&mut item.fields);
-                let more = if hidden { " and private fields" } else { "" };
-                self.add(format!("{}{more}", line(&item)));
+                if !hidden && !may_grow {
+                    return self.add(line(&item));
+                }
+                // Nobody makes one or names all of it, so a further field breaks nothing: each has a line of its own.
+                let name = item.ident.clone();
+                if let Fields::Named(fields) = &mut item.fields {
+                    for field in std::mem::take(&mut fields.named) {
+                        self.add(format!("struct {name}: {}", line(&field)));
+                    }
+                }
+                self.add(format!("{}{MORE}", line(&item)));
             }
             Item::Enum(mut item) => {
                 self.derived(&item.ident, &item.attrs);
+                let may_grow = is_open(&item.attrs);
                 item.attrs.clear();
                 for variant in &mut item.variants {
                     variant.attrs.clear();
                     variant.fields.iter_mut().for_each(|f| f.attrs.clear());
                 }
-                self.add(line(&item));
+                if !may_grow {
+                    return self.add(line(&item));
+                }
+                let name = item.ident.clone();
+                for variant in std::mem::take(&mut item.variants) {
+                    self.add(format!("enum {name}: {}", line(&variant)));
+                }
+                self.add(format!("{}{MORE}", line(&item)));
             }
             Item::Fn(item) => self.add(line(&item.sig)),
             Item::Const(item) => self.add(format!("const {}: {}", item.ident, line(&item.ty))),
@@ -165,7 +189,9 @@ impl Listing {
         }
         for inner in &item.items {
             match inner {
-                ImplItem::Fn(function) if is_public(&function.vis) => {
+                ImplItem::Fn(function)
+                    if is_public(&function.vis) && !is_hidden(&function.attrs) =>
+                {
                     self.add(format!("{ty}: {}", line(&function.sig)));
                 }
                 ImplItem::Const(constant) if is_public(&constant.vis) => {
@@ -176,6 +202,35 @@ impl Listing {
             }
         }
     }
+}
+
+/// Said of what may get more fields or variants: nobody outside makes one, or matches all of it.
+const MORE: &str = " and more";
+
+fn is_open(attributes: &[Attribute]) -> bool {
+    attributes
+        .iter()
+        .any(|a| a.path().is_ident("non_exhaustive"))
+}
+
+/// `#[doc(hidden)]`: for our own crates, and no promise.
+fn is_hidden(attributes: &[Attribute]) -> bool {
+    let hidden = |a: &Attribute| a.parse_args::<Ident>().is_ok_and(|word| word == "hidden");
+    attributes
+        .iter()
+        .any(|a| a.path().is_ident("doc") && hidden(a))
+}
+
+fn attributes_of(item: &Item) -> Option<&[Attribute]> {
+    Some(match item {
+        Item::Struct(i) => &i.attrs,
+        Item::Enum(i) => &i.attrs,
+        Item::Fn(i) => &i.attrs,
+        Item::Const(i) => &i.attrs,
+        Item::Type(i) => &i.attrs,
+        Item::Trait(i) => &i.attrs,
+        _ => return None,
+    })
 }
 
 /// Leaves public fields only, and says whether there were others.
@@ -220,6 +275,8 @@ fn wanted(own: &[(String, Vec<Item>)]) -> BTreeMap<&'static str, BTreeSet<String
                         "warpbpf_maps" => "maps",
                         "warpbpf_wire" => "wire",
                         "warpbpf_abi" => "abi",
+                        "warpbpf_ebpf" => "ebpf",
+                        "warpbpf_object" => "object",
                         _ => "warpbpf",
                     };
                     wanted.entry(krate).or_default().insert(name);
@@ -258,6 +315,49 @@ fn listing() -> Vec<String> {
         all.extend(listing.lines.iter().map(|text| format!("{krate} | {text}")));
     }
     all
+}
+
+/// Words of a text, each with what stands before it, without spaces at its end.
+fn words(text: &str) -> impl Iterator<Item = (&str, &str)> {
+    let ends = |c: char| !c.is_alphanumeric() && c != '_';
+    let words = text.split(ends).filter(|word| !word.is_empty());
+    words.map(move |word| {
+        let at = word.as_ptr() as usize - text.as_ptr() as usize;
+        (text[..at].trim_end(), word)
+    })
+}
+
+/// Public types of crates beneath that the interface mentions, and that `lib.rs` does not name: nobody could write them down.
+fn leaked() -> Vec<String> {
+    let own = sources("warpbpf");
+    let named: BTreeSet<String> = wanted(&own).into_values().flatten().collect();
+    let mut types = BTreeSet::new();
+    for krate in BENEATH {
+        for item in sources(krate).iter().flat_map(|(_, items)| items) {
+            if let (Item::Struct(_) | Item::Enum(_) | Item::Type(_), Some((visibility, name))) =
+                (item, name_of(item))
+                && is_public(visibility)
+                && !named.contains(&name)
+            {
+                types.insert(name);
+            }
+        }
+    }
+    let mentions = |line: &String| {
+        let (_, text) = line.split_once(" | ")?;
+        // A conversion from what nobody can name does nobody any harm.
+        if text.starts_with("impl") {
+            return None;
+        }
+        let is_enum = text.starts_with("enum") || text.starts_with("pub enum");
+        let mut found = words(text).filter(|(before, word)| {
+            // An iterator's item is its own, and so are the names of variants.
+            let is_type = !is_enum || before.ends_with([':', '<', '(', '&']);
+            is_type && *word != "Item" && types.contains(*word)
+        });
+        Some(format!("{}: {line}", found.next()?.1))
+    };
+    listing().iter().filter_map(mentions).collect()
 }
 
 /// Versions of which one may break what the other promises have different ones of these.
@@ -308,6 +408,32 @@ fn the_interface_is_as_written_down() {
         more.join("\n")
     );
     std::fs::write(&path, text).unwrap();
+}
+
+#[test]
+fn every_type_that_it_mentions_has_a_name_in_it() {
+    assert_eq!(leaked(), Vec::<String>::new());
+}
+
+#[test]
+fn what_may_grow_is_told_apart_from_what_may_not() {
+    let lines = |text: &str| {
+        let mut listing = Listing::default();
+        listing.item(&syn::parse_str(text).unwrap());
+        listing.lines.into_iter().collect::<Vec<_>>()
+    };
+    let closed = lines("pub enum E { A, B(u8) }");
+    assert_eq!(closed, ["pub enum E { A, B(u8) }"]);
+    let open = lines("#[non_exhaustive] pub enum E { A, B(u8) }");
+    assert_eq!(
+        open,
+        ["enum E: A", "enum E: B(u8)", "pub enum E { } and more"]
+    );
+    let closed = lines("pub struct S { pub a: u8 }");
+    assert_eq!(closed, ["pub struct S { pub a: u8 }"]);
+    let open = ["pub struct S { } and more", "struct S: pub a: u8"];
+    assert_eq!(lines("pub struct S { pub a: u8, b: u8 }"), open);
+    assert_eq!(lines("#[non_exhaustive] pub struct S { pub a: u8 }"), open);
 }
 
 #[test]

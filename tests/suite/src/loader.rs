@@ -41,6 +41,7 @@ pub fn cases() -> Vec<Case> {
         case("loader: statuses", statuses),
         case("loader: an application started by others", apart),
         case("loader: bpftool reads a running tool", bpftool),
+        case("loader: bpftrace and a kernel", bpftrace),
     ]
 }
 
@@ -702,6 +703,25 @@ pub(crate) fn interrupt(pid: u32) {
         let kill = format!("kill -INT {child}");
         let _ = Command::new("sh").args(["-c", &kill]).status();
     }
+}
+
+/// Debian's bpftrace. What its `count()` loses between lanes is chance (docs/loader.md), so how much it counts is known by its bounds only.
+fn bpftrace(bench: &Bench) -> Told {
+    let found = Command::new("bpftrace").arg("--version").output();
+    if !found.is_ok_and(|found| found.status.success()) {
+        return Ok("skipped: bpftrace is not installed".into());
+    }
+    let program = "kprobe:_Z9vectorAddPKfS0_Pfi { @[1] = count(); }";
+    let output = run(bench, &"bpftrace".into(), &["-e", program])?;
+    let said = text(&output);
+    let count = said.lines().find_map(|line| line.strip_prefix("@[1]: "));
+    let count: u64 = count
+        .and_then(|count| count.parse().ok())
+        .ok_or_else(|| format!("no count in {said}"))?;
+    if !(1..=THREADS).contains(&count) {
+        return Err(format!("{count} of {THREADS} threads"));
+    }
+    Ok(format!("{count} of {THREADS} threads by its `count()`"))
 }
 
 /// bpftool, if it is there.

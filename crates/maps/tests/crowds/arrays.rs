@@ -79,7 +79,7 @@ fn is_written(done: &&Done) -> bool {
 }
 
 /// Checks one copy of an element against the operations that reached it.
-fn check(key: u64, value: u64, of_key: &[Done]) -> Result<(), TestCaseError> {
+pub fn check(key: u64, value: u64, of_key: &[Done]) -> Result<(), TestCaseError> {
     let added = |what| of_key.iter().filter(move |d| d.what == what);
     match key % 3 {
         0 => prop_assert_eq!(value, added(What::Add).map(|d| d.value).sum::<u64>()),

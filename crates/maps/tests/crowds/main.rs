@@ -9,5 +9,6 @@ mod common;
 mod events;
 mod feed;
 mod filter;
+mod inner;
 mod tables;
 mod work;

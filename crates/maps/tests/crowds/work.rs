@@ -153,6 +153,9 @@ impl Machine {
         let layouts = plans.iter().map(|plan| plan.layout);
         let maps = object.maps.iter().cloned().zip(layouts).collect();
         let mut case = Case::prove(object.programs[0].clone(), maps, None);
+        for (map, def) in case.env.maps.iter_mut().zip(&object.maps) {
+            map.inner = def.inner.as_deref().map(|of| plan(of).layout);
+        }
         // For 128-bit atomics.
         (case.env.target.ptx, case.env.target.sm) = ((8, 3), 90);
         Machine {
@@ -206,8 +209,18 @@ impl Machine {
 
     /// What the host finds in `table`.
     pub fn view<T>(&self, device: &Device, look: impl FnOnce(MapView<'_>) -> T) -> T {
-        let bytes = self.bytes(device, "table");
-        let view = MapView::new(&self.plans[self.map("table")], &bytes);
+        self.view_of(device, "table", look)
+    }
+
+    /// The same of another map.
+    pub fn view_of<T>(
+        &self,
+        device: &Device,
+        name: &str,
+        look: impl FnOnce(MapView<'_>) -> T,
+    ) -> T {
+        let bytes = self.bytes(device, name);
+        let view = MapView::new(&self.plans[self.map(name)], &bytes);
         look(view.unwrap_or_else(|error| panic!("{error}")))
     }
 
