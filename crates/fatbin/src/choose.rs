@@ -25,20 +25,18 @@ pub struct Choice {
 /// own, with `f` within the major version.
 /// <https://docs.nvidia.com/cuda/cuda-c-programming-guide/#compute-capabilities>
 pub fn choose(entries: &[Entry<'_>], device: (u32, u32)) -> Choice {
-    let best = |kind: EntryKind, runs: fn(&Entry<'_>, (u32, u32)) -> bool| {
-        entries
-            .iter()
-            .enumerate()
-            .filter(|(_, entry)| entry.kind == kind && runs(entry, device))
-            // Of equals the first in the file: `max_by_key` would keep the last.
-            .rev()
-            .max_by_key(|(_, entry)| (entry.arch, rank(entry.suffix)))
-            .map(|(index, _)| index)
-    };
-    let sass = best(EntryKind::Elf, sass_runs);
+    let sass = machine_code(entries, device);
+    // One that is damaged says nothing.
+    let cubin = sass.and_then(|index| entries[index].payload().ok());
+    choose_unpacked(entries, device, cubin.as_deref())
+}
+
+/// [`choose`], where somebody has the `cubin` that [`machine_code`] names, and it need not be decompressed again.
+pub fn choose_unpacked(entries: &[Entry<'_>], device: (u32, u32), cubin: Option<&[u8]>) -> Choice {
+    let sass = machine_code(entries, device);
     let (ptx, why_no_ptx) = match sass {
-        Some(index) => source_of(entries, &entries[index]),
-        None => match best(EntryKind::Ptx, ptx_runs) {
+        Some(index) => source_of(entries, &entries[index], cubin),
+        None => match best(entries, EntryKind::Ptx, |entry| ptx_runs(entry, device)) {
             Some(index) => (Some(index), None),
             None => (None, Some(nothing_fits(entries, device))),
         },
@@ -50,17 +48,36 @@ pub fn choose(entries: &[Entry<'_>], device: (u32, u32)) -> Choice {
     }
 }
 
+/// The machine code that the driver runs: [`Choice::sass`], for which nothing is decompressed.
+pub fn machine_code(entries: &[Entry<'_>], device: (u32, u32)) -> Option<usize> {
+    best(entries, EntryKind::Elf, |entry| sass_runs(entry, device))
+}
+
+fn best(
+    entries: &[Entry<'_>],
+    kind: EntryKind,
+    runs: impl Fn(&Entry<'_>) -> bool,
+) -> Option<usize> {
+    entries
+        .iter()
+        .enumerate()
+        .filter(|(_, entry)| entry.kind == kind && runs(entry))
+        // Of equals the first in the file: `max_by_key` would keep the last.
+        .rev()
+        .max_by_key(|(_, entry)| (entry.arch, rank(entry.suffix)))
+        .map(|(index, _)| index)
+}
+
 /// The PTX entry whose virtual architecture is the one `sass` was compiled from.
-fn source_of(entries: &[Entry<'_>], sass: &Entry<'_>) -> (Option<usize>, Option<String>) {
+fn source_of(
+    entries: &[Entry<'_>],
+    sass: &Entry<'_>,
+    cubin: Option<&[u8]>,
+) -> (Option<usize>, Option<String>) {
     // The cubin says from which `compute_N`; one too old or damaged to say so counts as made from its own number.
-    let virtual_arch = sass
-        .payload()
-        .ok()
-        .and_then(|bytes| {
-            Cubin::parse(&bytes)
-                .ok()
-                .and_then(|cubin| cubin.virtual_arch)
-        })
+    let virtual_arch = cubin
+        .and_then(|bytes| Cubin::parse(bytes).ok())
+        .and_then(|cubin| cubin.virtual_arch)
         .unwrap_or(sass.arch);
     let found = entries.iter().position(|entry| {
         entry.kind == EntryKind::Ptx && entry.arch == virtual_arch && entry.suffix == sass.suffix

@@ -42,7 +42,7 @@ mod container;
 mod cubin;
 mod error;
 
-pub use choose::{Choice, choose};
+pub use choose::{Choice, choose, choose_unpacked, machine_code};
 pub use container::{
     Compression, Entry, EntryKind, FATBIN_HEADER_BYTES, entries, fatbin_len, flags,
 };

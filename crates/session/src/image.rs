@@ -110,7 +110,7 @@ pub fn kernel_names(bytes: &[u8], capability: (u32, u32)) -> Result<Vec<String>,
         fatbin::ImageKind::Fatbin => {
             let damaged = |source| ImageError::Fatbin { source };
             let entries = fatbin::entries(bytes).map_err(damaged)?;
-            if let Some(chosen) = fatbin::choose(&entries, capability).sass {
+            if let Some(chosen) = fatbin::machine_code(&entries, capability) {
                 return Ok(names_in_cubin(&entries[chosen].payload().map_err(damaged)?));
             }
         }
@@ -132,7 +132,7 @@ pub fn machine_code(bytes: &[u8], capability: (u32, u32)) -> Option<Arc<[u8]>> {
         fatbin::ImageKind::Cubin => Some(Arc::from(bytes)),
         fatbin::ImageKind::Fatbin => {
             let entries = fatbin::entries(bytes).ok()?;
-            let chosen = fatbin::choose(&entries, capability).sass?;
+            let chosen = fatbin::machine_code(&entries, capability)?;
             Some(Arc::from(&entries[chosen].payload().ok()?[..]))
         }
         _ => None,
@@ -226,29 +226,27 @@ fn recovered(cubin: &[u8], why: impl FnOnce() -> String) -> ImageInfo {
 }
 
 fn from_fatbin(bytes: &[u8], capability: (u32, u32)) -> Result<ImageInfo, ImageError> {
-    let entries = fatbin::entries(bytes).map_err(|source| ImageError::Fatbin { source })?;
-    let choice = fatbin::choose(&entries, capability);
+    let damaged = |source| ImageError::Fatbin { source };
+    let entries = fatbin::entries(bytes).map_err(damaged)?;
+    // Most of the time goes into decompression: once is enough.
+    let sass = fatbin::machine_code(&entries, capability);
+    let cubin = sass.map(|index| entries[index].payload()).transpose();
+    let cubin = cubin.map_err(damaged)?;
+    let choice = fatbin::choose_unpacked(&entries, capability, cubin.as_deref());
     let mut info = ImageInfo::default();
     if let Some(index) = choice.ptx {
-        let payload = entries[index]
-            .payload()
-            .map_err(|source| ImageError::Fatbin { source })?;
+        let payload = entries[index].payload().map_err(damaged)?;
         info = from_ptx(text(&payload)?, "fatbin, PTX")?;
     }
     if info.ptx.is_none() && info.why_no_ptx.is_none() {
         info.why_no_ptx = choice.why_no_ptx.clone();
     }
-    if let Some(index) = choice.sass {
+    if let (Some(index), Some(cubin)) = (sass, cubin) {
         let name = format!("fatbin, SASS {}", entries[index].arch_name());
-        match entries[index].payload() {
-            Ok(payload) => {
-                if choice.ptx.is_none() {
-                    info = recovered(&payload, || choice.why_no_ptx.unwrap_or_default());
-                }
-                add_machine_code(&mut info, &payload, &name);
-            }
-            Err(source) => return Err(ImageError::Fatbin { source }),
+        if choice.ptx.is_none() {
+            info = recovered(&cubin, || choice.why_no_ptx.unwrap_or_default());
         }
+        add_machine_code(&mut info, &cubin, &name);
     }
     Ok(info)
 }
