@@ -9,7 +9,7 @@ mod ends;
 mod events;
 pub mod exchange;
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -61,6 +61,10 @@ struct Agent {
     refused: bool,
     /// Some kernel of it has programs.
     instrumented: bool,
+    /// Some kernel was to have programs and has none: that was told with the reason.
+    failed: bool,
+    /// Kernels that it loaded, as people write them.
+    kernels: BTreeSet<String>,
     /// It was told that all have ended.
     left: bool,
     /// Who attaches others was told so.
@@ -268,6 +272,8 @@ impl Live {
             given,
             refused: false,
             instrumented: false,
+            failed: false,
+            kernels: BTreeSet::new(),
             left: false,
             left_told: false,
             sms: 0,
@@ -390,8 +396,10 @@ impl Agent {
                 self.instrumented |= !kernel.placed.is_empty();
                 let failed = ["refused", "failed"];
                 if failed.iter().any(|word| kernel.way.starts_with(word)) {
+                    self.failed = true;
                     tell(&format!("`{}`: {}", kernel.demangled, kernel.way));
                 }
+                self.kernels.insert(kernel.demangled);
             }
             ToTool::Note { level, text, .. } => match level {
                 NoteLevel::Info => {}
@@ -427,6 +435,7 @@ impl Agent {
             | ToTool::Stacks(_) => {}
             // The connection's end follows; what is in the shared memory is final.
             ToTool::Bye { .. } => {
+                self.tell_unmatched(tell);
                 self.tell_losses(tell);
                 self.tell_stops(tell);
             }

@@ -38,6 +38,7 @@ pub fn cases() -> Vec<Case> {
         case("loader: update, another program for a link", update),
         case("loader: mixed with probes of the host", mixed),
         case("loader: the verifier's text in log_buf", refused),
+        case("loader: a kernel that is not there", unmatched),
         case("loader: statuses", statuses),
         case("loader: an application started by others", apart),
         case("loader: bpftool reads a running tool", bpftool),
@@ -722,6 +723,30 @@ fn bpftrace(bench: &Bench) -> Told {
         return Err(format!("{count} of {THREADS} threads"));
     }
     Ok(format!("{count} of {THREADS} threads by its `count()`"))
+}
+
+/// A name that no kernel has is said, with those that there were.
+fn unmatched(bench: &Bench) -> Told {
+    let tools = tools(bench, "counter");
+    if tools.is_empty() {
+        return Ok(SKIPPED.into());
+    }
+    for tool in &tools {
+        let other = run_with(bench, tool, &[], ("rounds", &["2", "1"]))?;
+        let said = String::from_utf8_lossy(&other.stderr).into_owned();
+        says(
+            &said,
+            "warpbpf: no kernel has `gpu/entry/_Z9vectorAddPKfS0_Pfi`, `gpu/exit/_Z9vectorAddPKfS0_Pfi`; kernels seen: `add`\n",
+        )?;
+        let own = run(bench, tool, &[])?;
+        let said = String::from_utf8_lossy(&own.stderr);
+        same(
+            "said of its own kernel",
+            said.contains("no kernel has"),
+            false,
+        )?;
+    }
+    Ok(format!("{} forms", tools.len()))
 }
 
 /// bpftool, if it is there.

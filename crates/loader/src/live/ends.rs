@@ -1,5 +1,5 @@
-//! What is said when an application has ended, and stands in no map of the tool: which events were lost, and which programs were ended
-//! in loops.
+//! What is said when an application has ended, and stands in no map of the tool: that no kernel had a program, which events were lost, and which
+//! programs were ended in loops.
 
 use warpbpf_maps::stops;
 
@@ -18,6 +18,11 @@ pub struct Astray {
     pub busy: u64,
 }
 
+fn quoted<'n>(names: impl Iterator<Item = &'n String>) -> String {
+    let names: Vec<String> = names.map(|name| format!("`{name}`")).collect();
+    names.join(", ")
+}
+
 impl Live {
     /// The events of a map that the tool could not read, by the map's place in the kernel's table.
     pub fn astray(&self, at: usize) -> Astray {
@@ -32,7 +37,29 @@ impl Live {
     }
 }
 
+/// How sections of programs in kernels begin.
+const GPU: &str = "gpu/";
+/// Kernels that are named where none is the one that a program is for.
+const SHOWN: usize = 5;
+
 impl Agent {
+    /// Says that no kernel has a program, and which kernels there were: a name may have been misspelt.
+    pub(super) fn tell_unmatched(&self, tell: Tell) {
+        let sections = self.offer.programs.iter().map(|(_, section)| section);
+        let wanted = quoted(sections.filter(|section| section.starts_with(GPU)));
+        if self.instrumented || self.failed || wanted.is_empty() || self.kernels.is_empty() {
+            return;
+        }
+        let more = match self.kernels.len().saturating_sub(SHOWN) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let seen = quoted(self.kernels.iter().take(SHOWN));
+        tell(&format!(
+            "no kernel has {wanted}; kernels seen: {seen}{more}"
+        ));
+    }
+
     /// Says how many events did not get here, and why. libbpf has no place for it.
     pub(super) fn tell_losses(&self, tell: Tell) {
         let each = self.contexts.iter().flat_map(|(_, shared)| {
