@@ -6,8 +6,8 @@ use std::process::Command;
 use crate::setup::{self, Tools};
 use crate::shell::{Failure, cargo, read, root, run, write};
 use crate::sources::{
-    APPS, Code, DRIVER_API, INSTRUCTIONS, KERNELS, LOADING, MACHINE_CODE, MACHINE_INSTRUCTIONS,
-    NAMED, PROGRAMS, RECOVERED, UNOPTIMISED,
+    APPS, CONDITIONAL, Code, DECIDER, DRIVER_API, INSTRUCTIONS, KERNELS, LOADING, MACHINE_CODE,
+    MACHINE_INSTRUCTIONS, NAMED, PROGRAMS, RECOVERED, UNOPTIMISED,
 };
 use crate::{cutlass, libbpf, soft};
 
@@ -235,6 +235,10 @@ pub fn apps(tools: &Tools, soft: &Path, into: &Path) -> Result<(), Failure> {
             let program = into.join(format!("{name}{suffix}"));
             let mut sources: Vec<&Path> = headers.iter().map(PathBuf::as_path).collect();
             sources.push(&source);
+            let decider = root().join(DECIDER);
+            if *name == CONDITIONAL {
+                sources.push(&decider);
+            }
             if is_newer(&program, &sources) {
                 continue;
             }
@@ -268,6 +272,10 @@ pub fn apps(tools: &Tools, soft: &Path, into: &Path) -> Result<(), Failure> {
             for code in codes {
                 nvcc.arg("-gencode").arg(format!("arch={code}"));
             }
+            if *name == CONDITIONAL {
+                nvcc.args(linked_on_device(tools, &decider, into)?);
+                nvcc.arg("-lcudadevrt");
+            }
             nvcc.arg("-L")
                 .arg(tools.cuda.join("lib"))
                 .arg("-o")
@@ -276,6 +284,23 @@ pub fn apps(tools: &Tools, soft: &Path, into: &Path) -> Result<(), Failure> {
         }
     }
     preloaded(into)
+}
+
+/// Objects of a source that calls CUDA's functions for devices, for an application whose own kernels are not linked on the device and have their PTX.
+fn linked_on_device(tools: &Tools, source: &Path, into: &Path) -> Result<[PathBuf; 2], Failure> {
+    let objects = ["o", "link.o"]
+        .map(|kind| into.join(source.with_extension(kind).file_name().unwrap_or_default()));
+    let [object, link] = &objects;
+    let nvcc = || {
+        let mut nvcc = Command::new(tools.cuda.join("bin/nvcc"));
+        nvcc.args(["-O2", "-std=c++17", "-arch=sm_90"]);
+        nvcc
+    };
+    run(nvcc().arg("-dc").arg(source).arg("-o").arg(object))?;
+    let mut linking = nvcc();
+    linking.arg("-dlink").arg("-L").arg(tools.cuda.join("lib"));
+    run(linking.arg(object).arg("-lcudadevrt").arg("-o").arg(link))?;
+    Ok(objects)
 }
 
 /// Compiles the library that stands for an extension of PyTorch's, `libtorch_squash.so`, and once more for the soft GPU, with the shared runtime.

@@ -173,6 +173,7 @@ pub const APPS: &[(&str, &str)] = &[
     ("linked", "tests/apps/linked.cu"),
     ("swapstress", "tests/apps/swapstress.cu"),
     ("graphs", "tests/apps/graphs.cu"),
+    (CONDITIONAL, "tests/apps/conditional.cu"),
     ("blocks", "tests/apps/blocks.cu"),
     ("cudagraph", "tests/apps/cudagraph.cu"),
     ("templates", "tests/apps/templates.cu"),
@@ -199,6 +200,9 @@ pub const NAMED: &str = "named";
 pub const DRIVER_API: &str = "driverapi";
 /// Another one that does.
 pub const LOADING: &str = "loading";
+/// The application with conditional nodes, and what decides there, which needs the device linker.
+pub const CONDITIONAL: &str = "conditional";
+pub const DECIDER: &str = "tests/apps/conditional_decide.cu";
 /// Applications without PTX, which the soft GPU cannot run.
 pub const MACHINE_CODE: &[&str] = &[
     "machine",

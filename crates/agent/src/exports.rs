@@ -289,8 +289,6 @@ hooks! {
         when (agent => agent.graphs.is_used()) => graphs::set_kernel_node_v2;
     graph_set_kernel = "cuGraphKernelNodeSetParams"(node: CUgraphNode, params: *const KernelNodeParams)
         when (agent => agent.graphs.is_used()) => graphs::set_kernel_node;
-    graph_add_graph = "cuGraphAddChildGraphNode"(node: *mut CUgraphNode, graph: CUgraph, behind: *const CUgraphNode, count: usize, child: CUgraph)
-        when (agent => agent.graphs.is_used()) => graphs::add_graph_node;
     graph_add_node_v2 = "cuGraphAddNode_v2"(node: *mut CUgraphNode, graph: CUgraph, behind: *const CUgraphNode, data: *const c_void, count: usize, params: *mut GraphNodeParams)
         when (agent => agent.graphs.is_used()) => graphs::add_node_v2;
     graph_add_node = "cuGraphAddNode"(node: *mut CUgraphNode, graph: CUgraph, behind: *const CUgraphNode, count: usize, params: *mut GraphNodeParams)

@@ -65,7 +65,11 @@ impl Generation {
 
 /// The one that is in force.
 #[derive(Debug)]
-pub(crate) struct Generations(AtomicPtr<Generation>);
+pub(crate) struct Generations {
+    now: AtomicPtr<Generation>,
+    /// The one that was before it, or is about to be.
+    before: AtomicPtr<Generation>,
+}
 
 /// A launch under way.
 #[derive(Debug)]
@@ -83,8 +87,11 @@ impl Drop for Flight {
 
 impl Default for Generations {
     fn default() -> Generations {
-        let first = Generation::leak(1, None);
-        Generations(AtomicPtr::new(ptr::from_ref(first).cast_mut()))
+        let first = ptr::from_ref(Generation::leak(1, None)).cast_mut();
+        Generations {
+            now: AtomicPtr::new(first),
+            before: AtomicPtr::new(first),
+        }
     }
 }
 
@@ -93,7 +100,7 @@ impl Generations {
     #[inline]
     pub(crate) fn now(&self) -> &'static Generation {
         // SAFETY: it was leaked.
-        unsafe { &*self.0.load(Ordering::SeqCst) }
+        unsafe { &*self.now.load(Ordering::SeqCst) }
     }
 
     /// A launch begins: by the generation that is in force now.
@@ -113,12 +120,23 @@ impl Generations {
 
     /// Launches from now on are of the session's programs. The one before.
     pub(crate) fn switch(&self, session: Arc<Session>) -> &'static Generation {
-        let next = Generation::leak(session.generation(), Some(session));
-        let before = self
-            .0
-            .swap(ptr::from_ref(next).cast_mut(), Ordering::SeqCst);
+        self.switch_to(Generation::leak(session.generation(), Some(session)))
+    }
+
+    /// One thread at a time does this.
+    fn switch_to(&self, next: &'static Generation) -> &'static Generation {
+        let before = self.now();
+        // Who sees the next one in force sees this one here.
+        (self.before).store(ptr::from_ref(before).cast_mut(), Ordering::SeqCst);
+        (self.now).store(ptr::from_ref(next).cast_mut(), Ordering::SeqCst);
+        before
+    }
+
+    /// No launch is under way by the one in force, or by the one before it. Where launches are kept from beginning, none will be.
+    pub(crate) fn are_left(&self) -> bool {
         // SAFETY: it was leaked.
-        unsafe { &*before }
+        let before = || unsafe { &*self.before.load(Ordering::SeqCst) };
+        self.now().is_left() && before().is_left()
     }
 }
 
@@ -137,27 +155,18 @@ mod tests {
 
     use super::*;
 
-    impl Generations {
-        fn switch_to(&self, number: u64) -> &'static Generation {
-            let next = Generation::leak(number, None);
-            let before = self
-                .0
-                .swap(ptr::from_ref(next).cast_mut(), Ordering::SeqCst);
-            // SAFETY: it was leaked.
-            unsafe { &*before }
-        }
-    }
-
     #[test]
     fn a_generation_is_left_when_its_launches_are_over() {
         let generations = Generations::default();
         let flight = generations.enter();
         assert_eq!(flight.generation.number, 1);
-        let before = generations.switch_to(2);
-        assert!(!before.is_left());
+        let before = generations.switch_to(Generation::leak(2, None));
+        assert!(!before.is_left() && !generations.are_left());
         assert_eq!(generations.enter().generation.number, 2);
         drop(flight);
-        assert!(before.is_left() && generations.now().is_left());
+        assert!(before.is_left() && generations.are_left());
+        let _flight = generations.enter();
+        assert!(!generations.are_left());
     }
 
     #[test]
@@ -180,7 +189,7 @@ mod tests {
                 });
             }
             for number in 2..2000 {
-                let before = generations.switch_to(number);
+                let before = generations.switch_to(Generation::leak(number, None));
                 while !before.is_left() {
                     std::hint::spin_loop();
                 }

@@ -72,8 +72,6 @@ pub(crate) enum Miss {
     Refused(CUresult),
     /// The driver does not say whether its stream is captured.
     Captured(CUresult),
-    /// It is in the body of a conditional node, of which nobody knows how often it runs.
-    Body,
     /// Its graph may be launched by kernels.
     DeviceLaunch,
     /// It is in a graph, whose nodes would be told each other's argument.
@@ -175,11 +173,10 @@ unsafe fn dispatch(
     let mut measured = None;
     let tried = match captured {
         Some(Captured::Unknown(code)) => Err(Miss::Captured(code)),
-        Some(Captured::Graph) if agent.graphs.is_blind() => Err(Miss::None),
+        Some(Captured::Graph | Captured::Body) if agent.graphs.is_blind() => Err(Miss::None),
         _ if entry.is_too_dear(flight.generation.number) => Err(Miss::Skipped),
         _ => match agent.chosen(flight.generation, entry, candidate) {
             Some(0) => Err(Miss::Skipped),
-            _ if captured == Some(Captured::Body) => Err(Miss::Body),
             chosen if captured.is_some() => attempt(chosen),
             _ if warpbpf_faults::strikes("agent/gate") => Err(Miss::Compaction),
             chosen => match agent.quiet.enter(stream.key()) {
@@ -202,6 +199,9 @@ unsafe fn dispatch(
             agent.was_measured(measured, Some(Sample::Variant));
             if captured.is_some() {
                 agent.graphs.hold(place);
+                if captured == Some(Captured::Body) {
+                    tell_of_body(agent, entry);
+                }
             } else {
                 Runs::Variant(place, chosen).count();
                 agent.launch_happened();
@@ -470,10 +470,6 @@ pub(crate) fn tell(agent: &'static Agent, entry: &Entry, miss: Miss) {
             ),
         ),
         // Noted once by their text.
-        Miss::Body => agent.note(
-            NoteLevel::Warning,
-            format!("kernel `{name}` is in the body of a conditional node; there it runs without probes, and counts as missed once for each time that it is put there"),
-        ),
         Miss::Captured(code) => agent.note(
             NoteLevel::Warning,
             format!(
@@ -498,6 +494,17 @@ pub(crate) fn tell(agent: &'static Agent, entry: &Entry, miss: Miss) {
         | Miss::Params
         | Miss::Refused(_) => {}
     }
+}
+
+/// Its programs run in the body of a conditional node, where no launch is counted. Noted once, by its text.
+pub(crate) fn tell_of_body(agent: &Agent, entry: &Entry) {
+    agent.note(
+        NoteLevel::Info,
+        format!(
+            "kernel `{}` is in the body of a conditional node; its programs run there as often as the device runs it, which the host is not told: that is not among its launches",
+            entry.mangled
+        ),
+    );
 }
 
 /// Set in the name of a stream that belongs to a thread, and in no handle: handles are addresses.

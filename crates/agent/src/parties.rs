@@ -226,7 +226,6 @@ pub(crate) fn tell_of_alone(
         | Miss::Context(_)
         | Miss::Compaction
         | Miss::Captured(_)
-        | Miss::Body
         | Miss::DeviceLaunch
         | Miss::Skipped => return,
     };

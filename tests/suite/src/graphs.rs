@@ -15,6 +15,7 @@ pub fn cases() -> Vec<Case> {
             "graphs: nodes with a launch record know, too",
             nodes_with_records,
         ),
+        case("graphs: bodies of conditional nodes", bodies),
     ]
 }
 
@@ -43,27 +44,73 @@ fn scopes(bench: &Bench) -> Told {
             ran(&run, name)?,
             (*launches, *blocks),
         )?;
-        let id = run.kernel(name)?["id"].as_u64();
-        let base = id.ok_or(format!("{name} has no id"))? * 8;
-        let threads = blocks * THREADS;
-        for (offset, expected, what) in [
-            (0, threads, "entry"),
-            (1, threads / 32, "entry.warp"),
-            (2, *blocks, "entry.block"),
-            (4, threads, "exit"),
-            (5, threads / 32, "exit.warp"),
-            (6, *blocks, "exit.block"),
-        ] {
-            let found = run.value("counts", base + offset)?;
-            // The lanes of a warp may arrive in more than one group.
-            let groups = offset == 1 && found > expected && found <= threads;
-            if !groups {
-                same(&format!("{name}: {what}"), found, expected)?;
-            }
-        }
+        in_every_scope(&run, name, *blocks)?;
     }
     counted(&run)?;
     Ok(format!("{} kernels × 6 scopes", KERNELS.len()))
+}
+
+/// What `scopes` counts in a kernel of which so many blocks ran.
+fn in_every_scope(run: &Run, name: &str, blocks: u64) -> Result<(), String> {
+    let id = run.kernel(name)?["id"].as_u64();
+    let base = id.ok_or(format!("{name} has no id"))? * 8;
+    let threads = blocks * THREADS;
+    for (offset, expected, what) in [
+        (0, threads, "entry"),
+        (1, threads / 32, "entry.warp"),
+        (2, blocks, "entry.block"),
+        (4, threads, "exit"),
+        (5, threads / 32, "exit.warp"),
+        (6, blocks, "exit.block"),
+    ] {
+        let found = run.value("counts", base + offset)?;
+        // The lanes of a warp may arrive in more than one group.
+        let groups = offset == 1 && found > expected && found <= threads;
+        if !groups {
+            same(&format!("{name}: {what}"), found, expected)?;
+        }
+    }
+    Ok(())
+}
+
+/// What tests/apps/conditional.cu runs of each kernel, by blocks of a launch: the loop's body 7 times in each of 4 launches, the body in it 4 times.
+const BODIES: &[(&str, u64, u64)] = &[
+    ("beside", 4, 4),
+    ("work", 4 * 7, 3),
+    ("inner", 4 * 7, 2),
+    ("captured", 4 * 7, 5),
+    ("odd", 4 * 4, 1),
+];
+
+/// Programs run in bodies as often as the device runs these, in every scope; only what runs once for each launch is one in the report.
+fn bodies(bench: &Bench) -> Told {
+    if bench.soft {
+        return Ok("skipped: the soft GPU has no conditional nodes".to_owned());
+    }
+    let run = bench.both("scopes", "conditional", &["7", "4"])?;
+    let text = String::from_utf8_lossy(&run.output.stdout).into_owned();
+    let notes = run.report["notes"].to_string();
+    for (name, times, blocks) in BODIES {
+        let blocks = times * blocks;
+        says(&text, &format!("ran {name}: {blocks} blocks"))?;
+        in_every_scope(&run, name, blocks)?;
+        let kernel = run.kernel(name)?;
+        let in_body = *name != "beside";
+        let told = (kernel["launches"].as_u64(), kernel["missed"].as_u64());
+        let launches = if in_body { 0 } else { *times };
+        same(
+            &format!("{name}: launches"),
+            told,
+            (Some(launches), Some(0)),
+        )?;
+        let note = format!(
+            "kernel `_Z{}{name}Pj` is in the body of a conditional node",
+            name.len()
+        );
+        same(&format!("{name}: the note"), notes.contains(&note), in_body)?;
+    }
+    let blocks: u64 = BODIES.iter().map(|(_, times, blocks)| times * blocks).sum();
+    Ok(format!("{blocks} blocks × 6 scopes"))
 }
 
 /// Launches in the report are those of graphs and of streams together.

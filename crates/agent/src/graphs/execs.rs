@@ -77,7 +77,8 @@ impl Exec {
         self.told.changed();
         self.sums.clear();
         self.has_records = self.uses.iter().any(|it| it.record.is_some());
-        let enabled = self.uses.iter().filter(|it| it.enabled);
+        // What runs of a body is not known.
+        let enabled = self.uses.iter().filter(|it| it.enabled && !it.body);
         let runs = enabled.filter_map(|it| it.kernel.map(|(_, runs)| runs));
         let parts = runs.clone().flat_map(Runs::parts);
         for sum in parts.chain(runs.map(Runs::total)) {
@@ -511,6 +512,7 @@ pub(super) fn change_node(
         now.uses.push(Use {
             node: node as usize,
             within: Vec::new(),
+            body: agent.graphs.bodies.have(node),
             kernel: None,
             record: None,
             enabled: true,
@@ -600,6 +602,7 @@ mod tests {
             uses: vec![Use {
                 node: 1,
                 within: Vec::new(),
+                body: false,
                 kernel: None,
                 record: Some(record(context, 64)),
                 enabled: true,

@@ -2,8 +2,8 @@
 //!
 //! The driver keeps the graphs, and is asked what is in them: a node whose function is a variant is one of ours, in copies
 //! and children of graphs too, so that little has to be remembered here. What is: which captures go on (a captured launch is
-//! no launch yet), what the nodes of each executable graph are (its launches are theirs), and which nodes are in bodies of
-//! conditional nodes.
+//! no launch yet), what the nodes of each executable graph are (its launches are theirs), and which graphs are bodies of
+//! conditional nodes: what is in those runs as often as the device likes, which nobody tells the host, and is no launch.
 //!
 //! A graph may have nodes in several contexts: a variant is known with the context that it lives in, and its launch record is
 //! memory there. What is known of graphs that need a context goes with that.
@@ -11,6 +11,7 @@
 //! A node's launch record is chosen when its graph is instantiated, as an executable graph never runs twice at once: its
 //! nodes get records that no other launch uses, and that two of them share only if one has ended before the other begins.
 
+mod bodies;
 pub(crate) mod captures;
 mod execs;
 mod nodes;
@@ -19,7 +20,7 @@ mod order;
 mod tell;
 mod walk;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::c_int;
 use std::ptr;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
@@ -63,11 +64,7 @@ pub(crate) struct Graphs {
     /// Launch records that no executable graph has now, and those of graphs that may still run.
     spare: Mutex<walk::Records>,
     leftovers: Mutex<Vec<execs::Leftover>>,
-    /// Kernels' nodes that are in bodies.
-    in_bodies: Mutex<HashSet<usize>>,
-    /// Bodies of conditional nodes, and the graphs that those are in.
-    bodies: Mutex<HashMap<usize, usize>>,
-    n_bodies: AtomicUsize,
+    bodies: bodies::Bodies,
 }
 
 /// A kernel and what runs in its place in a context. Never freed, because somebody may be looking at it.
@@ -103,9 +100,7 @@ impl Default for Graphs {
             older: older::Older::default(),
             spare: Mutex::default(),
             leftovers: Mutex::default(),
-            in_bodies: Mutex::default(),
-            bodies: Mutex::default(),
-            n_bodies: AtomicUsize::new(0),
+            bodies: bodies::Bodies::default(),
         }
     }
 }
@@ -221,9 +216,9 @@ impl Graphs {
             Err(code) if CAPTURE_ERRORS.contains(&code) => return None,
             Err(code) => return Some(Captured::Unknown(code)),
         }
-        Some(match self.n_bodies.load(Ordering::Relaxed) {
-            0 => Captured::Graph,
-            _ => self.captured_into(agent, stream.handle()),
+        Some(match self.bodies.are_none() {
+            true => Captured::Graph,
+            false => self.captured_into(agent, stream.handle()),
         })
     }
 
@@ -251,49 +246,10 @@ impl Graphs {
             )
         };
         match code {
-            sys::SUCCESS if self.is_body(graph) => Captured::Body,
+            sys::SUCCESS if self.bodies.contain(graph) => Captured::Body,
             sys::SUCCESS => Captured::Graph,
             code => Captured::Unknown(code),
         }
-    }
-
-    fn is_body(&self, graph: CUgraph) -> bool {
-        self.n_bodies.load(Ordering::Relaxed) > 0
-            && lock(&self.bodies).contains_key(&(graph as usize))
-    }
-
-    fn add_body(&self, body: CUgraph, parent: CUgraph) {
-        let mut bodies = lock(&self.bodies);
-        bodies.insert(body as usize, parent as usize);
-        self.n_bodies.store(bodies.len(), Ordering::Relaxed);
-    }
-
-    /// A graph is gone, and the bodies in it.
-    fn forget_bodies(&self, parent: usize) {
-        let mut bodies = lock(&self.bodies);
-        let mut gone = vec![parent];
-        while let Some(parent) = gone.pop() {
-            let inner = bodies.iter().filter(|(_, p)| **p == parent);
-            let inner: Vec<usize> = inner.map(|(body, _)| *body).collect();
-            for body in inner {
-                bodies.remove(&body);
-                gone.push(body);
-            }
-        }
-        self.n_bodies.store(bodies.len(), Ordering::Relaxed);
-    }
-
-    /// A kernel's node was put into a body, or into another graph.
-    fn remember(&self, node: CUgraphNode, body: bool) {
-        let mut all = lock(&self.in_bodies);
-        match body {
-            true => all.insert(node as usize),
-            false => all.remove(&(node as usize)),
-        };
-    }
-
-    fn is_in_body(&self, node: CUgraphNode) -> bool {
-        lock(&self.in_bodies).contains(&(node as usize))
     }
 }
 
@@ -387,17 +343,10 @@ fn began(agent: &'static Agent, code: CUresult, stream: StreamName) {
 /// # Safety
 /// As the driver's function.
 pub(crate) unsafe fn destroy(agent: &'static Agent, outcome: &Outcome, graph: CUgraph) -> CUresult {
-    let nodes = match lock(&agent.graphs.in_bodies).is_empty() {
-        true => Vec::new(),
-        false => walk::kernels(agent, graph),
-    };
     // SAFETY: the application's own argument.
     let code = outcome.keep(unsafe { original::graph_destroy(graph) });
     if code == sys::SUCCESS {
-        agent.graphs.forget_bodies(graph as usize);
-        for found in nodes {
-            agent.graphs.remember(found.node, false);
-        }
+        agent.graphs.bodies.forget_graph(graph);
     }
     code
 }
@@ -412,7 +361,7 @@ pub(crate) unsafe fn destroy_node(
     // SAFETY: the application's own argument.
     let code = outcome.keep(unsafe { original::node_destroy(node) });
     if code == sys::SUCCESS {
-        agent.graphs.remember(node, false);
+        agent.graphs.bodies.forget_node(node);
     }
     code
 }

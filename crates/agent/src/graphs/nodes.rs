@@ -4,14 +4,14 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-use super::{Variant, walk};
+use super::Variant;
 use crate::agent::Agent;
 use crate::choice::Candidate;
 use crate::entry::{Entry, Place, Runs};
 use crate::exports::original;
 use crate::graphs::execs;
 use crate::guard::Outcome;
-use crate::launch::{Miss, Shape, count, tell, try_variant};
+use crate::launch::{Miss, Shape, count, tell, tell_of_body, try_variant};
 use warpbpf_driver::sys::{
     self, CUcontext, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUkernel, CUresult,
     GraphNodeParams, KernelNodeParams, KernelNodeParams2, NODE_CONDITIONAL, NODE_GRAPH,
@@ -101,7 +101,6 @@ unsafe fn exchange(
         let (params, extra) = (first.kernel_params, first.extra);
         match agent.chosen(flight.generation, entry, candidate) {
             Some(0) => Err(Miss::Skipped),
-            _ if body => Err(Miss::Body),
             _ if agent.graphs.is_blind() => Err(Miss::None),
             // SAFETY: the caller's promise.
             chosen => unsafe {
@@ -123,6 +122,9 @@ unsafe fn exchange(
     let miss = match tried {
         Ok((place, chosen)) => {
             agent.graphs.hold(place);
+            if body {
+                tell_of_body(agent, entry);
+            }
             let hidden = place.variant.as_deref().and_then(|v| v.hidden);
             let placed = Placed {
                 kernel: Some((entry, Runs::Variant(place, chosen))),
@@ -137,6 +139,7 @@ unsafe fn exchange(
     let runs = miss.runs(agent, entry, flight.generation, candidate);
     if code == sys::SUCCESS {
         if body {
+            // What runs there is no launch, and would be heard of nowhere.
             runs.count();
         }
         if let Runs::Skipped(_) = runs {
@@ -209,7 +212,7 @@ unsafe fn add_kernel<P: Params>(
     let Some(given) = (unsafe { params.as_ref() }).map(P::read) else {
         return outcome.keep(add(params));
     };
-    let body = agent.graphs.is_body(graph);
+    let body = agent.graphs.bodies.contain(graph);
     let set = |changed: Option<&KernelNodeParams>| match changed.map(P::with) {
         Some(changed) => add(&changed),
         None => add(params),
@@ -218,7 +221,7 @@ unsafe fn add_kernel<P: Params>(
     let (code, _) = unsafe { exchange(agent, outcome, &given, body, (&for_later, 0), &set) };
     if code == sys::SUCCESS && !node.is_null() {
         // SAFETY: the driver has written it.
-        agent.graphs.remember(unsafe { *node }, body);
+        agent.graphs.bodies.put(unsafe { *node }, graph);
     }
     code
 }
@@ -236,7 +239,7 @@ unsafe fn set_kernel<P: Params>(
     let Some(given) = (unsafe { params.as_ref() }).map(P::read) else {
         return outcome.keep(set(params));
     };
-    let body = agent.graphs.is_in_body(node);
+    let body = agent.graphs.bodies.have(node);
     let set = |changed: Option<&KernelNodeParams>| match changed.map(P::with) {
         Some(changed) => set(&changed),
         None => set(params),
@@ -408,54 +411,17 @@ unsafe fn added(
     let (node, Some(params)) = (unsafe { (*node, params.as_ref()) }) else {
         return;
     };
-    match params.kind {
-        NODE_GRAPH => added_graph(agent, node, graph),
-        NODE_CONDITIONAL => {
-            // `CUDA_CONDITIONAL_NODE_PARAMS`: handle, type and number of bodies, the bodies.
-            let count = (params.value[1] >> 32) as usize;
-            let bodies = params.value[2] as *const CUgraph;
-            for at in 0..count {
-                if bodies.is_null() {
-                    return;
-                }
-                // SAFETY: the driver has made as many bodies.
-                agent.graphs.add_body(unsafe { *bodies.add(at) }, graph);
-            }
-        }
-        _ => {}
+    if params.kind != NODE_CONDITIONAL {
+        return;
     }
-}
-
-/// What is in the body of a conditional node runs the originals.
-fn added_graph(agent: &'static Agent, node: CUgraphNode, graph: CUgraph) {
-    let mut inner = ptr::null_mut();
-    if agent.graphs.is_body(graph)
-        // SAFETY: a graph's node and a writable local.
-        && unsafe { (agent.driver.api.node_graph)(node, &mut inner) } == sys::SUCCESS
-    {
-        walk::restore_all(agent, inner, || Miss::Body);
+    // `CUDA_CONDITIONAL_NODE_PARAMS`: handle, type and number of bodies, the bodies.
+    let count = (params.value[1] >> 32) as usize;
+    let bodies = params.value[2] as *const usize;
+    if !bodies.is_null() {
+        // SAFETY: the driver has made as many bodies.
+        let bodies = unsafe { std::slice::from_raw_parts(bodies, count) };
+        agent.graphs.bodies.add(node, graph, bodies.to_vec());
     }
-}
-
-/// # Safety
-/// As the driver's function.
-pub(crate) unsafe fn add_graph_node(
-    agent: &'static Agent,
-    outcome: &Outcome,
-    node: *mut CUgraphNode,
-    graph: CUgraph,
-    behind: *const CUgraphNode,
-    count: usize,
-    child: CUgraph,
-) -> CUresult {
-    // SAFETY: the application's own arguments.
-    let code =
-        outcome.keep(unsafe { original::graph_add_graph(node, graph, behind, count, child) });
-    if code == sys::SUCCESS && !node.is_null() {
-        // SAFETY: the driver has written it.
-        added_graph(agent, unsafe { *node }, graph);
-    }
-    code
 }
 
 /// # Safety

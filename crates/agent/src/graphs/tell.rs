@@ -48,8 +48,11 @@ impl Told {
     }
 }
 
-/// A kernel node; `None` if nobody knows which one it is.
+/// A kernel node; `None` if nobody knows which one it is, or how often it runs.
 fn told(it: &Use) -> Option<GraphNode> {
+    if it.body {
+        return None;
+    }
     let programs = it.kernel.is_some_and(|(_, runs)| runs.place().is_some());
     Some(GraphNode {
         node: it.at?,
@@ -68,6 +71,7 @@ mod tests {
         Use {
             node: 0x10 + at as usize,
             within: Vec::new(),
+            body: false,
             kernel: None,
             record: None,
             enabled,
@@ -96,7 +100,9 @@ mod tests {
         let mut uses = vec![node(0, true), node(1, true)];
         let mut lost = node(2, true);
         lost.at = None;
-        uses.push(lost);
+        let mut body = node(3, true);
+        body.body = true;
+        uses.extend([lost, body]);
         let launch = |told: &mut Told, uses: &[Use]| {
             let launch = told.launched(&timeline, 7, uses);
             assert_eq!(launch.graph, 7);

@@ -6,7 +6,9 @@ use std::ptr;
 use std::rc::Rc;
 
 use warpbpf_abi::layout::launch::graph_node;
-use warpbpf_driver::sys::{self, CUgraph, CUgraphNode, KernelNodeParams2, NODE_GRAPH, NODE_KERNEL};
+use warpbpf_driver::sys::{
+    self, CUgraph, CUgraphNode, KernelNodeParams2, NODE_CONDITIONAL, NODE_GRAPH, NODE_KERNEL,
+};
 use warpbpf_session::LoadedVariant;
 
 use super::Variant;
@@ -23,6 +25,8 @@ pub(super) struct Found {
     pub(super) node: CUgraphNode,
     /// The nodes that it is in, from the outside.
     pub(super) within: Vec<usize>,
+    /// It is in the body of a conditional node.
+    body: bool,
     params: KernelNodeParams2,
     /// Which node of its graph it is.
     place: (usize, Rc<Level>),
@@ -67,6 +71,8 @@ pub(super) struct Use {
     /// The node of the graph that was instantiated, if that is known.
     pub(super) node: usize,
     pub(super) within: Vec<usize>,
+    /// It is in the body of a conditional node: nobody knows how often it runs.
+    pub(super) body: bool,
     /// The kernel, if programs want it, and what of it runs.
     pub(super) kernel: Option<(&'static Entry, Runs)>,
     pub(super) record: Option<Record>,
@@ -119,14 +125,19 @@ impl Records {
     }
 }
 
-/// All kernel nodes. What the driver does not tell is left out.
+/// All kernel nodes, those in bodies of conditional nodes too. What the driver does not tell is left out.
 pub(super) fn kernels(agent: &'static Agent, graph: CUgraph) -> Vec<Found> {
     let mut found = Vec::new();
-    collect(agent, graph, &mut Vec::new(), &mut found);
+    collect(agent, (graph, false), &mut Vec::new(), &mut found);
     found
 }
 
-fn collect(agent: &'static Agent, graph: CUgraph, within: &mut Vec<usize>, found: &mut Vec<Found>) {
+fn collect(
+    agent: &'static Agent,
+    (graph, body): (CUgraph, bool),
+    within: &mut Vec<usize>,
+    found: &mut Vec<Found>,
+) {
     warpbpf_faults::bug("agent/graph-panics");
     let api = &agent.driver.api;
     let mut count = 0;
@@ -163,6 +174,7 @@ fn collect(agent: &'static Agent, graph: CUgraph, within: &mut Vec<usize>, found
                     found.push(Found {
                         node,
                         within: within.clone(),
+                        body,
                         // SAFETY: the driver has written it.
                         params: unsafe { params.assume_init() },
                         place: (at, Rc::clone(&level)),
@@ -175,9 +187,16 @@ fn collect(agent: &'static Agent, graph: CUgraph, within: &mut Vec<usize>, found
                 let code = unsafe { (api.node_graph)(node, &mut inner) };
                 if is_told(agent, "cuGraphChildGraphNodeGetGraph", code) {
                     within.push(node as usize);
-                    collect(agent, inner, within, found);
+                    collect(agent, (inner, body), within, found);
                     within.pop();
                 }
+            }
+            NODE_CONDITIONAL => {
+                within.push(node as usize);
+                for inner in agent.graphs.bodies.of(node) {
+                    collect(agent, (inner, true), within, found);
+                }
+                within.pop();
             }
             _ => {}
         }
@@ -258,6 +277,7 @@ fn prepare_one(
     let mut it = Use {
         node: found.node as usize,
         within: found.within,
+        body: found.body,
         kernel: None,
         record: None,
         enabled: true,
@@ -352,6 +372,9 @@ fn prepare_one(
             if restore(agent, found.node, variant, found.params) {
                 let generation = agent.generations.now();
                 let runs = Miss::Record.runs(agent, entry, generation, candidate);
+                if found.body {
+                    runs.count();
+                }
                 it.kernel = Some((entry, runs));
                 it.launch = 0;
             }

@@ -35,6 +35,8 @@ struct Driver {
     nodes: Vec<(usize, Node)>,
     /// In graph, node, what it is.
     children: Vec<(usize, usize, usize)>,
+    /// Graphs with a conditional node; its bodies are 70 and 71.
+    conditional: Vec<usize>,
     /// Edges among kernel nodes.
     edges: Vec<(usize, usize)>,
     execs: Vec<Vec<Node>>,
@@ -90,11 +92,17 @@ impl Driver {
         for (_, _, inner) in self.children.iter().filter(|(of, _, _)| *of == graph) {
             all.extend(self.nodes_of(*inner));
         }
+        for _ in self.conditional.iter().filter(|of| **of == graph) {
+            all.extend(BODIES.iter().flat_map(|body| self.nodes_of(*body)));
+        }
         all
     }
 }
 
-/// Handles: kernel nodes from 1,000, child nodes from 2,000, executable graphs from 3,000.
+/// Graphs of a conditional node. There is one such node in a test.
+static BODIES: [usize; 2] = [70, 71];
+
+/// Handles: kernel nodes from 1,000, child nodes from 2,000, executable graphs from 3,000, conditional nodes from 4,000.
 fn index(handle: usize, first: usize) -> usize {
     handle - first
 }
@@ -176,9 +184,10 @@ unsafe extern "C" fn add_any(
             unsafe { *node = 1999 + d.children.len() };
         }),
         NODE_CONDITIONAL => {
-            // Two bodies, 70 and 71.
-            let bodies: &'static [usize; 2] = Box::leak(Box::new([70, 71]));
-            given.value[2] = bodies.as_ptr() as u64;
+            given.value[2] = BODIES.as_ptr() as u64;
+            driver(|d| d.conditional.push(graph));
+            // SAFETY: as above.
+            unsafe { *node = 4000 };
         }
         _ => return 1,
     }
@@ -189,6 +198,7 @@ unsafe extern "C" fn list(graph: usize, nodes: *mut usize, count: *mut usize) ->
         let own = (1000..).zip(&d.nodes).filter(|(_, (of, _))| *of == graph);
         let mut all: Vec<usize> = own.map(|(handle, _)| handle).collect();
         all.extend(d.children.iter().filter(|c| c.0 == graph).map(|c| c.1));
+        all.extend((d.conditional.iter().filter(|of| **of == graph)).map(|_| 4000));
         // SAFETY: as above.
         unsafe {
             if !nodes.is_null() {
@@ -241,7 +251,13 @@ unsafe extern "C" fn exec_destroy(_exec: usize) -> CUresult {
 }
 unsafe extern "C" fn kind(node: usize, to: *mut c_int) -> CUresult {
     // SAFETY: as above.
-    unsafe { *to = if node < 2000 { NODE_KERNEL } else { NODE_GRAPH } };
+    unsafe {
+        *to = match node {
+            ..2000 => NODE_KERNEL,
+            ..3000 => NODE_GRAPH,
+            _ => NODE_CONDITIONAL,
+        }
+    };
     0
 }
 unsafe extern "C" fn inner(node: usize, to: *mut usize) -> CUresult {
@@ -648,15 +664,23 @@ fn what_the_driver_refuses_runs_the_original_and_counts_at_each_launch() {
 }
 
 #[test]
-fn what_cannot_be_followed_runs_the_original() {
+fn programs_run_in_bodies_and_are_no_launches() {
     let test = Test::new();
-    // A conditional node with two bodies, and a graph with a variant that is put into one.
+    // A conditional node with two bodies, one of them with another graph in it.
     test.add_any(1, NODE_CONDITIONAL, [0, 2 << 32]);
+    test.add(1, 4);
     let body = test.add(71, 4);
     test.add(2, 4);
     test.add_any(70, NODE_GRAPH, [2, 0]);
-    let all = driver(|d| d.nodes.iter().map(|(_, n)| n.func).collect::<Vec<_>>());
-    assert_eq!(all, [test.original; 2]);
+    assert_eq!(test.told(body), test.original);
+    let exec = test.instantiate(1, 0);
+    let (ours, mut records) = test.exec(exec);
+    assert_eq!(ours, [true; 3]);
+    records.sort_unstable();
+    records.dedup();
+    assert!(records.len() == 3 && records[0] != 0, "{records:x?}");
+    test.launch(exec, 3);
+    // Changed in the graph, and in the executable graph.
     let outcome = Outcome::default();
     test.with(8, |params| {
         // SAFETY: locals, as CUDA asks.
@@ -665,22 +689,49 @@ fn what_cannot_be_followed_runs_the_original() {
         };
         assert_eq!((code, test.told(body)), (0, test.original));
     });
-    assert_eq!(driver(|d| d.nodes[0].1.func), test.original);
-    // A graph that kernels may launch.
+    assert_eq!(test.update(exec, 1), 0);
+    assert_eq!(test.exec(exec).0, [true; 3]);
+    assert_eq!(test.change(exec, body, 4), 0);
+    test.launch(exec, 2);
+    let (launches, missed, notes) = test.end();
+    assert_eq!((launches, missed), (5, 0));
+    let expected = "kernel `inc` is in the body of a conditional node; its programs run there as often as the device runs it, which the host is not told: that is not among its launches";
+    assert_eq!(notes, [expected]);
+}
+
+#[test]
+fn in_bodies_that_refuse_variants_originals_run_and_count_once() {
+    let test = Test::new();
+    driver(|d| d.refuse_others = true);
+    test.add_any(1, NODE_CONDITIONAL, [0, 2 << 32]);
+    let body = test.add(71, 4);
+    let exec = test.instantiate(1, 0);
+    test.launch(exec, 3);
+    let outcome = Outcome::default();
+    test.with(8, |params| {
+        // SAFETY: locals, as CUDA asks.
+        let code = unsafe {
+            graphs::set_kernel_node_v2(test.app.agent, &outcome, body as *mut c_void, params)
+        };
+        assert_eq!(code, 0);
+    });
+    let (launches, missed, _) = test.end();
+    assert_eq!((launches, missed), (0, 2));
+}
+
+#[test]
+fn graphs_that_kernels_launch_run_the_original() {
+    let test = Test::new();
     test.add(3, 4);
-    assert_ne!(driver(|d| d.nodes[2].1.func), test.original);
+    assert_ne!(driver(|d| d.nodes[0].1.func), test.original);
     let exec = test.instantiate(3, 4);
     assert_eq!(test.exec(exec).0, [false]);
     test.launch(exec, 1);
     let (launches, missed, notes) = test.end();
-    assert_eq!((launches, missed), (0, 3));
-    assert_eq!(
-        notes,
-        [
-            "kernel `inc` is in the body of a conditional node; there it runs without probes, and counts as missed once for each time that it is put there",
-            "kernel `inc` is in a graph that kernels may launch; there it runs without probes",
-        ]
-    );
+    assert_eq!((launches, missed), (0, 1));
+    let expected =
+        "kernel `inc` is in a graph that kernels may launch; there it runs without probes";
+    assert_eq!(notes, [expected]);
 }
 
 #[test]
