@@ -199,9 +199,6 @@ unsafe fn dispatch(
             agent.was_measured(measured, Some(Sample::Variant));
             if captured.is_some() {
                 agent.graphs.hold(place);
-                if captured == Some(Captured::Body) {
-                    tell_of_body(agent, entry);
-                }
             } else {
                 Runs::Variant(place, chosen).count();
                 agent.launch_happened();

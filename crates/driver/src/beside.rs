@@ -1,5 +1,5 @@
 //! Calls that wait for every kernel that runs in the context, and let nobody launch meanwhile: a module load, and what gives memory back
-//! (docs/measurements.md has which).
+//! (docs/measurements.md has which). An unload does so where another such call stands behind it.
 //!
 //! An application that makes such a call itself has to know that nothing it launches waits for what it launches later. Of calls of ours beside
 //! it nobody knows, so who makes them may say when: a *window* in which nothing runs.

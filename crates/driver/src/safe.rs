@@ -371,11 +371,9 @@ impl Driver {
     /// Unloads a module of ours.
     pub fn unload(&self, module: Module) -> Result<(), DriverError> {
         // SAFETY: a handle from `load_ptx`.
-        self.check(
-            "cuModuleUnload",
-            unsafe { (self.api.module_unload)(module.0) },
-            String::new,
-        )
+        let unload = || unsafe { (self.api.module_unload)(module.0) };
+        let code = self.while_nothing_runs("cuModuleUnload", unload)?;
+        self.check("cuModuleUnload", code, String::new)
     }
 
     /// A kernel of a module by name.

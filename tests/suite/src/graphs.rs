@@ -107,7 +107,11 @@ fn bodies(bench: &Bench) -> Told {
             "kernel `_Z{}{name}Pj` is in the body of a conditional node",
             name.len()
         );
-        same(&format!("{name}: the note"), remarks.contains(&note), in_body)?;
+        same(
+            &format!("{name}: the note"),
+            remarks.contains(&note),
+            in_body,
+        )?;
     }
     let blocks: u64 = BODIES.iter().map(|(_, times, blocks)| times * blocks).sum();
     Ok(format!("{blocks} blocks × 6 scopes"))

@@ -477,6 +477,12 @@ fn stressed(bench: &Bench, words: &[&str]) -> Told {
         true => ("4", 50),
         false => ("32", 1000),
     };
+    let versions = match std::env::var("WARPBPF_SWAP_VERSIONS") {
+        Ok(wanted) => wanted
+            .parse()
+            .map_err(|_| format!("WARPBPF_SWAP_VERSIONS={wanted}"))?,
+        Err(_) => versions,
+    };
     let tool = Tool::attach(version(bench, 1)?, Options::default()).map_err(failed)?;
     // Two kernels that wait for each other: a load of ours between their launches would hold up the second one for ever.
     let mut command = vec!["swapstress", threads, "meet"];

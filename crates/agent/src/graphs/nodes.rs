@@ -11,7 +11,7 @@ use crate::entry::{Entry, Place, Runs};
 use crate::exports::original;
 use crate::graphs::execs;
 use crate::guard::Outcome;
-use crate::launch::{Miss, Shape, count, tell, tell_of_body, try_variant};
+use crate::launch::{Miss, Shape, count, tell, try_variant};
 use warpbpf_driver::sys::{
     self, CUcontext, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUkernel, CUresult,
     GraphNodeParams, KernelNodeParams, KernelNodeParams2, NODE_CONDITIONAL, NODE_GRAPH,
@@ -122,9 +122,6 @@ unsafe fn exchange(
     let miss = match tried {
         Ok((place, chosen)) => {
             agent.graphs.hold(place);
-            if body {
-                tell_of_body(agent, entry);
-            }
             let hidden = place.variant.as_deref().and_then(|v| v.hidden);
             let placed = Placed {
                 kernel: Some((entry, Runs::Variant(place, chosen))),

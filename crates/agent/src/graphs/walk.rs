@@ -16,7 +16,7 @@ use super::order::Order;
 use crate::agent::Agent;
 use crate::choice::Candidate;
 use crate::entry::{Chosen, Entry, Runs};
-use crate::launch::{Miss, count, tell};
+use crate::launch::{Miss, count, tell, tell_of_body};
 use crate::params::{hidden_of, with_hidden};
 use crate::timeline;
 
@@ -334,6 +334,9 @@ fn prepare_one(
         all: agent.chosen_of(&place.choices, candidate),
     };
     it.kernel = Some((entry, Runs::Variant(place, chosen)));
+    if found.body {
+        tell_of_body(agent, entry);
+    }
     it.name = timeline::served(agent).map(|_| entry.mangled.clone());
     let Some((context, variant)) = place.context().zip(place.variant.as_deref()) else {
         return it;

@@ -4,8 +4,8 @@ use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use warpbpf_driver::Stream;
 use warpbpf_driver::sys::{self, CUstream};
+use warpbpf_driver::{Module, Stream};
 
 use super::attached::Application;
 use crate::launch::StreamName;
@@ -86,6 +86,10 @@ fn without_a_moment_for_it_nothing_is_called_and_the_error_says_why() {
         "{error}"
     );
     assert_eq!(frees(&app), 0);
+    let module = Module(0x99 as *mut _);
+    let error = app.agent.driver.unload(module).unwrap_err();
+    assert_eq!((error.call, error.code), ("cuModuleUnload", sys::NOT_READY));
+    assert_eq!(app.world.calls().get("cuModuleUnload"), None);
     // The door is open.
     drop(app.agent.begin_launch(stream()));
     app.world.set_busy(false);

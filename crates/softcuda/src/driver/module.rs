@@ -115,13 +115,14 @@ impl LoadedModule {
     }
 
     fn unload(&self, soft: &Soft) {
-        if let Some(context) = soft.contexts.get(self.context) {
-            if exiting() {
-                context.flush_printed();
-            } else {
-                // The module's code and variables must outlive the work that uses them.
-                let _ = context.synchronize();
-            }
+        let context = soft.contexts.get(self.context);
+        // The module's code and variables must outlive the work that uses them. A driver lets others launch meanwhile only until something else of this kind
+        // stands behind the unload.
+        let _alone = (context.as_ref())
+            .filter(|_| !exiting())
+            .map(|of| of.alone());
+        if let Some(context) = &context {
+            context.flush_printed();
         }
         soft.functions
             .retain(|function| function.module.handle != self.handle);
