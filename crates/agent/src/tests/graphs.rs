@@ -253,8 +253,8 @@ unsafe extern "C" fn kind(node: usize, to: *mut c_int) -> CUresult {
     // SAFETY: as above.
     unsafe {
         *to = match node {
-            ..2000 => NODE_KERNEL,
-            ..3000 => NODE_GRAPH,
+            1000..2000 => NODE_KERNEL,
+            2000..3000 => NODE_GRAPH,
             _ => NODE_CONDITIONAL,
         }
     };
