@@ -493,17 +493,6 @@ pub(crate) fn tell(agent: &'static Agent, entry: &Entry, miss: Miss) {
     }
 }
 
-/// Its programs run in the body of a conditional node, where no launch is counted. Noted once, by its text.
-pub(crate) fn tell_of_body(agent: &Agent, entry: &Entry) {
-    agent.note(
-        NoteLevel::Info,
-        format!(
-            "kernel `{}` is in the body of a conditional node; its programs run there as often as the device runs it, which the host is not told: that is not among its launches",
-            entry.mangled
-        ),
-    );
-}
-
 /// Set in the name of a stream that belongs to a thread, and in no handle: handles are addresses.
 const PER_THREAD: usize = 1 << 63;
 

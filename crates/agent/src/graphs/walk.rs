@@ -16,7 +16,7 @@ use super::order::Order;
 use crate::agent::Agent;
 use crate::choice::Candidate;
 use crate::entry::{Chosen, Entry, Runs};
-use crate::launch::{Miss, count, tell, tell_of_body};
+use crate::launch::{Miss, count, tell};
 use crate::params::{hidden_of, with_hidden};
 use crate::timeline;
 
@@ -385,6 +385,17 @@ fn prepare_one(
         }
     }
     it
+}
+
+/// Its programs run in the body of a conditional node, where no launch is counted. Noted once, by its text.
+fn tell_of_body(agent: &Agent, entry: &Entry) {
+    agent.note(
+        warpbpf_wire::NoteLevel::Info,
+        format!(
+            "kernel `{}` is in the body of a conditional node; its programs run there as often as the device runs it, which the host is not told: that is not among its launches",
+            entry.mangled
+        ),
+    );
 }
 
 /// What programs are told of a node. 0 in graphs that have no number: their nodes would be taken for one another's.
