@@ -21,7 +21,7 @@ use crate::hook;
 use crate::install::{Hooks, Moment, claim, hooked_api, watch_the_end};
 use crate::settled::{self, Unsettled};
 use crate::symbols::{Library, Symbols};
-use crate::{nvrtc, thread, timeline, unknown};
+use crate::{modules, nvrtc, thread, timeline, unknown};
 
 /// How long whoever called us may take for the changes; after that it is taken for dead.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -267,10 +267,8 @@ impl Agent {
                 if let Some(calls) = live.calls() {
                     calls.pause().close();
                 }
-                for variant in self.roster.variants(shard.context.0 as usize) {
-                    // What cannot be unloaded costs memory until the context ends.
-                    let _ = variant.unload(&self.driver);
-                }
+                let variants = self.roster.variants(context);
+                modules::unload_together(&self.driver, &variants);
                 // SAFETY: the variants are gone and the thread that answers calls has been told to end; the control thread
                 // has ended.
                 unsafe { live.free() };

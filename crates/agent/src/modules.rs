@@ -26,7 +26,7 @@ mod version;
 
 pub(crate) use exchange::{
     catch_up, forgot_images, make_maps, make_ready, n_kept, put_in_force, retire, take_back,
-    unmade, without,
+    unload_together, unmade, without,
 };
 pub(crate) use load::load;
 #[cfg(test)]

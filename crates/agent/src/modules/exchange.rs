@@ -1,12 +1,12 @@
 //! Images when programs are exchanged: everything for the new programs is made beside what is in force, put in force at once, or
 //! taken back.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use warpbpf_driver::Context;
 use warpbpf_driver::sys::CUcontext;
+use warpbpf_driver::{Context, Driver};
 use warpbpf_session::choices::Choices;
 use warpbpf_session::{KernelSummary, LoadedVariant, Session};
 
@@ -409,19 +409,38 @@ pub(crate) fn n_kept(agent: &Agent) -> usize {
 /// Unloads variants that nobody launches, in the contexts where they are. The driver may take its time: the caller holds no lock that a launch,
 /// or a context that ends, waits for.
 fn unload_all(agent: &Agent, variants: Vec<(usize, Arc<LoadedVariant>)>) {
+    let mut by_context: BTreeMap<usize, Vec<Arc<LoadedVariant>>> = BTreeMap::new();
     for (context, variant) in variants {
+        by_context.entry(context).or_default().push(variant);
+    }
+    for (context, variants) in by_context {
         let handle = Context(context as CUcontext);
         let Some(shard) = agent.lives.of(handle) else {
             continue;
         };
-        // It goes with its context if that ends first.
+        // They go with their context if that ends first.
         let state = shard.read();
         if let LiveState::Here(_) = &*state {
-            agent.graphs.forget(variant.function.0);
-            agent.driver.within(handle, || {
-                // What cannot be unloaded costs memory until the context ends.
-                let _ = variant.unload(&agent.driver);
-            });
+            for variant in &variants {
+                agent.graphs.forget(variant.function.0);
+            }
+            agent
+                .driver
+                .within(handle, || unload_together(&agent.driver, &variants));
         }
+    }
+}
+
+/// The same in the current context. So many have one window, as each holds launches up: an unload takes some tens of microseconds.
+pub(crate) fn unload_together(driver: &Driver, variants: &[Arc<LoadedVariant>]) {
+    const IN_A_WINDOW: usize = 16;
+    for some in variants.chunks(IN_A_WINDOW) {
+        // What cannot be unloaded costs memory until the context ends.
+        let unload = || {
+            for variant in some {
+                let _ = variant.unload(driver);
+            }
+        };
+        let _ = driver.while_nothing_runs("cuModuleUnload", unload);
     }
 }
