@@ -68,6 +68,8 @@ pub(crate) enum Mode {
 pub(crate) enum Absent {
     /// No context is current, or the one that is is not alive.
     NoContext,
+    /// A thread of ours makes something there, and makes up for this.
+    Busy,
     /// There is no device side in this context, for this reason.
     Gone(&'static str),
 }
@@ -585,7 +587,7 @@ impl Agent {
         let all = self.lives.all();
         let found = all
             .iter()
-            .find(|shard| matches!(&*shard.read(), LiveState::Here(_)));
+            .find(|shard| matches!(shard.look().as_deref(), Some(LiveState::Here(_))));
         found.map(|shard| shard.context)
     }
 

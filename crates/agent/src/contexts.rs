@@ -1,6 +1,7 @@
 //! Contexts come and go: images that waited for one are instrumented, and nothing of ours outlives one.
 
 use std::ffi::{c_int, c_uint, c_void};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 use warpbpf_driver::Context;
@@ -9,7 +10,7 @@ use warpbpf_driver::sys::{self, CUcontext, CUdevice, CUresult};
 use crate::agent::Agent;
 use crate::exports::original;
 use crate::guard::Outcome;
-use crate::lives::LiveState;
+use crate::lives::{LiveState, Shard};
 use crate::{memory, modules};
 
 /// # Safety
@@ -99,7 +100,8 @@ fn make_live_for_host(agent: &'static Agent) {
         return;
     };
     let shard = agent.lives.of(context);
-    let asleep = shard.is_none_or(|shard| matches!(&*shard.read(), LiveState::NotYet));
+    let sleeps = |shard: Arc<Shard>| matches!(shard.look().as_deref(), Some(LiveState::NotYet));
+    let asleep = shard.is_none_or(sleeps);
     if asleep {
         modules::settle_pending(agent);
     }

@@ -396,6 +396,11 @@ fn put(agent: &Agent, mark: &Mark) -> Put {
     }
 }
 
+/// The calling thread works beside the application.
+pub(crate) fn is_beside() -> bool {
+    BESIDE.get().is_some()
+}
+
 /// The calling thread works beside the application, in a context, and has no window yet.
 fn is_needed() -> bool {
     BESIDE

@@ -10,7 +10,8 @@ use warpbpf_session::{Growth, Live, Session};
 use warpbpf_wire::{MoreMaps, NoteLevel, ToTool};
 
 use crate::agent::Agent;
-use crate::lives::{LiveState, Shard};
+use crate::door::is_beside;
+use crate::lives::{LiveState, Shard, tried};
 use crate::lock::lock;
 use crate::pump::More;
 
@@ -120,7 +121,12 @@ impl Agent {
         let Some(session) = self.generations.now().session.get() else {
             return;
         };
-        let _turn = lock(&shard.turn);
+        // Whoever has the turn does so for whatever is in force next, and the application's threads do not wait for that.
+        let turn = match is_beside() {
+            true => Some(lock(&shard.turn)),
+            false => tried(shard.turn.try_lock()),
+        };
+        let Some(_turn) = turn else { return };
         if live.adopted().generation() >= session.generation() {
             return;
         }

@@ -427,10 +427,16 @@ pub(crate) fn tell(agent: &'static Agent, entry: &Entry, miss: Miss) {
     let name = &entry.mangled;
     match miss {
         Miss::None | Miss::Skipped | Miss::Unwanted => {}
-        Miss::Context(context) if once(&entry.told_context) => agent.note(
-            NoteLevel::Warning,
-            format!("kernel `{name}` was launched in a context without maps ({}); those launches run without probes", agent.why_nothing_in(context)),
-        ),
+        Miss::Context(context) if !entry.told_context.load(Ordering::Relaxed) => {
+            if let Some(why) = agent.why_nothing_in(context)
+                && once(&entry.told_context)
+            {
+                agent.note(
+                    NoteLevel::Warning,
+                    format!("kernel `{name}` was launched in a context without maps ({why}); those launches run without probes"),
+                );
+            }
+        }
         Miss::Residency(short, variant) if once(&entry.told_residency) => {
             agent.note(NoteLevel::Warning, short.message(name, variant));
         }

@@ -27,6 +27,7 @@ mod hook;
 
 mod answers;
 mod artefacts;
+mod aside;
 mod attributes;
 mod bound;
 mod choice;

@@ -17,6 +17,7 @@ use warpbpf_session::{Calls, Live, Session};
 use warpbpf_wire::{NoteLevel, SharedWriter, ToTool};
 
 use crate::agent::{Absent, Agent, Unmade};
+use crate::aside::Ours;
 use crate::greeting::{context_info, ready};
 use crate::growth::Growing;
 use crate::lock::lock;
@@ -58,6 +59,8 @@ pub(crate) struct Shard {
     pub(crate) mark: RwLock<Option<Mark>>,
     /// Images that had been loaded when it was last looked for some that wait for it.
     pub(crate) seen: AtomicU64,
+    /// Who of us makes something in it.
+    pub(crate) ours: Ours,
 }
 
 impl Shard {
@@ -194,6 +197,7 @@ impl Lives {
             turn: Mutex::default(),
             mark: RwLock::default(),
             seen: AtomicU64::new(0),
+            ours: Ours::default(),
         });
         all.push(Arc::clone(&new));
         new
@@ -266,33 +270,38 @@ impl Agent {
     ) -> Result<T, Absent> {
         let context = self.driver.current().ok_or(Absent::NoContext)?;
         let shard = self.lives.of_or_new(context);
-        let not_yet = matches!(&*shard.read(), LiveState::NotYet);
-        if not_yet && self.context_is_usable() {
-            // Not those of programs that may never come into force.
-            let in_force = self.generations.now().session.get();
-            self.make_live(in_force.unwrap_or(session), &shard);
-            if let LiveState::Here(live) = &*shard.read() {
-                self.catch_up(&shard, live);
+        let make = || {
+            let look = || shard.look().ok_or(Absent::Busy);
+            let not_yet = matches!(*look()?, LiveState::NotYet);
+            if not_yet && self.context_is_usable() {
+                // Not those of programs that may never come into force.
+                let in_force = self.generations.now().session.get();
+                self.make_live(in_force.unwrap_or(session), &shard);
+                if let LiveState::Here(live) = &*look()? {
+                    self.catch_up(&shard, live);
+                }
             }
-        }
-        match &*shard.read() {
-            LiveState::Here(live) => Ok(work(live)),
-            LiveState::NotYet => Err(Absent::NoContext),
-            LiveState::Gone(why) => Err(Absent::Gone(why)),
-        }
+            match &*look()? {
+                LiveState::Here(live) => Ok(work(live)),
+                LiveState::NotYet => Err(Absent::NoContext),
+                LiveState::Gone(why) => Err(Absent::Gone(why)),
+            }
+        };
+        shard.make(make, || modules::settle_pending(self))
     }
 
-    /// Why a kernel runs without probes in a context.
-    pub(crate) fn why_nothing_in(&self, context: Option<usize>) -> &'static str {
+    /// Why a kernel runs without probes in a context. None where that is about to change.
+    pub(crate) fn why_nothing_in(&self, context: Option<usize>) -> Option<&'static str> {
+        let nothing = "nothing was loaded there through a call that is hooked";
         let context = context.map(|context| Context(context as CUcontext));
-        let shard = context.and_then(|c| self.lives.of(c));
-        match shard.as_ref().map(|shard| shard.read()).as_deref() {
-            Some(LiveState::Gone(why)) => why,
-            Some(LiveState::Here(_)) => "its image was not instrumented there",
-            Some(LiveState::NotYet) | None => {
-                "nothing was loaded there through a call that is hooked"
-            }
-        }
+        let Some(shard) = context.and_then(|c| self.lives.of(c)) else {
+            return Some(nothing);
+        };
+        Some(match &*shard.look()? {
+            LiveState::Gone(why) => why,
+            LiveState::Here(_) => "its image was not instrumented there",
+            LiveState::NotYet => nothing,
+        })
     }
 
     /// A context is current and alive. The runtime makes a primary context current before it is retained, and until then
@@ -315,10 +324,9 @@ impl Agent {
     fn make_live(&'static self, session: &Arc<Session>, shard: &Shard) {
         // Nobody is to wait while files are read.
         let probes = crate::uprobe::prepare(self, session);
-        let mut state = shard.write();
-        if !matches!(*state, LiveState::NotYet) {
+        let Some(mut state) = shard.look_to_make() else {
             return;
-        }
+        };
         if self.lives.made() >= MOST || warpbpf_faults::strikes("agent/contexts") {
             *state = LiveState::Gone("64 contexts have had maps, and no more get any");
             return;

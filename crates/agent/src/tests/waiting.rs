@@ -2,8 +2,12 @@
 
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::{Arc, Barrier};
+use std::time::Duration;
 
-use super::attached::{Application, context_number, counts};
+use warpbpf_driver::Context;
+
+use super::attached::{Application, context_number, counts, notes};
 use crate::contexts;
 use crate::guard::Outcome;
 use crate::lives::LiveState;
@@ -86,6 +90,47 @@ fn a_driver_that_loads_lazily_gets_a_librarys_variants_with_the_first_launch_in_
     let [inc] = counts(&said).try_into().unwrap();
     assert_eq!((inc.launches, inc.missed), (2, 0));
     assert_eq!(inc.contexts, [(0, 2)]);
+}
+
+#[test]
+fn a_launch_does_not_wait_for_a_thread_of_ours_which_may_wait_for_it() {
+    let mut app = Application::new();
+    app.agent.lazy.set(true).unwrap();
+    app.load();
+    let first = app.context;
+    app.world.another_context();
+    let library = app.library();
+    let kernel = app.kernel(library);
+    let loaded = app.world.modules().len();
+    let shard = app.agent.lives.of(Context(first as *mut _)).unwrap();
+    let (agent, world, at_work) = (app.agent, Arc::clone(&app.world), Barrier::new(2));
+    std::thread::scope(|scope| {
+        let ours = scope.spawn(|| {
+            world.switch_to(first);
+            let _beside = agent.work_beside_for(Duration::from_secs(60));
+            let work = || {
+                let _state = shard.state.write().unwrap();
+                at_work.wait();
+                at_work.wait();
+            };
+            shard.make(work, || modules::settle_pending(agent));
+        });
+        at_work.wait();
+        world.switch_to(first);
+        app.launch(kernel, 1, 32);
+        assert_eq!(world.with_probes(), 0);
+        at_work.wait();
+        ours.join().unwrap();
+        assert_eq!(world.modules().len(), loaded + 1, "ours made up for it");
+        app.launch(kernel, 1, 32);
+        assert_eq!(world.with_probes(), 1);
+    });
+    let said = app.said();
+    let notes = notes(&said);
+    let unknown = |note: &&str| note.contains("without maps");
+    assert!(!notes.iter().any(unknown), "it is on its way: {notes:?}");
+    let [inc] = counts(&said).try_into().unwrap();
+    assert_eq!((inc.launches, inc.missed), (1, 1));
 }
 
 #[test]
