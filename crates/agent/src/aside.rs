@@ -4,7 +4,7 @@
 //! be what it waits for. So the launch goes on without, and ours makes up for what was not made for it.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Mutex, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 use crate::door::is_beside;
@@ -20,30 +20,61 @@ pub(crate) struct Ours {
     turned_away: AtomicBool,
 }
 
-impl Ours {
-    /// Another thread is not to wait for one that is here now.
-    fn turns_away(&self) -> bool {
-        // In one order with who leaves: they see this, or this sees that they have left.
-        self.turned_away.store(true, Ordering::SeqCst);
-        !is_beside() && self.here.load(Ordering::SeqCst) > 0
+/// One is here.
+struct Here<'o>(&'o Ours);
+
+impl Drop for Here<'_> {
+    fn drop(&mut self) {
+        self.0.here.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-impl Shard {
-    /// Runs `work`, which makes something here; then `after`, if it was on a thread of ours and others were turned away meanwhile.
+impl Ours {
+    /// Runs `work`, which makes something; then `after`, if it was on a thread of ours and others were turned away meanwhile.
     pub(crate) fn make<T>(&self, work: impl FnOnce() -> T, after: impl FnOnce()) -> T {
         if !is_beside() {
             return work();
         }
-        self.ours.here.fetch_add(1, Ordering::SeqCst);
+        self.here.fetch_add(1, Ordering::SeqCst);
+        let here = Here(self);
         let done = work();
-        self.ours.here.fetch_sub(1, Ordering::SeqCst);
-        if self.ours.turned_away.swap(false, Ordering::SeqCst) {
+        drop(here);
+        if self.turned_away.swap(false, Ordering::SeqCst) {
             after();
         }
         done
     }
 
+    /// One is at work.
+    pub(crate) fn is_here(&self) -> bool {
+        self.here.load(Ordering::SeqCst) > 0
+    }
+
+    /// A lock that others hold for as long as they make something. None where that would be to wait for one of ours.
+    pub(crate) fn lock<'l, T>(&self, lock: &'l Mutex<T>) -> Option<MutexGuard<'l, T>> {
+        loop {
+            if let Some(guard) = tried(lock.try_lock()) {
+                return Some(guard);
+            }
+            if self.turns_away() {
+                return None;
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// Another thread is not to wait for one that is here now.
+    fn turns_away(&self) -> bool {
+        if is_beside() || !self.is_here() {
+            return false;
+        }
+        // In one order with who leaves: they see this, or this sees that they have left.
+        self.turned_away.store(true, Ordering::SeqCst);
+        self.is_here()
+    }
+}
+
+impl Shard {
     /// What is there. None where that would be to wait for a thread of ours.
     pub(crate) fn look(&self) -> Option<RwLockReadGuard<'_, LiveState>> {
         loop {

@@ -151,7 +151,7 @@ impl Agent {
     }
 
     /// No launch that was seen to begin is still on its way to the device.
-    fn no_launch_is_under_way(&self) -> bool {
+    pub(crate) fn no_launch_is_under_way(&self) -> bool {
         self.generations.are_left() && self.settled.all_left()
     }
 
@@ -243,6 +243,7 @@ impl Door {
         }
         // A mark of each window's own: others wait for theirs. Without one nothing can be asked.
         let Ok(mark) = agent.driver.relaxed(|| agent.driver.new_mark()) else {
+            let _inside = Inside::enter();
             work();
             return true;
         };

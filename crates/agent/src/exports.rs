@@ -274,9 +274,9 @@ hooks! {
     end_capture_ptsz = "cuStreamEndCapture_ptsz"(stream: CUstream, graph: *mut CUgraph)
         when (agent => agent.graphs.sees_captures(agent)) => graphs::end_capture_ptsz;
     graph_destroy = "cuGraphDestroy"(graph: CUgraph)
-        when (agent => agent.graphs.is_used()) => graphs::destroy;
+        when (agent => agent.graphs.sees_captures(agent)) => graphs::destroy;
     node_destroy = "cuGraphDestroyNode"(node: CUgraphNode)
-        when (agent => agent.graphs.is_used()) => graphs::destroy_node;
+        when (agent => agent.graphs.sees_captures(agent)) => graphs::destroy_node;
     graph_add_kernel_v2 = "cuGraphAddKernelNode_v2"(node: *mut CUgraphNode, graph: CUgraph, behind: *const CUgraphNode, count: usize, params: *const KernelNodeParams2)
         when (agent => agent.graphs.is_used()) => graphs::add_kernel_node_v2;
     graph_add_kernel = "cuGraphAddKernelNode"(node: *mut CUgraphNode, graph: CUgraph, behind: *const CUgraphNode, count: usize, params: *const KernelNodeParams)
@@ -290,9 +290,9 @@ hooks! {
     graph_set_kernel = "cuGraphKernelNodeSetParams"(node: CUgraphNode, params: *const KernelNodeParams)
         when (agent => agent.graphs.is_used()) => graphs::set_kernel_node;
     graph_add_node_v2 = "cuGraphAddNode_v2"(node: *mut CUgraphNode, graph: CUgraph, behind: *const CUgraphNode, data: *const c_void, count: usize, params: *mut GraphNodeParams)
-        when (agent => agent.graphs.is_used()) => graphs::add_node_v2;
+        when (agent => agent.graphs.sees_captures(agent)) => graphs::add_node_v2;
     graph_add_node = "cuGraphAddNode"(node: *mut CUgraphNode, graph: CUgraph, behind: *const CUgraphNode, count: usize, params: *mut GraphNodeParams)
-        when (agent => agent.graphs.is_used()) => graphs::add_node;
+        when (agent => agent.graphs.sees_captures(agent)) => graphs::add_node;
     node_set = "cuGraphNodeSetParams"(node: CUgraphNode, params: *mut GraphNodeParams)
         when (agent => agent.graphs.is_used()) => graphs::set_node;
     instantiate_with_flags = "cuGraphInstantiateWithFlags"(exec: *mut CUgraphExec, graph: CUgraph, flags: u64)

@@ -13,6 +13,7 @@ use crate::agent::Agent;
 use crate::door::is_beside;
 use crate::lives::{LiveState, Shard, tried};
 use crate::lock::lock;
+use crate::modules::settle_pending;
 use crate::pump::More;
 
 /// What was made in a context for programs that are not in force yet.
@@ -107,12 +108,22 @@ impl Agent {
     }
 
     /// Has all contexts take over what was made in them for the programs that are in force, and made in those that came meanwhile.
-    pub(crate) fn adopt_all(&self) {
+    pub(crate) fn adopt_all(&'static self) {
+        self.each_live(|shard, live| self.catch_up(shard, live));
+    }
+
+    /// Has a thread of ours do something in each context, which cannot end meanwhile.
+    fn each_live(&'static self, work: impl Fn(&Shard, &Live)) {
         for shard in self.lives.all() {
-            let state = shard.read();
-            if let LiveState::Here(live) = &*state {
-                self.catch_up(&shard, live);
-            }
+            let work = || {
+                if let LiveState::Here(live) = &*shard.read() {
+                    work(&shard, live);
+                }
+            };
+            let after = || {
+                self.driver.within(shard.context, || settle_pending(self));
+            };
+            shard.ours.make(work, after);
         }
     }
 
@@ -148,26 +159,23 @@ impl Agent {
     }
 
     /// Gives back what was made in all contexts for programs that did not come into force.
-    pub(crate) fn shed(&self) {
+    pub(crate) fn shed(&'static self) {
         let Some(in_force) = self.generations.now().session.get() else {
             return;
         };
-        for shard in self.lives.all() {
-            let state = shard.read();
-            if let LiveState::Here(live) = &*state {
-                let growing = lock(&shard.growing).take();
-                self.driver.within(shard.context, || {
-                    let growth = growing.map(|Growing { growth, more, .. }| {
-                        if let Some((more, _)) = more {
-                            more.give_up(&self.driver);
-                        }
-                        growth
-                    });
-                    live.shed(growth, in_force);
-                    // It was noted before, so it fits.
-                    let _ = self.take_device_memory(shard.context.0 as usize, in_force);
+        self.each_live(|shard, live| {
+            let growing = lock(&shard.growing).take();
+            self.driver.within(shard.context, || {
+                let growth = growing.map(|Growing { growth, more, .. }| {
+                    if let Some((more, _)) = more {
+                        more.give_up(&self.driver);
+                    }
+                    growth
                 });
-            }
-        }
+                live.shed(growth, in_force);
+                // It was noted before, so it fits.
+                let _ = self.take_device_memory(shard.context.0 as usize, in_force);
+            });
+        });
     }
 }

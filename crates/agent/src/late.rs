@@ -240,7 +240,7 @@ pub(crate) fn text(ask: impl FnOnce(*mut *const std::ffi::c_char) -> i32) -> Opt
 impl Agent {
     /// Waits for what was launched so far, and for launches that are under way: none begins any more.
     fn wait_for_kernels(&self, until: Instant) -> Result<(), Unsettled> {
-        while !self.generations.now().is_left() {
+        while !self.no_launch_is_under_way() {
             if Instant::now() >= until {
                 return Err(Unsettled::Running);
             }
@@ -268,7 +268,11 @@ impl Agent {
                     calls.pause().close();
                 }
                 let variants = self.roster.variants(context);
-                modules::unload_together(&self.driver, &variants);
+                for some in variants.chunks(modules::IN_A_WINDOW) {
+                    if !modules::unload_together(&self.driver, some) {
+                        break;
+                    }
+                }
                 // SAFETY: the variants are gone and the thread that answers calls has been told to end; the control thread
                 // has ended.
                 unsafe { live.free() };

@@ -140,7 +140,9 @@ pub(crate) struct Lives {
     /// Held while one gets its number.
     numbering: Mutex<()>,
     /// Held while the first maps are made, so that none but them are the first.
-    founding: Mutex<()>,
+    pub(crate) founding: Mutex<()>,
+    /// Threads of ours that may be at that.
+    pub(crate) founders: Ours,
     /// What those that have ended left, by their numbers. Replaced and not changed, so that nothing is allocated while it is
     /// locked: a program on the CPU may run inside an allocator.
     ended: Mutex<Arc<Vec<Arc<Ended>>>>,
@@ -287,7 +289,17 @@ impl Agent {
                 LiveState::Gone(why) => Err(Absent::Gone(why)),
             }
         };
-        shard.make(make, || modules::settle_pending(self))
+        let here = || (shard.ours).make(make, || modules::settle_pending(self));
+        self.lives.founders.make(here, || self.settle_elsewhere())
+    }
+
+    /// Instruments what waits in contexts that have no maps yet because their threads were turned away.
+    pub(crate) fn settle_elsewhere(&'static self) {
+        let waits = |shard: &Arc<Shard>| matches!(*shard.read(), LiveState::NotYet);
+        for shard in self.lives.all().iter().filter(|shard| waits(shard)) {
+            self.driver
+                .within(shard.context, || modules::settle_pending(self));
+        }
     }
 
     /// Why a kernel runs without probes in a context. None where that is about to change.
@@ -299,6 +311,7 @@ impl Agent {
         };
         Some(match &*shard.look()? {
             LiveState::Gone(why) => why,
+            LiveState::Here(_) if shard.ours.is_here() => return None,
             LiveState::Here(_) => "its image was not instrumented there",
             LiveState::NotYet => nothing,
         })
@@ -332,7 +345,13 @@ impl Agent {
             return;
         }
         // Who comes second meanwhile waits for the number, and not for kernels: there were none with programs.
-        let founding = (self.lives.made() == 0).then(|| lock(&self.lives.founding));
+        let founding = match self.lives.made() {
+            0 => match self.lives.founders.lock(&self.lives.founding) {
+                Some(founding) => Some(founding),
+                None => return,
+            },
+            _ => None,
+        };
         let first = self.lives.made() == 0;
         let _founding = founding.filter(|_| first);
         let ring = self.ring_bytes();

@@ -25,8 +25,8 @@ mod settle;
 mod version;
 
 pub(crate) use exchange::{
-    catch_up, forgot_images, make_maps, make_ready, n_kept, put_in_force, retire, take_back,
-    unload_together, unmade, without,
+    IN_A_WINDOW, catch_up, forgot_images, make_maps, make_ready, n_kept, put_in_force, retire,
+    take_back, unload_together, unmade, without,
 };
 pub(crate) use load::load;
 #[cfg(test)]

@@ -87,6 +87,12 @@ impl LoadedVariant {
         self.rooms.clear();
     }
 
+    /// Something was loaded for this variant alone, and [`LoadedVariant::unload`] has not been called.
+    pub fn has_own_module(&self) -> bool {
+        let module = self.module.lock();
+        module.unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
     /// Unloads what was loaded for this variant alone; a second call does nothing. The driver waits for its launches, as
     /// it does for the original's. Its context must be current, and nobody may launch it any more.
     ///

@@ -31,16 +31,24 @@ impl Known {
     }
 
     /// Conditional nodes go, and what is in their bodies.
-    fn forget(&mut self, is_gone: impl Fn(usize, usize) -> bool) {
+    fn take(&mut self, is_gone: impl Fn(usize, usize) -> bool) -> Known {
+        let mut taken = Known::default();
         let of_nodes = &mut self.of_nodes;
-        let mut gone: Vec<usize> = (of_nodes.extract_if(|node, (graph, _)| is_gone(*node, *graph)))
-            .flat_map(|(_, (_, bodies))| bodies)
-            .collect();
+        (taken.of_nodes).extend(of_nodes.extract_if(|node, (graph, _)| is_gone(*node, *graph)));
+        let bodies = |nodes: &HashMap<usize, (usize, Vec<usize>)>| -> Vec<usize> {
+            nodes.values().flat_map(|(_, of)| of).copied().collect()
+        };
+        let mut gone = bodies(&taken.of_nodes);
         while let Some(body) = gone.pop() {
-            self.of_kernels.retain(|_, of| *of != body);
-            let inner = of_nodes.extract_if(|_, (graph, _)| *graph == body);
-            gone.extend(inner.flat_map(|(_, (_, bodies))| bodies));
+            let kernels = self.of_kernels.extract_if(|_, of| *of == body);
+            taken.of_kernels.extend(kernels);
+            let inner = of_nodes
+                .extract_if(|_, (graph, _)| *graph == body)
+                .collect();
+            gone.extend(bodies(&inner));
+            taken.of_nodes.extend(inner);
         }
+        taken
     }
 }
 
@@ -93,24 +101,33 @@ impl Bodies {
         !self.are_none() && lock(&self.known).of_kernels.contains_key(&(node as usize))
     }
 
-    /// A node is gone, with its bodies.
-    pub(super) fn forget_node(&self, node: CUgraphNode) {
-        if self.are_none() {
-            return;
-        }
-        let mut known = lock(&self.known);
-        known.of_kernels.remove(&(node as usize));
-        known.forget(|of, _| of == node as usize);
-        self.recount(&known);
+    /// A node goes, with its bodies, if `destroy` gives true. Others may be given their handles then, so they are forgotten before.
+    pub(super) fn without_node(&self, node: CUgraphNode, destroy: impl FnOnce() -> bool) {
+        let node = node as usize;
+        self.without(destroy, |known| {
+            let mut taken = known.take(|of, _| of == node);
+            let kernel = known.of_kernels.remove_entry(&node);
+            taken.of_kernels.extend(kernel);
+            taken
+        });
     }
 
-    /// A graph is gone, with the bodies in it.
-    pub(super) fn forget_graph(&self, graph: CUgraph) {
-        if self.are_none() {
-            return;
-        }
+    /// A graph goes, with the bodies in it, as [`Bodies::without_node`] says.
+    pub(super) fn without_graph(&self, graph: CUgraph, destroy: impl FnOnce() -> bool) {
+        self.without(destroy, |known| known.take(|_, of| of == graph as usize));
+    }
+
+    fn without(&self, destroy: impl FnOnce() -> bool, take: impl FnOnce(&mut Known) -> Known) {
+        let taken = match self.are_none() {
+            true => Known::default(),
+            false => take(&mut lock(&self.known)),
+        };
+        let is_gone = destroy();
         let mut known = lock(&self.known);
-        known.forget(|_, of| of == graph as usize);
+        if !is_gone {
+            known.of_nodes.extend(taken.of_nodes);
+            known.of_kernels.extend(taken.of_kernels);
+        }
         self.recount(&known);
     }
 
@@ -144,11 +161,18 @@ mod tests {
         assert!(bodies.put(node(10), graph(102)) && bodies.put(node(11), graph(103)));
         assert!(!bodies.put(node(12), graph(1)));
         assert!(bodies.have(node(10)) && bodies.have(node(11)) && !bodies.have(node(12)));
-        bodies.forget_graph(graph(1));
+        bodies.without_graph(graph(1), || false);
+        assert!(
+            bodies.contain(graph(102)) && bodies.have(node(10)),
+            "it stays"
+        );
+        bodies.without_graph(graph(1), || true);
         assert!(!bodies.contain(graph(100)) && !bodies.contain(graph(102)));
         assert!(!bodies.have(node(10)) && bodies.have(node(11)));
         assert!(!bodies.are_none());
-        bodies.forget_node(node(4));
+        bodies.without_node(node(4), || false);
+        assert!(bodies.have(node(11)), "it stays");
+        bodies.without_node(node(4), || true);
         assert!(bodies.are_none() && !bodies.have(node(11)));
     }
 

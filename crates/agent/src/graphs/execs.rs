@@ -477,7 +477,10 @@ pub(super) fn change_child(
     now.uses = others;
     if code == sys::SUCCESS {
         let same = new.len() == old.len();
+        // The graph is in one then, and whatever is in it.
+        let body = !old.is_empty() && old.iter().all(|it| it.body);
         for (at, it) in new.iter_mut().enumerate() {
+            it.body |= body;
             match old.get(at).filter(|_| same) {
                 Some(old) => {
                     (it.node, it.enabled) = (old.node, old.enabled);
@@ -499,12 +502,13 @@ pub(super) fn change_child(
     code
 }
 
-/// Has a node of an executable graph run another kernel, by `set`, which asks for the launch record.
+/// Has a node of an executable graph run another kernel, by `set`, which asks for the launch record, and is told what programs are
+/// told of the node and whether it is in the body of a conditional node.
 pub(super) fn change_node(
     agent: &'static Agent,
     exec: CUgraphExec,
     node: CUgraphNode,
-    set: impl FnOnce(&dyn Fn(&Place, &KernelNodeParams) -> Option<u64>, u64) -> (CUresult, Placed),
+    set: impl FnOnce(&dyn Fn(&Place, &KernelNodeParams) -> Option<u64>, u64, bool) -> (CUresult, Placed),
 ) -> CUresult {
     let mut now = agent.graphs.take(exec);
     let at = now.uses.iter().position(|it| it.node == node as usize);
@@ -542,7 +546,7 @@ pub(super) fn change_node(
         }
         own.get().map(|own| own.address)
     };
-    let (code, placed) = set(&record, told);
+    let (code, placed) = set(&record, told, it.body);
     // Until the driver has taken another one, the node runs with its own.
     let (kept, left) = match (code, own.get()) {
         (_, chosen) if chosen == mine => (mine, None),

@@ -343,11 +343,12 @@ fn began(agent: &'static Agent, code: CUresult, stream: StreamName) {
 /// # Safety
 /// As the driver's function.
 pub(crate) unsafe fn destroy(agent: &'static Agent, outcome: &Outcome, graph: CUgraph) -> CUresult {
-    // SAFETY: the application's own argument.
-    let code = outcome.keep(unsafe { original::graph_destroy(graph) });
-    if code == sys::SUCCESS {
-        agent.graphs.bodies.forget_graph(graph);
-    }
+    let mut code = sys::SUCCESS;
+    agent.graphs.bodies.without_graph(graph, || {
+        // SAFETY: the application's own argument.
+        code = outcome.keep(unsafe { original::graph_destroy(graph) });
+        code == sys::SUCCESS
+    });
     code
 }
 
@@ -358,10 +359,11 @@ pub(crate) unsafe fn destroy_node(
     outcome: &Outcome,
     node: CUgraphNode,
 ) -> CUresult {
-    // SAFETY: the application's own argument.
-    let code = outcome.keep(unsafe { original::node_destroy(node) });
-    if code == sys::SUCCESS {
-        agent.graphs.bodies.forget_node(node);
-    }
+    let mut code = sys::SUCCESS;
+    agent.graphs.bodies.without_node(node, || {
+        // SAFETY: the application's own argument.
+        code = outcome.keep(unsafe { original::node_destroy(node) });
+        code == sys::SUCCESS
+    });
     code
 }

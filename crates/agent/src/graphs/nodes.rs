@@ -262,9 +262,9 @@ unsafe fn set_kernel_in_exec<P: Params>(
         Some(changed) => set(&changed),
         None => set(params),
     };
-    execs::change_node(agent, exec, node, |record, number| {
+    execs::change_node(agent, exec, node, |record, number, body| {
         // SAFETY: the caller's promise.
-        unsafe { exchange(agent, outcome, &given, false, (record, number), &set) }
+        unsafe { exchange(agent, outcome, &given, body, (record, number), &set) }
     })
 }
 

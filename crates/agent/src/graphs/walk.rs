@@ -192,8 +192,15 @@ fn collect(
                 }
             }
             NODE_CONDITIONAL => {
+                let bodies = agent.graphs.bodies.of(node);
+                if bodies.is_empty() {
+                    agent.note(
+                        warpbpf_wire::NoteLevel::Warning,
+                        "a graph has a conditional node that was added before warpbpf was there, or by a call that it does not see: what is in its bodies is not known, and what block and warp probes and aggregates over blocks count there may be wrong".into(),
+                    );
+                }
                 within.push(node as usize);
-                for inner in agent.graphs.bodies.of(node) {
+                for inner in bodies {
                     collect(agent, (inner, true), within, found);
                 }
                 within.pop();

@@ -100,15 +100,22 @@ fn make_image_ready(agent: &'static Agent, image: &Image, before: u64, session: 
         let wait = || await_programs(agent, image, &version, context, before);
         let handle = Context(context as CUcontext);
         let shard = agent.lives.of(handle);
-        // A context with maps cannot end while this is held.
-        let state = shard.as_ref().map(|shard| shard.read());
-        if let Some(LiveState::Here(live)) = state.as_deref() {
-            agent.driver.within(handle, || {
-                wait();
-                settle_in(agent, image, &version, live);
-            });
-        } else {
-            drop(state);
+        let settled = shard.is_some_and(|shard| {
+            let settle = || {
+                // A context with maps cannot end while this is held.
+                let state = shard.read();
+                let LiveState::Here(live) = &*state else {
+                    return false;
+                };
+                agent.driver.within(handle, || {
+                    wait();
+                    settle_in(agent, image, &version, live);
+                });
+                true
+            };
+            shard.ours.make(settle, || settle_pending_in(agent, handle))
+        });
+        if !settled {
             agent.driver.within(handle, || {
                 wait();
                 settle_for(agent, image, &version);
@@ -247,15 +254,16 @@ fn tell(agent: &Agent, image: &Image, version: &Version) {
 ///
 /// # Errors
 /// Why not, for the user.
-pub(crate) fn make_maps(agent: &Agent, session: &Arc<Session>) -> Result<(), String> {
+pub(crate) fn make_maps(agent: &'static Agent, session: &Arc<Session>) -> Result<(), String> {
     for shard in agent.lives.all() {
-        let state = shard.read();
-        if let LiveState::Here(live) = &*state {
-            let made = agent
+        let make = || match &*shard.read() {
+            LiveState::Here(live) => agent
                 .driver
-                .within(shard.context, || agent.prepare(&shard, live, session));
-            made.unwrap_or(Ok(()))?;
-        }
+                .within(shard.context, || agent.prepare(&shard, live, session)),
+            LiveState::NotYet | LiveState::Gone(_) => None,
+        };
+        let after = || settle_pending_in(agent, shard.context);
+        shard.ours.make(make, after).unwrap_or(Ok(()))?;
     }
     Ok(())
 }
@@ -339,10 +347,10 @@ pub(crate) fn forgot_images(agent: &Agent) -> bool {
 }
 
 /// Takes back what was made for programs that did not come into force.
-pub(crate) fn take_back(agent: &Agent, generation: u64) {
+pub(crate) fn take_back(agent: &'static Agent, generation: u64) {
     let now = agent.generations.now().number;
+    let mut unneeded = Vec::new();
     for image in all(agent) {
-        let mut unneeded = Vec::new();
         for entry in lock(&image.entries).values() {
             // Kernels that these programs alone wanted count as missed no more.
             let awaiting = entry.places().filter(|place| place.awaits(generation));
@@ -362,11 +370,11 @@ pub(crate) fn take_back(agent: &Agent, generation: u64) {
                 }
             }
         }
-        unload_all(agent, unneeded);
         lock(&image.versions).retain(|version| version.generation() != generation);
         lock(&image.settled).retain(|(_, of)| *of != generation);
         lock(&image.without).retain(|(of, ..)| *of != generation);
     }
+    unload_all(agent, unneeded);
     // The next attempt has the same number, and tells of the same kernels.
     lock(&agent.images.reported).retain(|(.., of)| *of != generation);
     // No code has addresses of maps that came for them any more.
@@ -376,15 +384,13 @@ pub(crate) fn take_back(agent: &Agent, generation: u64) {
 /// Unloads what of a generation that is in force no more was never launched, and is in no graph. The driver does not tell when a
 /// kernel has ended, and an unload that waited for one could stand in the way of launches: so what was launched stays until its image goes, or its
 /// context. No launch of that generation is under way.
-pub(crate) fn retire(agent: &Agent, generation: u64) {
+pub(crate) fn retire(agent: &'static Agent, generation: u64) {
+    let mut unneeded = Vec::new();
     for image in all(agent) {
-        let unneeded: Vec<_> = {
-            let entries = lock(&image.entries);
-            let all = entries.values();
-            all.flat_map(|entry| entry.part_with(generation)).collect()
-        };
-        unload_all(agent, unneeded);
+        let entries = lock(&image.entries);
+        unneeded.extend(entries.values().flat_map(|e| e.part_with(generation)));
     }
+    unload_all(agent, unneeded);
 }
 
 /// Variants that are there because they were launched once, and that no launch runs any more.
@@ -406,41 +412,58 @@ pub(crate) fn n_kept(agent: &Agent) -> usize {
     all(agent).iter().map(of_image).sum()
 }
 
+/// The same in a context of ours to name.
+fn settle_pending_in(agent: &'static Agent, context: Context) {
+    agent
+        .driver
+        .within(context, || super::settle_pending(agent));
+}
+
 /// Unloads variants that nobody launches, in the contexts where they are. The driver may take its time: the caller holds no lock that a launch,
 /// or a context that ends, waits for.
-fn unload_all(agent: &Agent, variants: Vec<(usize, Arc<LoadedVariant>)>) {
+fn unload_all(agent: &'static Agent, variants: Vec<(usize, Arc<LoadedVariant>)>) {
     let mut by_context: BTreeMap<usize, Vec<Arc<LoadedVariant>>> = BTreeMap::new();
     for (context, variant) in variants {
-        by_context.entry(context).or_default().push(variant);
+        if variant.has_own_module() {
+            by_context.entry(context).or_default().push(variant);
+        }
     }
     for (context, variants) in by_context {
         let handle = Context(context as CUcontext);
         let Some(shard) = agent.lives.of(handle) else {
             continue;
         };
-        // They go with their context if that ends first.
-        let state = shard.read();
-        if let LiveState::Here(_) = &*state {
-            for variant in &variants {
-                agent.graphs.forget(variant.function.0);
+        for some in variants.chunks(IN_A_WINDOW) {
+            let unload = || {
+                // They go with their context if that ends first, and it may between two windows.
+                let LiveState::Here(_) = &*shard.read() else {
+                    return None;
+                };
+                for variant in some {
+                    agent.graphs.forget(variant.function.0);
+                }
+                agent
+                    .driver
+                    .within(handle, || unload_together(&agent.driver, some))
+            };
+            let after = || settle_pending_in(agent, handle);
+            if shard.ours.make(unload, after) != Some(true) {
+                break;
             }
-            agent
-                .driver
-                .within(handle, || unload_together(&agent.driver, &variants));
         }
     }
 }
 
-/// The same in the current context. So many have one window, as each holds launches up: an unload takes some tens of microseconds.
-pub(crate) fn unload_together(driver: &Driver, variants: &[Arc<LoadedVariant>]) {
-    const IN_A_WINDOW: usize = 16;
-    for some in variants.chunks(IN_A_WINDOW) {
-        // What cannot be unloaded costs memory until the context ends.
-        let unload = || {
-            for variant in some {
-                let _ = variant.unload(driver);
-            }
-        };
-        let _ = driver.while_nothing_runs("cuModuleUnload", unload);
-    }
+/// So many variants are unloaded in one window, as each holds launches up: an unload takes some tens of microseconds.
+pub(crate) const IN_A_WINDOW: usize = 16;
+
+/// Unloads them in the current context, in one window. False where there was none, which goes on for as long as kernels run: what is
+/// not unloaded costs memory until the context ends.
+pub(crate) fn unload_together(driver: &Driver, variants: &[Arc<LoadedVariant>]) -> bool {
+    let unload = || {
+        for variant in variants {
+            let _ = variant.unload(driver);
+        }
+    };
+    driver.while_nothing_runs("cuModuleUnload", unload).is_ok()
 }

@@ -105,10 +105,13 @@ pub(super) fn settle_in(agent: &'static Agent, image: &Image, version: &Version,
     }
     let module = match image.handle {
         Handle::Module(module) => Some(Ok(Module(module as CUmodule))),
-        Handle::Library(library) => image.standing.while_loaded(|| {
+        Handle::Library(library) => {
             let library = Library(library as CUlibrary);
-            agent.driver.library_module(library)
-        }),
+            let ask = || (image.standing).while_loaded(|| agent.driver.library_module(library));
+            // Where nobody has used it there, it is loaded now.
+            let asked = agent.driver.while_nothing_runs("cuLibraryGetModule", ask);
+            asked.unwrap_or_else(|error| Some(Err(error)))
+        }
     };
     let capability = agent.device().map(|device| device.capability);
     let results = match module {

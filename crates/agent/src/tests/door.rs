@@ -98,6 +98,22 @@ fn without_a_moment_for_it_nothing_is_called_and_the_error_says_why() {
 }
 
 #[test]
+fn where_nothing_can_be_asked_calls_within_a_window_are_made_at_once() {
+    let app = Application::new();
+    let (first, second) = (some_memory(&app), some_memory(&app));
+    app.world.refuse("cuEventCreate", 999);
+    assert!(app.agent.driver.new_mark().is_err());
+    // For longer than the test may take.
+    let _beside = app.agent.work_beside_for(Duration::from_secs(3600));
+    let free = || {
+        app.agent.driver.free(first).unwrap();
+        app.agent.driver.free(second).unwrap();
+    };
+    app.agent.driver.while_nothing_runs("both", free).unwrap();
+    assert_eq!(frees(&app), 2);
+}
+
+#[test]
 fn no_launch_is_on_its_way_while_the_work_is_done() {
     const THREADS: usize = 4;
     let app = Application::new();

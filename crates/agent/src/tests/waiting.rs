@@ -113,7 +113,7 @@ fn a_launch_does_not_wait_for_a_thread_of_ours_which_may_wait_for_it() {
                 at_work.wait();
                 at_work.wait();
             };
-            shard.make(work, || modules::settle_pending(agent));
+            shard.ours.make(work, || modules::settle_pending(agent));
         });
         at_work.wait();
         world.switch_to(first);
@@ -130,6 +130,44 @@ fn a_launch_does_not_wait_for_a_thread_of_ours_which_may_wait_for_it() {
     let unknown = |note: &&str| note.contains("without maps");
     assert!(!notes.iter().any(unknown), "it is on its way: {notes:?}");
     let [inc] = counts(&said).try_into().unwrap();
+    assert_eq!((inc.launches, inc.missed), (1, 1));
+}
+
+#[test]
+fn a_launch_does_not_wait_for_the_first_maps_that_a_thread_of_ours_makes() {
+    let mut app = Application::new();
+    app.agent.lazy.set(true).unwrap();
+    let first = app.context;
+    app.world.fall_asleep();
+    let library = app.library();
+    let kernel = app.kernel(library);
+    let (outcome, mut held) = (Outcome::default(), ptr::null_mut());
+    let (agent, world, at_work) = (app.agent, Arc::clone(&app.world), Barrier::new(2));
+    std::thread::scope(|scope| {
+        let ours = scope.spawn(|| {
+            world.switch_to(first);
+            let _beside = agent.work_beside_for(Duration::from_secs(60));
+            let work = || {
+                let _founding = agent.lives.founding.lock().unwrap();
+                at_work.wait();
+                at_work.wait();
+            };
+            (agent.lives.founders).make(work, || agent.settle_elsewhere());
+        });
+        at_work.wait();
+        world.switch_to(first);
+        // SAFETY: a local.
+        let code = unsafe { contexts::primary_retain(agent, &outcome, &mut held, 0) };
+        app.answers.push(code);
+        app.launch(kernel, 1, 32);
+        assert_eq!((agent.lives.made(), world.with_probes()), (0, 0));
+        at_work.wait();
+        ours.join().unwrap();
+        assert_eq!(agent.lives.made(), 1, "ours made up for it");
+        app.launch(kernel, 1, 32);
+        assert_eq!(world.with_probes(), 1);
+    });
+    let [inc] = counts(&app.said()).try_into().unwrap();
     assert_eq!((inc.launches, inc.missed), (1, 1));
 }
 
