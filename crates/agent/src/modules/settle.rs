@@ -105,13 +105,10 @@ pub(super) fn settle_in(agent: &'static Agent, image: &Image, version: &Version,
     }
     let module = match image.handle {
         Handle::Module(module) => Some(Ok(Module(module as CUmodule))),
-        Handle::Library(library) => {
+        Handle::Library(library) => image.standing.while_loaded(|| {
             let library = Library(library as CUlibrary);
-            let ask = || (image.standing).while_loaded(|| agent.driver.library_module(library));
-            // Where nobody has used it there, it is loaded now.
-            let asked = agent.driver.while_nothing_runs("cuLibraryGetModule", ask);
-            asked.unwrap_or_else(|error| Some(Err(error)))
-        }
+            agent.driver.library_module(library)
+        }),
     };
     let capability = agent.device().map(|device| device.capability);
     let results = match module {
