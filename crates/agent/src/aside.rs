@@ -4,11 +4,15 @@
 //! be what it waits for. So the launch goes on without, and ours makes up for what was not made for it.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
+use warpbpf_session::Live;
+
+use crate::agent::Agent;
 use crate::door::is_beside;
 use crate::lives::{LiveState, Shard, tried};
+use crate::modules::settle_pending;
 
 /// Between two looks whether another thread is done.
 const LOOK: Duration = Duration::from_micros(50);
@@ -50,14 +54,12 @@ impl Ours {
         self.here.load(Ordering::SeqCst) > 0
     }
 
-    /// A lock that others hold for as long as they make something. None where that would be to wait for one of ours.
-    pub(crate) fn lock<'l, T>(&self, lock: &'l Mutex<T>) -> Option<MutexGuard<'l, T>> {
+    /// Tries until it gives something. None where that would be to wait for one of ours.
+    pub(crate) fn unless_here<T>(&self, mut attempt: impl FnMut() -> Option<T>) -> Option<T> {
         loop {
-            if let Some(guard) = tried(lock.try_lock()) {
-                return Some(guard);
-            }
-            if self.turns_away() {
-                return None;
+            let got = attempt();
+            if got.is_some() || self.turns_away() {
+                return got;
             }
             std::thread::sleep(LOOK);
         }
@@ -77,34 +79,38 @@ impl Ours {
 impl Shard {
     /// What is there. None where that would be to wait for a thread of ours.
     pub(crate) fn look(&self) -> Option<RwLockReadGuard<'_, LiveState>> {
-        loop {
-            if let Some(state) = tried(self.state.try_read()) {
-                return Some(state);
-            }
-            if self.ours.turns_away() {
-                return None;
-            }
-            std::thread::sleep(LOOK);
-        }
+        self.ours.unless_here(|| tried(self.state.try_read()))
     }
 
     /// The same, to put something there. None where there is something by now, too.
     pub(crate) fn look_to_make(&self) -> Option<RwLockWriteGuard<'_, LiveState>> {
-        loop {
-            let state = tried(self.state.try_write());
-            if let Some(state) = state {
-                return matches!(*state, LiveState::NotYet).then_some(state);
+        let look = || {
+            let empty = |state: &LiveState| matches!(state, LiveState::NotYet);
+            if let Some(state) = tried(self.state.try_write()) {
+                return Some(empty(&state).then_some(state));
             }
             // Whoever uses what is there may do so for long.
-            if let Some(state) = tried(self.state.try_read())
-                && !matches!(*state, LiveState::NotYet)
-            {
-                return None;
-            }
-            if self.ours.turns_away() {
-                return None;
-            }
-            std::thread::sleep(LOOK);
-        }
+            let there = tried(self.state.try_read())?;
+            (!empty(&there)).then_some(None)
+        };
+        self.ours.unless_here(look).flatten()
+    }
+}
+
+impl Agent {
+    /// Has a thread of ours work with what is in a context, which is current meanwhile and cannot end. None where there is nothing.
+    pub(crate) fn with_ours<T>(
+        &'static self,
+        shard: &Shard,
+        work: impl FnOnce(&Live) -> T,
+    ) -> Option<T> {
+        let work = || match &*shard.read() {
+            LiveState::Here(live) => self.driver.within(shard.context, || work(live)),
+            LiveState::NotYet | LiveState::Gone(_) => None,
+        };
+        let after = || {
+            self.driver.within(shard.context, || settle_pending(self));
+        };
+        shard.ours.make(work, after)
     }
 }

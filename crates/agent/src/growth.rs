@@ -11,9 +11,8 @@ use warpbpf_wire::{MoreMaps, NoteLevel, ToTool};
 
 use crate::agent::Agent;
 use crate::door::is_beside;
-use crate::lives::{LiveState, Shard, tried};
+use crate::lives::{Shard, tried};
 use crate::lock::lock;
-use crate::modules::settle_pending;
 use crate::pump::More;
 
 /// What was made in a context for programs that are not in force yet.
@@ -109,21 +108,8 @@ impl Agent {
 
     /// Has all contexts take over what was made in them for the programs that are in force, and made in those that came meanwhile.
     pub(crate) fn adopt_all(&'static self) {
-        self.each_live(|shard, live| self.catch_up(shard, live));
-    }
-
-    /// Has a thread of ours do something in each context, which cannot end meanwhile.
-    fn each_live(&'static self, work: impl Fn(&Shard, &Live)) {
         for shard in self.lives.all() {
-            let work = || {
-                if let LiveState::Here(live) = &*shard.read() {
-                    work(&shard, live);
-                }
-            };
-            let after = || {
-                self.driver.within(shard.context, || settle_pending(self));
-            };
-            shard.ours.make(work, after);
+            self.with_ours(&shard, |live| self.catch_up(&shard, live));
         }
     }
 
@@ -163,9 +149,9 @@ impl Agent {
         let Some(in_force) = self.generations.now().session.get() else {
             return;
         };
-        self.each_live(|shard, live| {
-            let growing = lock(&shard.growing).take();
-            self.driver.within(shard.context, || {
+        for shard in self.lives.all() {
+            self.with_ours(&shard, |live| {
+                let growing = lock(&shard.growing).take();
                 let growth = growing.map(|Growing { growth, more, .. }| {
                     if let Some((more, _)) = more {
                         more.give_up(&self.driver);
@@ -176,6 +162,6 @@ impl Agent {
                 // It was noted before, so it fits.
                 let _ = self.take_device_memory(shard.context.0 as usize, in_force);
             });
-        });
+        }
     }
 }

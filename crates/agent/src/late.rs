@@ -239,7 +239,7 @@ pub(crate) fn text(ask: impl FnOnce(*mut *const std::ffi::c_char) -> i32) -> Opt
 
 impl Agent {
     /// Waits for what was launched so far, and for launches that are under way: none begins any more.
-    fn wait_for_kernels(&self, until: Instant) -> Result<(), Unsettled> {
+    pub(crate) fn wait_for_kernels(&self, until: Instant) -> Result<(), Unsettled> {
         while !self.no_launch_is_under_way() {
             if Instant::now() >= until {
                 return Err(Unsettled::Running);
@@ -273,7 +273,7 @@ impl Agent {
                         break;
                     }
                 }
-                // SAFETY: the variants are gone and the thread that answers calls has been told to end; the control thread
+                // SAFETY: no kernel of the variants runs, or will, loaded as some may still be, and the thread that answers calls has been told to end; the control thread
                 // has ended.
                 unsafe { live.free() };
                 if let Some(timeline) = timeline::of(self) {

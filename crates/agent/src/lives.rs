@@ -346,10 +346,12 @@ impl Agent {
         }
         // Who comes second meanwhile waits for the number, and not for kernels: there were none with programs.
         let founding = match self.lives.made() {
-            0 => match self.lives.founders.lock(&self.lives.founding) {
-                Some(founding) => Some(founding),
-                None => return,
-            },
+            0 => {
+                match (self.lives.founders).unless_here(|| tried(self.lives.founding.try_lock())) {
+                    Some(founding) => Some(founding),
+                    None => return,
+                }
+            }
             _ => None,
         };
         let first = self.lives.made() == 0;

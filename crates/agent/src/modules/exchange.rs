@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use warpbpf_driver::sys::CUcontext;
 use warpbpf_driver::{Context, Driver};
 use warpbpf_session::choices::Choices;
-use warpbpf_session::{KernelSummary, LoadedVariant, Session};
+use warpbpf_session::{KernelSummary, Live, LoadedVariant, Session};
 
 use super::report::{Summaries, report, tell_left_out};
 use super::settle::{enlist, settle_for, settle_in};
@@ -16,7 +16,6 @@ use super::{Image, Version, lock};
 use crate::agent::Agent;
 use crate::entry::Place;
 use crate::generation::Generation;
-use crate::lives::LiveState;
 
 /// What a kernel would need that was loaded without room for code beside it.
 const ADVICE: &str = "its image is loaded already: start the application with these programs";
@@ -100,22 +99,12 @@ fn make_image_ready(agent: &'static Agent, image: &Image, before: u64, session: 
         let wait = || await_programs(agent, image, &version, context, before);
         let handle = Context(context as CUcontext);
         let shard = agent.lives.of(handle);
-        let settled = shard.is_some_and(|shard| {
-            let settle = || {
-                // A context with maps cannot end while this is held.
-                let state = shard.read();
-                let LiveState::Here(live) = &*state else {
-                    return false;
-                };
-                agent.driver.within(handle, || {
-                    wait();
-                    settle_in(agent, image, &version, live);
-                });
-                true
-            };
-            shard.ours.make(settle, || settle_pending_in(agent, handle))
-        });
-        if !settled {
+        let settle = |live: &Live| {
+            wait();
+            settle_in(agent, image, &version, live);
+        };
+        let settled = shard.and_then(|shard| agent.with_ours(&shard, settle));
+        if settled.is_none() {
             agent.driver.within(handle, || {
                 wait();
                 settle_for(agent, image, &version);
@@ -256,14 +245,8 @@ fn tell(agent: &Agent, image: &Image, version: &Version) {
 /// Why not, for the user.
 pub(crate) fn make_maps(agent: &'static Agent, session: &Arc<Session>) -> Result<(), String> {
     for shard in agent.lives.all() {
-        let make = || match &*shard.read() {
-            LiveState::Here(live) => agent
-                .driver
-                .within(shard.context, || agent.prepare(&shard, live, session)),
-            LiveState::NotYet | LiveState::Gone(_) => None,
-        };
-        let after = || settle_pending_in(agent, shard.context);
-        shard.ours.make(make, after).unwrap_or(Ok(()))?;
+        let made = agent.with_ours(&shard, |live| agent.prepare(&shard, live, session));
+        made.unwrap_or(Ok(()))?;
     }
     Ok(())
 }
@@ -412,13 +395,6 @@ pub(crate) fn n_kept(agent: &Agent) -> usize {
     all(agent).iter().map(of_image).sum()
 }
 
-/// The same in a context of ours to name.
-fn settle_pending_in(agent: &'static Agent, context: Context) {
-    agent
-        .driver
-        .within(context, || super::settle_pending(agent));
-}
-
 /// Unloads variants that nobody launches, in the contexts where they are. The driver may take its time: the caller holds no lock that a launch,
 /// or a context that ends, waits for.
 fn unload_all(agent: &'static Agent, variants: Vec<(usize, Arc<LoadedVariant>)>) {
@@ -434,20 +410,14 @@ fn unload_all(agent: &'static Agent, variants: Vec<(usize, Arc<LoadedVariant>)>)
             continue;
         };
         for some in variants.chunks(IN_A_WINDOW) {
-            let unload = || {
-                // They go with their context if that ends first, and it may between two windows.
-                let LiveState::Here(_) = &*shard.read() else {
-                    return None;
-                };
+            // They go with their context if that ends first, and it may between two windows.
+            let unloaded = agent.with_ours(&shard, |_| {
                 for variant in some {
                     agent.graphs.forget(variant.function.0);
                 }
-                agent
-                    .driver
-                    .within(handle, || unload_together(&agent.driver, some))
-            };
-            let after = || settle_pending_in(agent, handle);
-            if shard.ours.make(unload, after) != Some(true) {
+                unload_together(&agent.driver, some)
+            });
+            if unloaded != Some(true) {
                 break;
             }
         }

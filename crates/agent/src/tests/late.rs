@@ -1,11 +1,13 @@
 //! What a detach leaves behind: nothing of ours in the context, and an agent that does nothing.
 
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use warpbpf_driver::Context;
 use warpbpf_wire::ToTool;
 
 use super::attached::Application;
+use crate::settled::Unsettled;
 
 #[test]
 fn what_a_session_took_is_given_back() {
@@ -35,6 +37,21 @@ fn what_a_session_took_is_given_back() {
     );
     assert_eq!(app.answers, [0; 6]);
     app.said();
+}
+
+#[test]
+fn launches_with_earlier_programs_are_waited_for_too() {
+    let mut app = Application::new();
+    app.load();
+    let generations = &app.agent.generations;
+    let session = Arc::clone(generations.now().session.get().unwrap());
+    let flight = generations.enter();
+    generations.switch(session);
+    let soon = || Instant::now() + Duration::from_millis(20);
+    let waited = app.agent.wait_for_kernels(soon());
+    assert_eq!(waited, Err(Unsettled::Running));
+    drop(flight);
+    assert_eq!(app.agent.wait_for_kernels(soon()), Ok(()));
 }
 
 #[test]

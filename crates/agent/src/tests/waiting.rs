@@ -8,6 +8,8 @@ use std::time::Duration;
 use warpbpf_driver::Context;
 
 use super::attached::{Application, context_number, counts, notes};
+use super::world::World;
+use crate::agent::Agent;
 use crate::contexts;
 use crate::guard::Outcome;
 use crate::lives::LiveState;
@@ -92,6 +94,30 @@ fn a_driver_that_loads_lazily_gets_a_librarys_variants_with_the_first_launch_in_
     assert_eq!(inc.contexts, [(0, 2)]);
 }
 
+/// Does something while a thread of ours does `work` in a context, and then lets it go on.
+fn meanwhile(
+    (agent, world, context): (&'static Agent, &World, usize),
+    work: impl FnOnce(&dyn Fn()) + Send,
+    meanwhile: impl FnOnce(),
+) {
+    let at_work = Barrier::new(2);
+    std::thread::scope(|scope| {
+        let ours = scope.spawn(|| {
+            world.switch_to(context);
+            let _beside = agent.work_beside_for(Duration::from_secs(60));
+            work(&|| {
+                at_work.wait();
+                at_work.wait();
+            });
+        });
+        at_work.wait();
+        world.switch_to(context);
+        meanwhile();
+        at_work.wait();
+        ours.join().unwrap();
+    });
+}
+
 #[test]
 fn a_launch_does_not_wait_for_a_thread_of_ours_which_may_wait_for_it() {
     let mut app = Application::new();
@@ -103,28 +129,21 @@ fn a_launch_does_not_wait_for_a_thread_of_ours_which_may_wait_for_it() {
     let kernel = app.kernel(library);
     let loaded = app.world.modules().len();
     let shard = app.agent.lives.of(Context(first as *mut _)).unwrap();
-    let (agent, world, at_work) = (app.agent, Arc::clone(&app.world), Barrier::new(2));
-    std::thread::scope(|scope| {
-        let ours = scope.spawn(|| {
-            world.switch_to(first);
-            let _beside = agent.work_beside_for(Duration::from_secs(60));
-            let work = || {
-                let _state = shard.state.write().unwrap();
-                at_work.wait();
-                at_work.wait();
-            };
-            shard.ours.make(work, || modules::settle_pending(agent));
-        });
-        at_work.wait();
-        world.switch_to(first);
+    let (agent, world) = (app.agent, Arc::clone(&app.world));
+    let work = |wait: &dyn Fn()| {
+        let hold = || {
+            let _state = shard.state.write().unwrap();
+            wait();
+        };
+        (shard.ours).make(hold, || modules::settle_pending(agent));
+    };
+    meanwhile((agent, &world, first), work, || {
         app.launch(kernel, 1, 32);
         assert_eq!(world.with_probes(), 0);
-        at_work.wait();
-        ours.join().unwrap();
-        assert_eq!(world.modules().len(), loaded + 1, "ours made up for it");
-        app.launch(kernel, 1, 32);
-        assert_eq!(world.with_probes(), 1);
     });
+    assert_eq!(world.modules().len(), loaded + 1, "ours made up for it");
+    app.launch(kernel, 1, 32);
+    assert_eq!(world.with_probes(), 1);
     let said = app.said();
     let notes = notes(&said);
     let unknown = |note: &&str| note.contains("without maps");
@@ -142,31 +161,24 @@ fn a_launch_does_not_wait_for_the_first_maps_that_a_thread_of_ours_makes() {
     let library = app.library();
     let kernel = app.kernel(library);
     let (outcome, mut held) = (Outcome::default(), ptr::null_mut());
-    let (agent, world, at_work) = (app.agent, Arc::clone(&app.world), Barrier::new(2));
-    std::thread::scope(|scope| {
-        let ours = scope.spawn(|| {
-            world.switch_to(first);
-            let _beside = agent.work_beside_for(Duration::from_secs(60));
-            let work = || {
-                let _founding = agent.lives.founding.lock().unwrap();
-                at_work.wait();
-                at_work.wait();
-            };
-            (agent.lives.founders).make(work, || agent.settle_elsewhere());
-        });
-        at_work.wait();
-        world.switch_to(first);
+    let (agent, world) = (app.agent, Arc::clone(&app.world));
+    let work = |wait: &dyn Fn()| {
+        let hold = || {
+            let _founding = agent.lives.founding.lock().unwrap();
+            wait();
+        };
+        (agent.lives.founders).make(hold, || agent.settle_elsewhere());
+    };
+    meanwhile((agent, &world, first), work, || {
         // SAFETY: a local.
         let code = unsafe { contexts::primary_retain(agent, &outcome, &mut held, 0) };
         app.answers.push(code);
         app.launch(kernel, 1, 32);
         assert_eq!((agent.lives.made(), world.with_probes()), (0, 0));
-        at_work.wait();
-        ours.join().unwrap();
-        assert_eq!(agent.lives.made(), 1, "ours made up for it");
-        app.launch(kernel, 1, 32);
-        assert_eq!(world.with_probes(), 1);
     });
+    assert_eq!(agent.lives.made(), 1, "ours made up for it");
+    app.launch(kernel, 1, 32);
+    assert_eq!(world.with_probes(), 1);
     let [inc] = counts(&app.said()).try_into().unwrap();
     assert_eq!((inc.launches, inc.missed), (1, 1));
 }
