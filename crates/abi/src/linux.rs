@@ -217,6 +217,9 @@ static NAMES: &[&str] = &[
     "cgrp_storage_delete",
 ];
 
+/// `bpf_get_func_ip`: programs on the CPU are served it, and programs in kernels are not, so that the table of helpers has no row for it.
+pub const GET_FUNC_IP: u32 = 173;
+
 /// The name of Linux's helper of this number, without `bpf_`.
 pub fn name(id: u32) -> Option<&'static str> {
     let index = usize::try_from(id.checked_sub(1)?).ok()?;
@@ -243,13 +246,13 @@ pub fn advice(id: u32) -> &'static str {
         | "get_cgroup_classid" => {
             "a thread of a GPU has no task of the kernel; `bpf_get_current_pid_tgid` and `bpf_get_current_comm` tell the application"
         }
-        "get_attach_cookie" => {
+        "get_attach_cookie" | "get_func_ip" => {
             "use `ctx->kernel_id` and `ctx->site`, which tell where the program runs"
         }
         "get_func_arg" | "get_func_arg_cnt" => {
             "read `ctx->args[i]` and `ctx->arg_count`: the kernel's parameters"
         }
-        "get_func_ret" | "get_func_ip" | "get_retval" | "set_retval" | "override_return" => {
+        "get_func_ret" | "get_retval" | "set_retval" | "override_return" => {
             "a kernel returns nothing; attach to `gpu/funcret` to see a function end"
         }
         "get_stack" | "get_stackid" | "get_task_stack" => {
@@ -330,6 +333,7 @@ mod tests {
             (93, "spin_lock"),
             (118, "jiffies64"),
             (165, "snprintf"),
+            (GET_FUNC_IP, "get_func_ip"),
             (174, "get_attach_cookie"),
             (182, "strncmp"),
             (208, "ktime_get_tai_ns"),

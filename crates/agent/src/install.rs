@@ -11,7 +11,7 @@ use warpbpf_wire::rendezvous::{SHM_NAME, places};
 
 use crate::agent::{Agent, Tool, at_exit};
 use crate::exports::{ROWS, Row, agent, publish};
-use crate::hook::{HookError, Staged, Target, in_force, stage};
+use crate::hook::{HookError, Kind, Staged, Target, in_force, stage};
 use crate::symbols::{Library, Symbols, code_of};
 use crate::{graphs, nvrtc, quiet, sanitizer};
 
@@ -156,7 +156,7 @@ impl Hooks {
                     // SAFETY: the driver exports a function of this name.
                     code: unsafe { code_of(address) },
                     replacement: (row.replacement)(),
-                    may_throw: false,
+                    kind: Kind::Driver,
                 });
             }
         }

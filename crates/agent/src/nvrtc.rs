@@ -18,7 +18,7 @@ use warpbpf_wire::NoteLevel;
 
 use crate::agent::{Agent, Mode};
 use crate::exports::agent;
-use crate::hook::{Target, stage};
+use crate::hook::{Kind, Target, stage};
 use crate::image;
 use crate::lock::lock;
 use crate::made::{self, MOST_BYTES};
@@ -347,7 +347,7 @@ fn hook(to: &Agent, number: usize, (path, base): &Place) -> Result<(), String> {
         // SAFETY: a function of a library that stays loaded.
         code: unsafe { code_of(address) },
         replacement: *replacement as usize,
-        may_throw: true,
+        kind: Kind::Function,
     };
     let staged = stage(&[target]);
     let original = staged.originals.first().cloned();

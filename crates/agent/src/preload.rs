@@ -6,11 +6,11 @@
 use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
-use std::sync::atomic::{AtomicUsize, Ordering};
+
+use warpbpf_driver::front::{Dlopen, is_driver_name, next_dlopen};
 
 use crate::guard::quietly;
 use crate::install::{Moment, install, is_wanted};
-use crate::symbols::is_driver_name;
 
 /// Called by the CUDA driver inside `cuInit`, when `CUDA_INJECTION64_PATH` names this library. 1 is success.
 #[unsafe(no_mangle)]
@@ -52,47 +52,8 @@ pub(crate) fn is_named_by(variable: &str) -> bool {
         .is_some_and(|path| Path::new(&path).file_name() == Path::new(own).file_name())
 }
 
-/// The next `dlopen` behind ours; 0 before it was looked up.
-static NEXT_DLOPEN: AtomicUsize = AtomicUsize::new(0);
-
-type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
-
-/// Stands in front of the loader's `dlopen` under `LD_PRELOAD`. The loader looks at who called to find the caller's search
-/// path, so this neither calls nor wraps it: it looks whether the driver is there, then jumps, and `dlopen` sees the
-/// caller's own frame.
-///
-/// # Safety
-/// As `dlopen`.
 #[cfg(not(test))]
-#[unsafe(no_mangle)]
-#[unsafe(naked)]
-pub unsafe extern "C" fn dlopen(path: *const c_char, flags: c_int) -> *mut c_void {
-    #[cfg(target_arch = "x86_64")]
-    core::arch::naked_asm!(
-        "push rdi",
-        "push rsi",
-        "sub rsp, 8",
-        "call {before}",
-        "add rsp, 8",
-        "pop rsi",
-        "pop rdi",
-        "jmp rax",
-        before = sym before_dlopen,
-    );
-    #[cfg(target_arch = "aarch64")]
-    core::arch::naked_asm!(
-        // `bti c`
-        "hint #34",
-        "stp x0, x1, [sp, #-32]!",
-        "str x30, [sp, #16]",
-        "bl {before}",
-        "mov x16, x0",
-        "ldr x30, [sp, #16]",
-        "ldp x0, x1, [sp], #32",
-        "br x16",
-        before = sym before_dlopen,
-    );
-}
+warpbpf_driver::in_front_of_dlopen!(before_dlopen);
 
 /// Runs before each `dlopen` of the program and returns the function that does it.
 ///
@@ -131,32 +92,9 @@ unsafe fn look_for_driver(next: usize, path: *const c_char, flags: c_int) {
     install(Moment::BeforeInit);
 }
 
-fn next_dlopen() -> usize {
-    let known = NEXT_DLOPEN.load(Ordering::Relaxed);
-    if known != 0 {
-        return known;
-    }
-    // SAFETY: a NUL-terminated name.
-    let found = unsafe { libc::dlsym(libc::RTLD_NEXT, c"dlopen".as_ptr()) } as usize;
-    NEXT_DLOPEN.store(found, Ordering::Relaxed);
-    found
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_next_dlopen_is_the_loaders() {
-        let next = next_dlopen();
-        assert_ne!(next, 0);
-        assert_eq!(next, next_dlopen());
-        // SAFETY: the loader's own function.
-        let dlopen: Dlopen = unsafe { std::mem::transmute(next) };
-        // SAFETY: a NUL-terminated name of a library that is loaded.
-        let handle = unsafe { dlopen(c"libc.so.6".as_ptr(), libc::RTLD_LAZY) };
-        assert!(!handle.is_null());
-    }
 
     #[test]
     fn without_a_socket_nothing_happens() {

@@ -4,6 +4,8 @@ use std::ffi::{CStr, CString, c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
 
+use warpbpf_driver::front::is_driver_name;
+
 const DRIVER: &CStr = c"libcuda.so.1";
 /// Bytes that are read of a function whose size the symbol table does not say: enough for any prologue.
 const UNKNOWN_SIZE: usize = 32;
@@ -113,13 +115,6 @@ pub(crate) unsafe fn code_of(address: usize) -> Vec<u8> {
     unsafe { std::slice::from_raw_parts(address as *const u8, size) }.to_vec()
 }
 
-/// Is this the name of a driver library, with or without directories?
-pub(crate) fn is_driver_name(path: &CStr) -> bool {
-    let bytes = path.to_bytes();
-    let name = bytes.rsplit(|b| *b == b'/').next().unwrap_or(bytes);
-    name == b"libcuda.so" || name.starts_with(b"libcuda.so.")
-}
-
 fn open_loaded(path: &CStr) -> Option<Library> {
     // SAFETY: RTLD_NOLOAD opens only what is loaded, so no initialiser runs.
     let handle = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOLOAD | libc::RTLD_LAZY) };
@@ -150,27 +145,6 @@ fn loaded_paths() -> Vec<CString> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn driver_names() {
-        for name in [
-            c"libcuda.so.1",
-            c"libcuda.so",
-            c"/usr/lib/x/libcuda.so.1",
-            c"libcuda.so.580.95",
-        ] {
-            assert!(is_driver_name(name), "{name:?}");
-        }
-        for name in [
-            c"libcudart.so.13",
-            c"libcuda",
-            c"/libcuda.so.1/x",
-            c"",
-            c"mylibcuda.so.1",
-        ] {
-            assert!(!is_driver_name(name), "{name:?}");
-        }
-    }
 
     #[test]
     fn the_size_of_a_function_comes_from_its_symbol() {

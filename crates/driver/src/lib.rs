@@ -4,6 +4,7 @@
 //! put its own trampolines in place of entry points that it hooks. The soft GPU stands behind the same table, because
 //! it is a `libcuda.so.1` too.
 
+pub mod front;
 pub mod jit;
 pub mod sys;
 

@@ -11,6 +11,7 @@ use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 
 use crate::contents::Contents;
+use crate::context;
 use crate::global;
 use crate::guard::{inside, is_inside};
 use crate::kernel::{Handle, Kernel};
@@ -80,6 +81,9 @@ fn bpf(command: u32, attr: u64, size: u32) -> Result<i64, Errno> {
     }
     let result = global::kernel().bpf(command, attr, size, &Process::own());
     global::noticed();
+    if result.is_ok() && Command::from_number(command) == Some(Command::MapCreate) {
+        context::map_was_made();
+    }
     // Who looks at a map has set up what it wants to see.
     let looks = [Command::MapLookupElem, Command::MapGetNextKey];
     if Command::from_number(command).is_some_and(|command| looks.contains(&command)) {

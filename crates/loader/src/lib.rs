@@ -53,6 +53,8 @@ mod real;
 #[cfg(not(test))]
 mod bpftime;
 #[cfg(not(test))]
+mod context;
+#[cfg(not(test))]
 mod global;
 #[cfg(not(test))]
 mod hooks;

@@ -206,6 +206,10 @@ pub trait Surroundings {
     fn out_of_time(&mut self) -> bool {
         false
     }
+    /// Address of the function whose start or end the program is at; 0 if it is at none.
+    fn function(&self) -> u64 {
+        0
+    }
     /// Where the thread is, if the program is a GPU's.
     fn coordinates(&self) -> Option<Coordinates>;
 }
@@ -297,11 +301,10 @@ pub fn check(program: &Program, maps: &[MapDef], gpu: bool) -> Result<(), CpuErr
         else {
             continue;
         };
-        let known = by_id(*id);
-        if known.is_some_and(|helper| helpers::is_served(helper.kind, gpu)) {
+        if helpers::is_served(*id, gpu) {
             continue;
         }
-        let name = known.map(|helper| helper.name);
+        let name = by_id(*id).map(|helper| helper.name);
         let name = name.or_else(|| warpbpf_abi::linux::name(*id));
         return Err(CpuError::Helper {
             program: program.name.clone(),

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use crate::loader::{SKIPPED, interrupt, tools};
-use crate::run::{Bench, Case, Told, same, says};
+use crate::run::{Bench, Case, TOOLKIT, Told, same, says};
 
 /// Launches, blocks, threads of each.
 type Shape = [u64; 3];
@@ -43,6 +43,10 @@ pub fn cases() -> Vec<Case> {
         case(
             "bpftime: launchlate, three maps of 1504 and two clocks",
             launchshared,
+        ),
+        case(
+            "bpftime: launchlate, the application's entry for the runtime",
+            launchplt,
         ),
         case("bpftime: CUTLASS's own kernel", cutlass),
         case("bpftime: a tool and an application of one name", apart),
@@ -113,6 +117,18 @@ fn traced(
     flags: &[&str],
     shape: Shape,
 ) -> Result<Traced, String> {
+    traced_file(bench, &bench.app("vec_add"), tool, given, flags, shape)
+}
+
+/// The same of another form of the application.
+fn traced_file(
+    bench: &Bench,
+    file: &Path,
+    tool: &Path,
+    given: &[&str],
+    flags: &[&str],
+    shape: Shape,
+) -> Result<Traced, String> {
     let app = words(shape);
     let app: Vec<&str> = app.iter().map(String::as_str).collect();
     let alone = bench.plain("vec_add", &app)?;
@@ -127,9 +143,13 @@ fn traced(
         .args(given)
         .arg("--");
     command
-        .arg(absolute(&bench.app("vec_add"))?)
+        .arg(absolute(file)?)
         .args(app)
         .current_dir(folder(bench)?);
+    if !bench.soft {
+        // What an application with the runtime beside it loads.
+        command.env("LD_LIBRARY_PATH", TOOLKIT);
+    }
     let output = command.output().map_err(|e| format!("warpbpf: {e}"))?;
     let traced = Traced {
         shown: String::from_utf8_lossy(&output.stdout).into_owned(),
@@ -589,6 +609,55 @@ fn launchshared(bench: &Bench) -> Told {
             says(&run.shown, none)?;
         }
         Ok("192 samples".into())
+    })
+}
+
+/// A probe at the entry through which the application calls the runtime, as in bpftime's newest launchlate. It needs an application with the
+/// runtime beside it.
+fn launchplt(bench: &Bench) -> Told {
+    let runtime = Path::new(TOOLKIT).join("libcudart.so.13");
+    if !bench.soft && !runtime.exists() {
+        return Ok("skipped: no shared runtime of CUDA 13".into());
+    }
+    let file = bench.folder().join("apps/vec_add-shared");
+    let file = (file.canonicalize()).map_err(|e| format!("{}: {e}", file.display()))?;
+    let named = file.display().to_string();
+    each(bench, "launchplt", |tool| {
+        let run = |given: &[&str], launches| {
+            let given = [&[&*named], given].concat();
+            traced_file(bench, &file, tool, &given, &[], [launches, 2, 32])
+        };
+        let kernel = "_Z9vectorAddPKfS0_Pf";
+        let counts = run(&[kernel], 3)?;
+        says(
+            &counts.shown,
+            "calls 3, launches 3, kept 3, full 0, without a target 0\n\
+             entries 3, matched 3, unmatched 0, wrong 0, sure and unsure 3\n\
+             strange 0\n",
+        )?;
+        // More than there is room for.
+        let counts = run(&[kernel], 70)?;
+        says(
+            &counts.shown,
+            "calls 70, launches 70, kept 64, full 6, without a target 0\n\
+             entries 70, matched 64, unmatched 6, wrong 0, sure and unsure 64\n\
+             strange 0\n",
+        )?;
+        // None is of that function.
+        let counts = run(&["main"], 3)?;
+        says(
+            &counts.shown,
+            "calls 3, launches 0, kept 0, full 0, without a target 0\n\
+             entries 3, matched 0, unmatched 3, ",
+        )?;
+        let refused = run(&[kernel, "first"], 3)?;
+        says(&refused.errors, "program `on_launch` does not run at `")?;
+        says(
+            &refused.errors,
+            ": that entry of a procedure linkage table does not jump to a function: `push ",
+        )?;
+        says(&refused.shown, "calls 0, launches 0, ")?;
+        Ok("73 launches, 67 pairs".into())
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::run::{Bench, Case, Run, Told, same, says};
+use crate::run::{Bench, Case, Run, TOOLKIT, Told, same, says};
 
 const LAUNCHES: u64 = 5;
 const BLOCKS: u64 = 10;
@@ -41,7 +41,7 @@ pub fn cases() -> Vec<Case> {
 
 /// Where the compilers are.
 fn folder(bench: &Bench) -> Option<PathBuf> {
-    let toolkit = PathBuf::from("/usr/local/cuda/lib64");
+    let toolkit = PathBuf::from(TOOLKIT);
     let mut all = [bench.folder().join("jit"), toolkit].into_iter();
     all.find(|folder| folder.join("libnvrtc.so.13").exists())
 }

@@ -8,6 +8,9 @@ use serde_json::Value;
 /// What a case found out, or what is wrong. What begins with `skipped: ` is neither passed nor failed.
 pub type Told = Result<String, String>;
 
+/// Where the libraries of a CUDA toolkit are, on machines that have one.
+pub const TOOLKIT: &str = "/usr/local/cuda/lib64";
+
 /// A case.
 pub struct Case {
     /// Its name.

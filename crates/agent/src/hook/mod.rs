@@ -1,7 +1,7 @@
 //! Inline hooks at functions that we cannot rebuild, without touching their first byte.
 //!
-//! The first instruction stays, so that a kernel uprobe may sit on it; a jump replaces what follows. The jump
-//! leads to an *entry stub* that undoes the first instruction and goes on to our function. A *trampoline* holds the
+//! The first instruction stays, so that a kernel uprobe may sit on it; a jump replaces what follows. (An entry of a procedure
+//! linkage table is hardly more than a jump, so there ours takes its place.) The jump leads to an *entry stub* that undoes the first instruction and goes on to our function. A *trampoline* holds the
 //! displaced instructions and jumps back behind them: calling it is calling the original.
 //!
 //! Three steps: [`plan`](machine::plan) reads and judges, [`stage`] builds stubs in fresh memory within reach, [`Staged::commit`]
@@ -26,6 +26,7 @@ use x86_64 as machine;
 
 pub(crate) use stub::{Link, link, stubs};
 
+use std::borrow::Cow;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use warpbpf_wire::late;
@@ -40,12 +41,18 @@ const ROOM: usize = 256;
 pub(crate) enum HookError {
     #[error("its code at {address:#x} cannot be decoded")]
     Undecodable { address: u64 },
+    #[error(
+        "that entry of a procedure linkage table does not jump to a function: `{text}`; where there is a `.plt.sec`, take the entry there"
+    )]
+    Entry { text: String },
     #[error("its first instruction `{text}` cannot be undone")]
     First { text: String },
     #[error(
         "a breakpoint of a debugger or a uprobe is its first instruction, and what it stands on is not known: {why}"
     )]
     Breakpoint { why: String },
+    #[error("a breakpoint of a debugger or a uprobe stands where the jump would")]
+    Covered,
     #[error("it is hooked already by somebody else (`{text}`)")]
     Taken { text: String },
     #[error("it ends {bytes} bytes behind its first instruction, a jump needs {needs}")]
@@ -73,9 +80,18 @@ pub(crate) struct Target {
     pub(crate) code: Vec<u8>,
     /// What runs in its place.
     pub(crate) replacement: usize,
-    /// What it calls may throw, as nothing in a driver does: then no call is moved, because there is nothing to unwind by where it
-    /// would stand.
-    pub(crate) may_throw: bool,
+    pub(crate) kind: Kind,
+}
+
+/// What a target is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A function of a driver, where nothing throws.
+    Driver,
+    /// Any function. What it calls may throw: then no call is moved, because there is nothing to unwind by where it would stand.
+    Function,
+    /// An entry of a procedure linkage table.
+    Entry,
 }
 
 /// Hooks that are built but not in force.
@@ -114,8 +130,14 @@ pub(crate) fn stage(targets: &[Target]) -> Staged {
             };
             let code =
                 beneath::code(t.address, code).map_err(|why| HookError::Breakpoint { why })?;
-            let plan = machine::plan(t.address as u64, &code)?;
-            match plan.call().filter(|_| t.may_throw) {
+            let plan = match t.kind {
+                Kind::Entry => machine::plan_entry(t.address as u64, &code)?,
+                Kind::Driver | Kind::Function => machine::plan(t.address as u64, &code)?,
+            };
+            if plan.replaces_start() && matches!(code, Cow::Owned(_)) {
+                return Err(HookError::Covered);
+            }
+            match plan.call().filter(|_| t.kind == Kind::Function) {
                 Some(text) => Err(HookError::Calls { text }),
                 None => Ok((plan, code)),
             }

@@ -253,6 +253,7 @@ pub(super) fn called(sites: &Sites, index: usize, function: &Function, registers
         };
         execute(
             sites,
+            site,
             &site.starts,
             &context(function, &call, registers, None),
         );
@@ -292,6 +293,7 @@ pub(super) fn returned(sites: &Sites, index: usize, slot: u64, registers: &Regis
             }
             execute(
                 sites,
+                site,
                 &site.ends,
                 &context(function, &call, registers, Some(took)),
             );

@@ -11,7 +11,7 @@ use warpbpf_wire::NoteLevel;
 use super::lost::{LIMIT, count, within_patience};
 use super::waiting::{Call, Waiting, own_stack};
 use super::world::World;
-use super::{Sites, api, sites};
+use super::{Site, Sites, api, sites};
 use crate::guard::quietly;
 use crate::stacks::Caller;
 
@@ -238,7 +238,7 @@ unsafe extern "C" fn hit(number: u64, registers: *mut Registers) -> usize {
         api::called(sites, index, function, registers);
         return site.original;
     }
-    run(sites, &site.starts, registers);
+    run(sites, site, &site.starts, registers);
     if !site.ends.is_empty() {
         expect_return(sites, index, registers.rsp);
     }
@@ -283,17 +283,17 @@ fn returned(sites: &Sites, index: usize, registers: &mut Registers) -> usize {
     if site.api.is_some() {
         api::returned(sites, index, slot, registers);
     } else {
-        run(sites, &site.ends, registers);
+        run(sites, site, &site.ends, registers);
     }
     caller as usize
 }
 
-fn run(sites: &Sites, programs: &[usize], registers: &Registers) {
+fn run(sites: &Sites, site: &Site, programs: &[usize], registers: &Registers) {
     if programs.is_empty() || !sites.agent.is_on() {
         return;
     }
     // A panic is a fault of ours, and inside ourselves nothing is wanted: the application goes on either way.
-    let _ = quietly(|| execute(sites, programs, registers.bytes()));
+    let _ = quietly(|| execute(sites, site, programs, registers.bytes()));
 }
 
 /// Waits until nobody runs a program that was begun before, for as long as one may take.
@@ -305,8 +305,8 @@ pub(super) fn wait_for_turn() {
     let _ = within_patience(Instant::now() + LIMIT, turn);
 }
 
-/// Runs programs with a context, each after those of other threads.
-pub(super) fn execute(sites: &Sites, programs: &[usize], context: &[u8]) {
+/// Runs programs of a function with a context, each after those of other threads.
+pub(super) fn execute(sites: &Sites, site: &Site, programs: &[usize], context: &[u8]) {
     if programs.is_empty() {
         return;
     }
@@ -322,7 +322,7 @@ pub(super) fn execute(sites: &Sites, programs: &[usize], context: &[u8]) {
     }
     for number in programs.iter().filter(|number| !sites.is_paused(**number)) {
         let program = &sites.session.host_programs()[*number].program;
-        let mut world = World::new(sites, *number);
+        let mut world = World::new(sites, site, *number);
         let ended = cpu::execute(program, sites.session.map_defs(), context, &mut world);
         if let Err(error) = ended {
             if let CpuError::Limit { .. } = error {

@@ -1,21 +1,26 @@
 //! Where the function at a place of a file begins and how long it is: by its symbol, exported or not, else by what exceptions
-//! are unwound by. A jump is put only into a function that is known as a whole, because a branch anywhere in it may lead to
+//! are unwound by; for an entry of a procedure linkage table by its section. A jump is put only into a function that is known as a whole, because a branch anywhere in it may lead to
 //! where the jump would stand.
 
 use std::collections::BTreeMap;
 use std::fs::File;
 
-use object::read::elf::ElfFile64;
+use object::read::elf::{ElfFile64, SectionHeader as _};
 use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _, ReadCache};
+
+use crate::hook::Kind;
 
 /// `DW_EH_PE_pcrel`, the only base that functions of libraries are counted from, beside none.
 const PCREL: u8 = 0x10;
 
-/// Bytes of the function that begins at `offset` in the file.
+/// Sections of procedure linkage tables, each with the bytes of an entry where the section does not say it, as lld's do not.
+const TABLES: &[(&str, u64)] = &[(".plt", 16), (".plt.sec", 16), (".plt.got", 8)];
+
+/// What begins at `offset` in the file, a function or an entry of a procedure linkage table, and its bytes.
 ///
 /// # Errors
-/// Text: the file cannot be read, no function begins there, or nothing says how long it is.
-pub(super) fn of_function(path: &str, offset: u64) -> Result<usize, String> {
+/// Text: the file cannot be read, nothing of the kind begins there, or nothing says how long it is.
+pub(super) fn of_function(path: &str, offset: u64) -> Result<(Kind, usize), String> {
     let unread = |error: &dyn std::fmt::Display| format!("`{path}` cannot be read: {error}");
     warpbpf_faults::check("uprobe/symbols", || {
         unread(&"Too many open files (os error 24)")
@@ -30,6 +35,24 @@ pub(super) fn of_function(path: &str, offset: u64) -> Result<usize, String> {
         Some(segment.address() + into)
     });
     let address = segment.ok_or("no part of the file that is loaded is there")?;
+    for (name, usual) in TABLES {
+        let Some(table) = elf.section_by_name(name) else {
+            continue;
+        };
+        let bytes = match table.elf_section_header().sh_entsize(elf.endian()) {
+            0 => *usual,
+            bytes => bytes,
+        };
+        match address.checked_sub(table.address()) {
+            Some(into) if into < table.size() && into % bytes == 0 => {
+                return Ok((Kind::Entry, bytes as usize));
+            }
+            Some(into) if into < table.size() => {
+                return Err(is_inside(&format!("an entry of `{name}`")));
+            }
+            _ => {}
+        }
+    }
     let symbols = elf.symbols().chain(elf.dynamic_symbols());
     let mut inside = None;
     for symbol in symbols.filter(|symbol| symbol.kind() == object::SymbolKind::Text) {
@@ -40,7 +63,7 @@ pub(super) fn of_function(path: &str, offset: u64) -> Result<usize, String> {
             continue;
         }
         if into == 0 {
-            return Ok(symbol.size() as usize);
+            return Ok((Kind::Function, symbol.size() as usize));
         }
         inside =
             Some(String::from_utf8_lossy(symbol.name_bytes().unwrap_or_default()).into_owned());
@@ -52,7 +75,7 @@ pub(super) fn of_function(path: &str, offset: u64) -> Result<usize, String> {
     let found =
         frames.and_then(|section| function_of(section.data().ok()?, section.address(), address));
     match found {
-        Some((start, bytes)) if start == address => Ok(bytes as usize),
+        Some((start, bytes)) if start == address => Ok((Kind::Function, bytes as usize)),
         Some((start, _)) => Err(is_inside(&format!("the function at {start:#x}"))),
         None => Err("how long that function is is not known: it has no symbol with a size and no entry in `.eh_frame`".into()),
     }
@@ -247,7 +270,8 @@ mod tests {
     fn a_local_function_is_known_by_its_symbol_and_by_its_unwind_entry() {
         let address = a_function_of_this_file as *const () as usize;
         let (path, offset) = offset_of(address);
-        let by_symbol = of_function(&path, offset).unwrap();
+        let (kind, by_symbol) = of_function(&path, offset).unwrap();
+        assert_eq!(kind, Kind::Function);
         assert!((4..4096).contains(&by_symbol), "{by_symbol}");
         let inside = of_function(&path, offset + 1).unwrap_err();
         assert!(
@@ -274,6 +298,37 @@ mod tests {
         );
         assert_eq!(found, Some((symbol.address(), symbol.size())));
         assert_eq!(symbol.size() as usize, by_symbol);
+    }
+
+    /// Which entry is for which function only the linker's tables say, so all of this test's own are looked at.
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn entries_of_linkage_tables_are_as_long_as_their_section_says() {
+        let (path, _) = offset_of(what_is_no_function_is_refused as *const () as usize);
+        let cache = ReadCache::new(File::open(&path).unwrap());
+        let elf: ElfFile64<'_, object::Endianness, _> = ElfFile64::parse(&cache).unwrap();
+        let mut seen = 0;
+        for (name, bytes) in TABLES {
+            let Some(table) = elf.section_by_name(name) else {
+                continue;
+            };
+            let (offset, size) = table.file_range().unwrap();
+            assert_eq!(
+                of_function(&path, offset),
+                Ok((Kind::Entry, *bytes as usize)),
+                "{name}"
+            );
+            let last = offset + size - bytes;
+            assert_eq!(of_function(&path, last), Ok((Kind::Entry, *bytes as usize)));
+            assert_eq!(
+                of_function(&path, last + 1).unwrap_err(),
+                format!(
+                    "that is inside of an entry of `{name}`, and only the start and the end of functions are served"
+                )
+            );
+            seen += 1;
+        }
+        assert!(seen > 0);
     }
 
     #[test]

@@ -30,7 +30,7 @@ use warpbpf_wire::NoteLevel;
 
 use crate::agent::Agent;
 use crate::exports::ROWS;
-use crate::hook::{Staged, Target, link, stage, stubs};
+use crate::hook::{Kind, Staged, Target, link, stage, stubs};
 use crate::lock::lock;
 use crate::maps::{Mapping, mappings};
 use crate::stacks::Stacks;
@@ -61,6 +61,7 @@ const BELOW: &[&str] = &[
 pub(crate) struct Site {
     /// Where it is.
     pub(crate) address: usize,
+    pub(crate) kind: Kind,
     /// What its stub goes on to: the original.
     pub(crate) original: usize,
     /// What its callers return to, if it has probes at its end.
@@ -76,9 +77,10 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    fn at(address: usize) -> Site {
+    fn at(address: usize, kind: Kind) -> Site {
         Site {
             address,
+            kind,
             original: 0,
             after: 0,
             starts: Vec::new(),
@@ -179,8 +181,9 @@ pub(crate) fn prepare(agent: &Agent, session: &Session) -> Prepared {
     for (number, program) in programs.iter().enumerate() {
         let found = match &program.place {
             HostPlace::Function { path, offset } => find(path, *offset, &maps).map(|found| {
-                let (address, code) = found;
-                let (site, _) = wanted.entry(address).or_insert((Site::at(address), code));
+                let (address, kind, code) = found;
+                let site = wanted.entry(address);
+                let (site, _) = site.or_insert_with(|| (Site::at(address, kind), code));
                 site.add(number, program.at_end);
             }),
             HostPlace::Api { pattern, numbers } => {
@@ -251,7 +254,8 @@ fn find_api(
             if seen.contains(&address) {
                 continue;
             }
-            let (site, _) = wanted.entry(address).or_insert((Site::at(address), code));
+            let site = wanted.entry(address);
+            let (site, _) = site.or_insert_with(|| (Site::at(address, Kind::Driver), code));
             let function = site
                 .api
                 .get_or_insert_with(|| api::Function::new(number, api, *symbol, per_thread));
@@ -394,7 +398,7 @@ fn stage_all(all: &mut [Site], codes: &[Vec<u8>], before: &[usize]) -> (Vec<Link
             address: all[*at].address,
             code: codes[*at].clone(),
             replacement: before[*at],
-            may_throw: all[*at].api.is_none(),
+            kind: all[*at].kind,
         };
         let targets: Vec<Target> = members.iter().map(target).collect();
         let staged = stage(&targets);
@@ -467,8 +471,8 @@ pub(crate) fn report(agent: &Agent) {
     }
 }
 
-/// Where the function is in this process, and its bytes.
-fn find(path: &str, offset: u64, maps: &str) -> Result<(usize, Vec<u8>), String> {
+/// Where the function is in this process, what it is, and its bytes.
+fn find(path: &str, offset: u64, maps: &str) -> Result<(usize, Kind, Vec<u8>), String> {
     let name = path.rsplit('/').next().unwrap_or(path);
     if BELOW.iter().any(|below| name.starts_with(below)) {
         return Err(format!(
@@ -483,7 +487,7 @@ fn find(path: &str, offset: u64, maps: &str) -> Result<(usize, Vec<u8>), String>
     let place = format!("{major:02x}:{minor:02x} {}", file.ino());
     let mapped = mapped_at(maps, &place, offset)
         .ok_or("the application has not loaded that file when its first kernels are loaded")?;
-    let bytes = extent::of_function(path, offset)?;
+    let (kind, bytes) = extent::of_function(path, offset)?;
     if bytes > mapped.left {
         return Err(format!(
             "its symbol says that it has {bytes} bytes, and {} are mapped",
@@ -492,7 +496,7 @@ fn find(path: &str, offset: u64, maps: &str) -> Result<(usize, Vec<u8>), String>
     }
     // SAFETY: code of a loaded file, as long as its mapping is here; libraries that are probed are not unloaded.
     let code = unsafe { std::slice::from_raw_parts(mapped.address as *const u8, bytes) };
-    Ok((mapped.address, code.to_vec()))
+    Ok((mapped.address, kind, code.to_vec()))
 }
 
 /// Where code of a file lies in memory.

@@ -13,8 +13,8 @@ use warpbpf_session::cpu::{Coordinates, Surroundings, is_percpu, store_by_update
 use warpbpf_session::{Action, Answer, HostOp, Progress};
 use warpbpf_wire::{NoteLevel, ToTool};
 
-use super::Sites;
 use super::lost::{LIMIT, Lost, count, within_patience};
+use super::{Site, Sites};
 use crate::lives::{LiveState, tried};
 use crate::spread::{Spread, Work};
 
@@ -22,16 +22,19 @@ use crate::spread::{Spread, Work};
 pub(super) struct World<'s> {
     sites: &'s Sites,
     lost: &'s Lost,
+    /// Address of the function that has the program.
+    function: u64,
     /// When this run has taken as long as it may.
     until: Instant,
 }
 
 impl<'s> World<'s> {
-    /// For one run of a program, which begins now.
-    pub(super) fn new(sites: &'s Sites, program: usize) -> World<'s> {
+    /// For one run of a program at that function, which begins now.
+    pub(super) fn new(sites: &'s Sites, site: &Site, program: usize) -> World<'s> {
         World {
             sites,
             lost: &sites.lost[program],
+            function: site.address as u64,
             until: Instant::now() + LIMIT,
         }
     }
@@ -205,6 +208,10 @@ impl Surroundings for World<'_> {
         // SAFETY: no preconditions.
         let cpu = unsafe { libc::sched_getcpu() };
         u32::try_from(cpu).unwrap_or(0)
+    }
+
+    fn function(&self) -> u64 {
+        self.function
     }
 
     fn coordinates(&self) -> Option<Coordinates> {

@@ -22,6 +22,8 @@ use crate::flags::{LoaderFlags, TargetFlags};
 use crate::machine::{self, Device};
 use crate::target::{self, INJECTION, NVTX_INJECTION, SOCKET, Surroundings};
 
+/// Where the dynamic linker looks for libraries first.
+const LIBRARIES: &str = "LD_LIBRARY_PATH";
 /// How often the processes are looked at.
 const TICK: Duration = Duration::from_millis(5);
 /// How long a signal is given before the next, stronger one.
@@ -45,7 +47,7 @@ pub fn run(flags: &LoaderFlags, surroundings: &Surroundings) -> Result<u8, CliEr
         eprintln!("warpbpf: running on the soft GPU ({why})");
     }
     let ignore = InterruptsIgnored::new();
-    let (tool, news) = start_tool(flags)?;
+    let (tool, news) = start_tool(flags, &device)?;
     let mut both = Both {
         flags,
         surroundings,
@@ -70,7 +72,7 @@ pub fn run(flags: &LoaderFlags, surroundings: &Surroundings) -> Result<u8, CliEr
 }
 
 /// Starts the tool with our library in it, and gives our end of the socket that it speaks to.
-fn start_tool(flags: &LoaderFlags) -> Result<(Child, UnixStream), CliError> {
+fn start_tool(flags: &LoaderFlags, device: &Device) -> Result<(Child, UnixStream), CliError> {
     let (program, arguments) = target::split(flags.tool_and_app().0);
     let path = target::find(program)?;
     let name = program.to_string_lossy().into_owned();
@@ -100,6 +102,11 @@ fn start_tool(flags: &LoaderFlags) -> Result<(Child, UnixStream), CliError> {
             target::prepend(library.as_os_str(), "LD_PRELOAD"),
         )
         .env("WARPBPF_LOADER_NOTIFY", theirs.as_raw_fd().to_string());
+    // It may use CUDA itself, on the device of its applications.
+    if let Device::Soft { folder, .. } = device {
+        let folders = target::prepend(folder.as_os_str(), LIBRARIES);
+        command.env(LIBRARIES, folders);
+    }
     if flags.allow_modify {
         command.env("WARPBPF_LOADER_ALLOW_MODIFY", "1");
     }
@@ -395,7 +402,7 @@ impl Both<'_> {
             say(NVTX_INJECTION, agent.as_os_str());
         }
         if let Device::Soft { folder, .. } = &self.device {
-            say("LD_LIBRARY_PATH", folder.as_os_str());
+            say(LIBRARIES, folder.as_os_str());
         }
         Ok(())
     }

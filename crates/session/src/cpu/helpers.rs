@@ -2,6 +2,7 @@
 
 use warpbpf_abi::format::{Conversion, Piece, pieces};
 use warpbpf_abi::helpers::{HelperId, by_id};
+use warpbpf_abi::linux::GET_FUNC_IP;
 use warpbpf_abi::maps::{EFAULT, EINVAL};
 use warpbpf_ebpf::{Callback, TrapKind, bpf_loop};
 
@@ -13,8 +14,15 @@ const TEXT: usize = 1024;
 /// Most bytes that a helper copies.
 pub(super) const MOST: u64 = 1 << 20;
 
-/// Whether programs on the CPU may call it.
-pub(super) fn is_served(helper: HelperId, gpu: bool) -> bool {
+/// Whether programs on the CPU may call the helper of this number.
+pub(super) fn is_served(id: u32, gpu: bool) -> bool {
+    if id == GET_FUNC_IP {
+        return !gpu;
+    }
+    by_id(id).is_some_and(|helper| is_served_of_table(helper.kind, gpu))
+}
+
+fn is_served_of_table(helper: HelperId, gpu: bool) -> bool {
     match helper {
         HelperId::MapLookupElem
         | HelperId::MapUpdateElem
@@ -81,6 +89,9 @@ impl Cpu<'_> {
         args: [u64; 5],
         callback: &mut Callback<'_>,
     ) -> Result<u64, TrapKind> {
+        if id == GET_FUNC_IP {
+            return Ok(self.world.function());
+        }
         let Some(helper) = by_id(id) else {
             return Err(TrapKind::NoHelper { id });
         };

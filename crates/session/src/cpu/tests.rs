@@ -65,6 +65,9 @@ impl Surroundings for World {
     fn cpu(&mut self) -> u32 {
         7
     }
+    fn function(&self) -> u64 {
+        0x7f00_1230
+    }
     fn coordinates(&self) -> Option<Coordinates> {
         Some(self.at)
     }
@@ -328,6 +331,11 @@ fn what_is_not_served_is_named() {
         "program `p` calls `bpf_get_current_task`, which programs on the CPU are not served"
     );
     assert_eq!(
+        refused("call 173\nexit", true),
+        "program `p` calls `bpf_get_func_ip`, which programs on the CPU are not served"
+    );
+    assert_eq!(check(&program("call 173\nexit"), &maps(), false), Ok(()));
+    assert_eq!(
         refused("r1 = map[2]\nexit", true),
         "program `p` uses map `threads` of type 1502, which programs on the CPU are not served"
     );
@@ -359,6 +367,8 @@ fn the_processs_memory_and_messages() {
     );
     assert_eq!(execute(&prints, &maps(), &[], &mut world), Ok(0));
     assert_eq!(world.printed, ["x 42"]);
+    let asks = program("call 173\nexit");
+    assert_eq!(execute(&asks, &maps(), &[], &mut world), Ok(0x7f00_1230));
     let ends = program("call 507\nexit");
     assert_eq!(execute(&ends, &maps(), &[], &mut world), Ok(0));
 }

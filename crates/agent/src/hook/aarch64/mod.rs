@@ -28,6 +28,24 @@ pub(super) fn plan(address: u64, code: &[u8]) -> Result<Plan, HookError> {
     plan_of(address, code, 1)
 }
 
+/// The same for an entry of a procedure linkage table (ABI for the Arm 64-bit Architecture, ELF, "Procedure Linkage Table"): the address of
+/// a word in `x16`, what it leads to in `x17`, and a jump, behind a landing pad where there is one.
+pub(super) fn plan_entry(address: u64, code: &[u8]) -> Result<Plan, HookError> {
+    let (words, _) = code.as_chunks();
+    let words: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
+    let pads = usize::from(words.first() == Some(&BTI_C));
+    let at = address + WORD * pads as u64;
+    let Some(&first) = words.get(pads) else {
+        return Err(HookError::Undecodable { address: at });
+    };
+    let is_word = matches!(decode(first, at), Insn::Address { register: IP0, .. });
+    if !is_word || !words.contains(&insn::jump(IP1)) {
+        let text = insn::text(first, at);
+        return Err(HookError::Entry { text });
+    }
+    plan(address, code)
+}
+
 fn bytes_of(words: &[u32]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }

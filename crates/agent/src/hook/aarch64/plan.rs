@@ -17,6 +17,11 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
+    /// The jump takes the place of what stands first.
+    pub(crate) fn replaces_start(&self) -> bool {
+        self.jump_at() == self.address
+    }
+
     /// Where the jump goes: behind the first instruction.
     pub(super) fn jump_at(&self) -> u64 {
         self.address + WORD

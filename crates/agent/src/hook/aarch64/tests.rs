@@ -1,7 +1,7 @@
 //! Words as an assembler writes them (LLVM 14), functions as compilers begin them, and everything that must be refused.
 
 use super::*;
-use crate::hook::Target;
+use crate::hook::{Kind, Target};
 
 /// Where functions of these tests lie.
 const AT: u64 = 0x10_0000;
@@ -146,7 +146,7 @@ fn target(words: &[u32]) -> Target {
         address: AT as usize,
         code: code(words),
         replacement: 0x1122_3344_5566_7788,
-        may_throw: false,
+        kind: Kind::Driver,
     }
 }
 
@@ -247,6 +247,47 @@ fn a_far_hook_is_three_words() {
             .unwrap_err()
             .to_string(),
         "it ends 8 bytes behind its first instruction, a jump needs 12"
+    );
+}
+
+#[test]
+fn an_entry_of_a_linkage_table_is_hooked_like_a_function() {
+    // adrp x16, .+0x10000; ldr x17, [x16, #24]; add x16, x16, #24; br x17
+    let entry = [0x9000_0090, 0xf940_0e11, 0x9100_6210, 0xd61f_0220];
+    for entry in [entry.to_vec(), [&[BTI_C], &entry[..]].concat()] {
+        let of_entry = plan_entry(AT, &code(&entry)).unwrap();
+        assert!(!of_entry.replaces_start());
+        assert_eq!(of_entry.undo, None);
+        let (stub, ..) = built(&entry, AT + 0x1000).unwrap();
+        assert_eq!(stub, ON);
+    }
+    let (_, trampoline, jump) = built(&entry, AT + 0x1000).unwrap();
+    // bti c; mov x16, AT + 0x10000; the load; b back to the third
+    let address = [0xd280_0010, 0xf2a0_0230, 0xf2c0_0010, 0xf2e0_0010];
+    assert_eq!(trampoline[1..5], address);
+    assert_eq!(trampoline[5..], [entry[1], 0x17ff_fbf8]);
+    assert_eq!(jump, [0x1400_03ff]);
+    // The table's own beginning: stp x16, x30, [sp, #-16]!
+    assert_eq!(
+        plan_entry(AT, &code(&[0xa9bf_7bf0, entry[0], entry[1], entry[3]])).unwrap_err(),
+        HookError::Entry {
+            text: ".inst 0xa9bf7bf0".to_owned()
+        }
+    );
+    assert_eq!(
+        plan_entry(AT, &code(&entry[..3])).unwrap_err(),
+        HookError::Entry {
+            text: ".inst 0x90000090".to_owned()
+        }
+    );
+    assert_eq!(
+        plan_entry(AT, &code(&[BTI_C])).unwrap_err(),
+        HookError::Undecodable { address: AT + 4 }
+    );
+    // Out of reach of one branch the way back would need the register that the entry jumps by.
+    assert_eq!(
+        built(&entry, AT + 0x1000_0000).unwrap_err().to_string(),
+        "its first instructions cannot be moved: `.inst 0x90000090` may need the registers x16 and x17"
     );
 }
 
@@ -415,7 +456,7 @@ mod run {
                 address,
                 code: code(words),
                 replacement: replacement as *const () as usize,
-                may_throw: false,
+                kind: Kind::Driver,
             }]);
             let original = staged.originals[0].clone().unwrap();
             TRAMPOLINE.store(original, Ordering::SeqCst);
@@ -448,7 +489,7 @@ mod run {
             address,
             code: code(&words),
             replacement: replacement as *const () as usize,
-            may_throw: false,
+            kind: Kind::Driver,
         };
         // Out of reach of one branch.
         let region = Region::near(address + (1 << 28), address + (1 << 28), 4096, 1 << 26).unwrap();

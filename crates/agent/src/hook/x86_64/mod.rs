@@ -7,7 +7,7 @@ use iced_x86::{
     InstructionBlock,
 };
 
-pub(super) use plan::{Plan, plan};
+pub(super) use plan::{Plan, plan, plan_entry};
 
 use super::{HookError, Patch, ROOM};
 
@@ -72,7 +72,7 @@ pub(super) fn build(
     };
     let mut jump = vec![0xe9];
     jump.extend(distance.to_le_bytes());
-    let skip = plan.displaced[0].len();
+    let skip = (plan.jump_at - plan.displaced[0].ip()) as usize;
     let patch = Patch {
         at: plan.jump_at as usize,
         expected: function[skip..skip + JUMP].to_vec(),

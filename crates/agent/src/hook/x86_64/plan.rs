@@ -11,17 +11,22 @@ use crate::hook::HookError;
 /// How a function is hooked.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// Where the jump goes: behind the first instruction.
+    /// Where the jump goes: behind the first instruction, or in an entry of a procedure linkage table over its jump.
     pub(crate) jump_at: u64,
     /// Takes back what the first instruction did, if it did something that matters.
     pub(crate) undo: Option<Instruction>,
-    /// The first instruction and those under the jump.
+    /// The instructions up to the jump and those under it.
     pub(crate) displaced: Vec<Instruction>,
-    /// The first instruction that stays where it is.
+    /// The first instruction that stays where it is, behind them.
     pub(crate) resume: u64,
 }
 
 impl Plan {
+    /// The jump takes the place of what stands first.
+    pub(crate) fn replaces_start(&self) -> bool {
+        self.displaced[0].ip() == self.jump_at
+    }
+
     /// A call among the instructions that are moved.
     pub(crate) fn call(&self) -> Option<String> {
         let is_call = |i: &&Instruction| {
@@ -83,6 +88,28 @@ pub(crate) fn plan(address: u64, code: &[u8]) -> Result<Plan, HookError> {
         displaced,
         resume,
     })
+}
+
+/// The same for an entry of a procedure linkage table (System V ABI for AMD64, "Procedure Linkage Table"): a jump through a word, behind a
+/// landing pad where there is one. Ours takes the place of that one instruction. What the word leads to as long as no function
+/// was looked for stands behind it or in another table, and stays.
+pub(crate) fn plan_entry(address: u64, code: &[u8]) -> Result<Plan, HookError> {
+    let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
+    let mut displaced = vec![decode(&mut decoder)?];
+    if displaced[0].code() == Code::Endbr64 {
+        displaced.push(decode(&mut decoder)?);
+    }
+    let jump = displaced[displaced.len() - 1];
+    match jump.code() {
+        Code::Jmp_rm64 if jump.is_ip_rel_memory_operand() => Ok(Plan {
+            jump_at: jump.ip(),
+            undo: None,
+            displaced,
+            resume: jump.next_ip(),
+        }),
+        Code::Jmp_rel32_64 => Err(HookError::Taken { text: text(&jump) }),
+        _ => Err(HookError::Entry { text: text(&jump) }),
+    }
 }
 
 fn decode(decoder: &mut Decoder<'_>) -> Result<Instruction, HookError> {

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
 use crate::hook::memory::Region;
-use crate::hook::{Target, link, stage, stubs};
+use crate::hook::{Kind, Target, link, stage, stubs};
 
 /// Puts code into executable memory and returns its address.
 fn place(code: &[u8]) -> usize {
@@ -40,8 +40,38 @@ extern "C" fn replacement(a: i32, b: i32) -> i32 {
     1000 + original(a * 10, b)
 }
 
+extern "C" fn add(a: i32, b: i32) -> i32 {
+    a + b
+}
+
+/// An entry of a procedure linkage table whose jump, of `jump` bytes from `at` on, leads to [`add`], with a word behind it.
+fn entry(before: &[u8], jump: &[u8], behind: &[u8]) -> Vec<u8> {
+    let end = before.len() + jump.len() + 4;
+    let mut code = [before, jump].concat();
+    code.extend((24 - end as i32).to_le_bytes());
+    code.extend(behind);
+    code.resize(24, 0x90);
+    code.extend((add as *const () as usize).to_le_bytes());
+    code
+}
+
+/// What linkers make: with a word that leads behind the jump at first, with that in another table, and with none.
+fn entries() -> [(&'static str, Vec<u8>); 4] {
+    // push 7; jmp -16
+    let lazy = [0x68, 7, 0, 0, 0, 0xe9, 0xf0, 0xff, 0xff, 0xff];
+    [
+        (".plt", entry(&[], &[0xff, 0x25], &lazy)),
+        (".plt.got", entry(&[], &[0xff, 0x25], &[0x66, 0x90])),
+        (".plt.sec", entry(&ENDBR64, &[0xff, 0x25], &[])),
+        (
+            ".plt.sec with bnd",
+            entry(&ENDBR64, &[0xf2, 0xff, 0x25], &[]),
+        ),
+    ]
+}
+
 /// Hooks `code` with [`replacement`] and returns what calling it with (2, 3) gives before and after.
-fn hook(code: &[u8]) -> Result<(i32, i32), HookError> {
+fn hook(kind: Kind, code: &[u8]) -> Result<(i32, i32), HookError> {
     let address = place(code);
     // SAFETY: `code` is a function of this signature.
     let function: extern "C" fn(i32, i32) -> i32 = unsafe { std::mem::transmute(address) };
@@ -50,7 +80,7 @@ fn hook(code: &[u8]) -> Result<(i32, i32), HookError> {
         address,
         code: code.to_vec(),
         replacement: replacement as *const () as usize,
-        may_throw: false,
+        kind,
     };
     let staged = stage(&[target]);
     if let Ok(original) = &staged.originals[0] {
@@ -60,8 +90,15 @@ fn hook(code: &[u8]) -> Result<(i32, i32), HookError> {
     let result = unsafe { staged.commit() }.remove(0);
     result?;
     // SAFETY: readable code.
-    let first = unsafe { *(address as *const u8) };
-    assert_eq!(first, code[0], "the first byte stays");
+    let now = unsafe { std::slice::from_raw_parts(address as *const u8, code.len()) };
+    if kind == Kind::Entry {
+        let jump = now.iter().zip(code).position(|(now, was)| now != was);
+        let jump = jump.unwrap();
+        assert_eq!(now[jump], 0xe9);
+        assert_eq!(now[jump + 5..], code[jump + 5..], "what is behind stays");
+    } else {
+        assert_eq!(now[0], code[0], "the first byte stays");
+    }
     Ok((before, function(2, 3)))
 }
 
@@ -91,7 +128,7 @@ fn a_hook_of_ours_gets_another_function_in_front() {
         address,
         code: code.clone(),
         replacement: ours[0],
-        may_throw: false,
+        kind: Kind::Driver,
     }]);
     // SAFETY: nobody is in the function.
     unsafe { staged.commit() }.remove(0).unwrap();
@@ -118,22 +155,9 @@ fn a_hook_of_ours_gets_another_function_in_front() {
 /// What a uprobe leaves in memory: the file's code with a breakpoint at its beginning.
 #[test]
 fn a_function_under_a_uprobe_is_hooked_and_moved_as_its_file_has_it() {
-    use std::os::fd::AsRawFd as _;
     let code = driver_like(0x10);
-    let path = std::env::temp_dir().join(format!("warpbpf-under-{}", std::process::id()));
-    let mut page = code.clone();
-    page.resize(4096, FILL);
-    std::fs::write(&path, page).unwrap();
-    let file = std::fs::File::open(&path).unwrap();
     // Within reach of what the function reads.
-    // SAFETY: a fresh mapping of a file that nobody else writes to.
-    let address = unsafe {
-        let rights = libc::PROT_READ | libc::PROT_EXEC;
-        let fd = file.as_raw_fd();
-        libc::mmap(std::ptr::null_mut(), 4096, rights, libc::MAP_PRIVATE, fd, 0)
-    };
-    assert_ne!(address, libc::MAP_FAILED);
-    let address = address as usize;
+    let (path, address) = mapped("under", &code);
     let first = |from: u8, to: u8| {
         // SAFETY: nobody runs the function now.
         unsafe { crate::hook::memory::patch(address, &[from], &[to]) }.unwrap();
@@ -151,7 +175,7 @@ fn a_function_under_a_uprobe_is_hooked_and_moved_as_its_file_has_it() {
         address,
         code: now(),
         replacement: ours[0],
-        may_throw: false,
+        kind: Kind::Driver,
     }]);
     let original = *staged.originals[0].as_ref().unwrap();
     // SAFETY: nobody is in the function.
@@ -176,7 +200,7 @@ fn a_function_under_a_uprobe_is_hooked_and_moved_as_its_file_has_it() {
         address,
         code: other,
         replacement: ours[0],
-        may_throw: false,
+        kind: Kind::Driver,
     }]);
     assert_eq!(
         staged.originals,
@@ -185,6 +209,52 @@ fn a_function_under_a_uprobe_is_hooked_and_moved_as_its_file_has_it() {
         })]
     );
     std::fs::remove_file(&path).unwrap();
+}
+
+/// A file of one page with that code, mapped as code of a library is.
+fn mapped(name: &str, code: &[u8]) -> (std::path::PathBuf, usize) {
+    use std::os::fd::AsRawFd as _;
+    let path = std::env::temp_dir().join(format!("warpbpf-{name}-{}", std::process::id()));
+    let mut page = code.to_vec();
+    page.resize(4096, FILL);
+    std::fs::write(&path, page).unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    // SAFETY: a fresh mapping of a file that nobody else writes to.
+    let address = unsafe {
+        let rights = libc::PROT_READ | libc::PROT_EXEC;
+        let fd = file.as_raw_fd();
+        libc::mmap(std::ptr::null_mut(), 4096, rights, libc::MAP_PRIVATE, fd, 0)
+    };
+    assert_ne!(address, libc::MAP_FAILED);
+    (path, address as usize)
+}
+
+#[test]
+fn a_uprobe_on_an_entry_stays_where_a_jump_fits_behind_it() {
+    for (name, code) in entries() {
+        let (path, address) = mapped("entry", &code);
+        // SAFETY: nobody runs it now.
+        unsafe { crate::hook::memory::patch(address, &code[..1], &[FILL]) }.unwrap();
+        let mut now = code.clone();
+        now[0] = FILL;
+        let target = Target {
+            address,
+            code: now,
+            replacement: seven as *const () as usize,
+            kind: Kind::Entry,
+        };
+        let result = stage(&[target]).originals.remove(0);
+        if code[0] == ENDBR64[0] {
+            assert!(result.is_ok(), "{name}");
+        } else {
+            assert_eq!(result, Err(HookError::Covered), "{name}");
+        }
+        std::fs::remove_file(&path).unwrap();
+    }
+    assert_eq!(
+        HookError::Covered.to_string(),
+        "a breakpoint of a debugger or a uprobe stands where the jump would"
+    );
 }
 
 #[test]
@@ -283,7 +353,10 @@ fn hooked_functions_run_the_replacement_and_the_original_still_works() {
         ),
     ];
     for (name, code) in shapes {
-        assert_eq!(hook(code), Ok((5, 1023)), "{name}");
+        assert_eq!(hook(Kind::Driver, code), Ok((5, 1023)), "{name}");
+    }
+    for (name, code) in entries() {
+        assert_eq!(hook(Kind::Entry, &code), Ok((5, 1023)), "{name}");
     }
 }
 
@@ -298,6 +371,34 @@ fn a_driver_prologue_leaves_exactly_mov_and_push_under_the_jump() {
 
 fn refused(code: &[u8]) -> String {
     plan_of(code).unwrap_err().to_string()
+}
+
+#[test]
+fn what_is_no_jump_of_a_linkage_table_is_refused_with_a_reason() {
+    let refused = |code: &[u8]| plan_entry(0x1000, code).unwrap_err().to_string();
+    // endbr64; push 7: where the first call of a function goes, with another table
+    assert_eq!(
+        refused(&[0xf3, 0x0f, 0x1e, 0xfa, 0x68, 7, 0, 0, 0, 0x90]),
+        "that entry of a procedure linkage table does not jump to a function: `push 7`; where there is a `.plt.sec`, take the entry there"
+    );
+    // jmp rax
+    assert_eq!(
+        refused(&[0xff, 0xe0]),
+        "that entry of a procedure linkage table does not jump to a function: `jmp rax`; where there is a `.plt.sec`, take the entry there"
+    );
+    // jmp +0
+    assert_eq!(
+        refused(&[0xe9, 0, 0, 0, 0]),
+        "it is hooked already by somebody else (`jmp 0000000000001005h`)"
+    );
+    assert_eq!(
+        refused(&[0x06, 0x90]),
+        "its code at 0x1000 cannot be decoded"
+    );
+    assert_eq!(
+        refused(&[0xf3, 0x0f, 0x1e, 0xfa]),
+        "its code at 0x1004 cannot be decoded"
+    );
 }
 
 #[test]
@@ -375,7 +476,7 @@ fn one_refusal_does_not_stop_the_others() {
         address: place(code),
         code: code.clone(),
         replacement: replacement as *const () as usize,
-        may_throw: false,
+        kind: Kind::Driver,
     };
     let staged = stage(&[target(&bad), target(&good), target(&bad)]);
     let kinds: Vec<bool> = staged.originals.iter().map(Result::is_ok).collect();
@@ -397,7 +498,7 @@ fn a_function_that_changed_after_planning_is_left_alone() {
         address: place(&code),
         code: seen,
         replacement: replacement as *const () as usize,
-        may_throw: false,
+        kind: Kind::Driver,
     }]);
     // SAFETY: nobody is in the function.
     let result = unsafe { staged.commit() }.remove(0);
@@ -411,18 +512,21 @@ fn a_function_that_changed_after_planning_is_left_alone() {
 fn a_call_that_may_throw_is_not_moved() {
     // push rbp; call +0; pop rax; mov eax,7; pop rbp; ret
     let code = vec![0x55, 0xe8, 0, 0, 0, 0, 0x58, 0xb8, 7, 0, 0, 0, 0x5d, 0xc3];
-    let target = |may_throw| Target {
+    let target = |kind| Target {
         address: place(&code),
         code: code.clone(),
         replacement: replacement as *const () as usize,
-        may_throw,
+        kind,
     };
-    let refused = stage(&[target(true)]).originals.remove(0).unwrap_err();
+    let refused = stage(&[target(Kind::Function)])
+        .originals
+        .remove(0)
+        .unwrap_err();
     let said = refused.to_string();
     assert!(
         said.starts_with("its first instructions hold the call `call ")
             && said.ends_with("would not find its way back"),
         "{said}"
     );
-    assert!(stage(&[target(false)]).originals[0].is_ok());
+    assert!(stage(&[target(Kind::Driver)]).originals[0].is_ok());
 }
