@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// usage: launchplt FILE FUNCTION [first]: the application's file, and the function in it that stands for the kernel; `first`: what is probed is not
-// the file's entry for `cudaLaunchKernel`, but the first one, which is for no function
+// usage: launchplt FILE FUNCTION [first|end]: the application's file, and the function in it that stands for the kernel; `first`: what is probed is not
+// the file's entry for `cudaLaunchKernel`, but the first one, which is for no function; `end`: the entry's end, which it does not have
 #include <dlfcn.h>
 #include <elf.h>
 #include <fcntl.h>
@@ -179,19 +179,19 @@ int main(int argc, char **argv)
 
 	begin();
 	file_bytes = argc > 2 ? map_file(argv[1]) : NULL;
-	MUST(file_bytes, "usage: launchplt FILE FUNCTION [first]");
+	MUST(file_bytes, "usage: launchplt FILE FUNCTION [first|end]");
 	target.function = address_of(argv[2]);
 	errno = ENOENT;
 	MUST(target.function, argv[2]);
 	MUST(entry_of(LAUNCH, &target.entry, &offset), LAUNCH);
-	if (argc > 3)
+	if (argc > 3 && !strcmp(argv[3], "first"))
 		offset = section_named(".plt")->sh_offset;
 	skel = launchplt_bpf__open_and_load();
 	MUST(skel, "load");
 	MUST(bpf_map_update_elem(bpf_map__fd(skel->maps.target), &key, &target, BPF_ANY) == 0, "target");
 	MUST(compare_clocks(&clocks), "clocks");
 	MUST(bpf_map_update_elem(bpf_map__fd(skel->maps.clocks), &key, &clocks, BPF_ANY) == 0, "clocks");
-	LIBBPF_OPTS(bpf_uprobe_opts, opts, .retprobe = false);
+	LIBBPF_OPTS(bpf_uprobe_opts, opts, .retprobe = argc > 3 && !strcmp(argv[3], "end"));
 	skel->links.on_launch = bpf_program__attach_uprobe_opts(skel->progs.on_launch, -1, argv[1], offset, &opts);
 	MUST(skel->links.on_launch, "uprobe");
 	MUST(launchplt_bpf__attach(skel) == 0, "attach");

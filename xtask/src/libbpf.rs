@@ -45,6 +45,7 @@ const TOOLS: &[&str] = &[
     "cutlass",
     "manymaps",
     "inranges",
+    "context",
 ];
 
 /// What several of them include.

@@ -13,9 +13,17 @@ pub fn next_dlopen() -> usize {
 
 /// Is this the name of a driver library, with or without directories?
 pub fn is_driver_name(path: &CStr) -> bool {
-    let bytes = path.to_bytes();
-    let name = bytes.rsplit(|b| *b == b'/').next().unwrap_or(bytes);
+    let name = without_directories(path.to_bytes());
     name == b"libcuda.so" || name.starts_with(b"libcuda.so.")
+}
+
+/// Is it a driver library, or one that comes with it and that it loads itself (`libnvidia-ptxjitcompiler`, …)?
+pub fn is_of_driver(path: &CStr) -> bool {
+    is_driver_name(path) || without_directories(path.to_bytes()).starts_with(b"libnvidia-")
+}
+
+fn without_directories(path: &[u8]) -> &[u8] {
+    path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
 }
 
 /// Defines a `dlopen` that calls `$before` with the same arguments and goes on at the address that it gives, which is
@@ -87,16 +95,18 @@ mod tests {
             c"/usr/lib/x/libcuda.so.1",
             c"libcuda.so.580.95",
         ] {
-            assert!(is_driver_name(name), "{name:?}");
+            assert!(is_driver_name(name) && is_of_driver(name), "{name:?}");
         }
+        assert!(is_of_driver(c"/usr/lib/libnvidia-ptxjitcompiler.so.1"));
         for name in [
             c"libcudart.so.13",
             c"libcuda",
             c"/libcuda.so.1/x",
             c"",
             c"mylibcuda.so.1",
+            c"/libnvidia-x/libc.so.6",
         ] {
-            assert!(!is_driver_name(name), "{name:?}");
+            assert!(!is_driver_name(name) && !is_of_driver(name), "{name:?}");
         }
     }
 }

@@ -106,12 +106,6 @@ impl Kernel {
         self.open(Some(Handle::Map(at)))
     }
 
-    /// The tool has maps of bpftime's types.
-    pub fn has_gpu_maps(&self) -> bool {
-        let mut maps = self.maps.iter();
-        maps.any(|(_, map)| map.spec.map_type > LAST_MAP_TYPE)
-    }
-
     pub(crate) fn map(&self, at: usize) -> Result<&Map, Errno> {
         self.maps.get(at).ok_or(Errno::BADF)
     }

@@ -1,31 +1,39 @@
 //! The CUDA context that tools of bpftime's count on. There, maps of its GPU types lie in a context of the tool's process, which is current
 //! on the thread that made them, and tools launch kernels of their own in it. Here maps lie in the application's, so a tool is
-//! given a context when it is seen to use the driver itself. One that does not costs the GPU nothing.
+//! given a context when it is seen to use the driver itself, once. One that does not costs the GPU nothing.
 
 use std::ffi::{CStr, c_char, c_int};
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use warpbpf_driver::DriverError;
 use warpbpf_driver::front::{is_driver_name, next_dlopen};
+use warpbpf_driver::{Driver, DriverError, LoadError};
 
 use crate::global;
 use crate::guard::inside;
+use crate::spec::Spec;
+use crate::uapi::LAST_MAP_TYPE;
 
 warpbpf_driver::in_front_of_dlopen!(before_dlopen);
 
 /// What `cuInit` is asked for by default.
 const DRIVER: &CStr = c"libcuda.so.1";
 
+/// The tool has its context, or was told why not.
+static GIVEN: AtomicBool = AtomicBool::new(false);
+
 /// Runs before each `dlopen` of the tool and returns the function that does it.
 ///
 /// # Safety
 /// `path` is null or NUL-terminated.
-unsafe extern "C" fn before_dlopen(path: *const c_char, _flags: c_int) -> usize {
-    if !path.is_null() {
+unsafe extern "C" fn before_dlopen(path: *const c_char, flags: c_int) -> usize {
+    // Who asks whether it is there does not use it.
+    if !path.is_null() && flags & libc::RTLD_NOLOAD == 0 {
         // SAFETY: the caller's promise.
         let path = unsafe { CStr::from_ptr(path) };
         if is_driver_name(path) {
             inside(|| {
-                if has_maps() {
+                if has_gpu_maps() {
                     give(path);
                 }
             });
@@ -34,15 +42,25 @@ unsafe extern "C" fn before_dlopen(path: *const c_char, _flags: c_int) -> usize 
     next_dlopen()
 }
 
-/// The tool has made a map. If it has loaded the driver before, and the map is of a GPU type, it has a context from now on.
-pub fn map_was_made() {
-    if has_maps() && is_loaded() {
+/// The tool has made a map. If that is of a GPU type, and the tool has loaded the driver before, it has a context from now on.
+pub fn map_was_made(fd: RawFd) {
+    let made = {
+        let kernel = global::kernel();
+        let map = kernel.map_at(fd).ok().and_then(|at| kernel.maps.get(at));
+        map.is_some_and(|map| is_of_gpu(&map.spec))
+    };
+    if made && is_loaded() {
         give(DRIVER);
     }
 }
 
-fn has_maps() -> bool {
-    global::existing().is_some_and(|kernel| kernel.has_gpu_maps())
+fn has_gpu_maps() -> bool {
+    global::existing().is_some_and(|kernel| kernel.maps.iter().any(|(_, map)| is_of_gpu(&map.spec)))
+}
+
+/// It is of one of bpftime's types.
+fn is_of_gpu(spec: &Spec) -> bool {
+    spec.map_type > LAST_MAP_TYPE
 }
 
 fn is_loaded() -> bool {
@@ -51,20 +69,32 @@ fn is_loaded() -> bool {
     !handle.is_null()
 }
 
-/// Makes the first device's primary context current on this thread, which has none.
+/// Makes the first device's primary context current on this thread, if it has none. Once: a tool that has put its context away, or
+/// uses several, is not interfered with.
 fn give(driver: &CStr) {
-    let Ok(opened) = warpbpf_driver::open(&driver.to_string_lossy()) else {
-        // The tool is about to hear the same from its own call.
+    if GIVEN.load(Ordering::Relaxed) {
         return;
+    }
+    let opened = match warpbpf_driver::open(&driver.to_string_lossy()) {
+        // The tool's own call is about to say so, and it may try another name then.
+        Err(LoadError::Open { .. }) => return,
+        opened => opened,
     };
-    let given = || -> Result<(), DriverError> {
-        opened.init()?;
-        if opened.current().is_none() {
-            opened.set_current(opened.retain_primary(0)?)?;
+    if GIVEN.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let given = |driver: Driver| -> Result<(), DriverError> {
+        driver.init()?;
+        if driver.current().is_none() {
+            driver.set_current(driver.retain_primary(0)?)?;
         }
         Ok(())
     };
-    if let Err(error) = given() {
+    let refused = match opened {
+        Ok(driver) => given(driver).err().map(|error| error.to_string()),
+        Err(error) => Some(error.to_string()),
+    };
+    if let Some(error) = refused {
         global::tell(&format!(
             "the tool uses the CUDA driver itself, and there is no context for it: {error}"
         ));

@@ -81,8 +81,10 @@ fn bpf(command: u32, attr: u64, size: u32) -> Result<i64, Errno> {
     }
     let result = global::kernel().bpf(command, attr, size, &Process::own());
     global::noticed();
-    if result.is_ok() && Command::from_number(command) == Some(Command::MapCreate) {
-        context::map_was_made();
+    if let Ok(fd) = result
+        && Command::from_number(command) == Some(Command::MapCreate)
+    {
+        context::map_was_made(fd as RawFd);
     }
     // Who looks at a map has set up what it wants to see.
     let looks = [Command::MapLookupElem, Command::MapGetNextKey];
@@ -309,141 +311,6 @@ extern "C" fn mmap64(
     offset: i64,
 ) -> *mut c_void {
     mmap(address, length, protection, flags, fd, offset)
-}
-
-/// Around a call that waits.
-fn waiting<T>(endless: bool, wait: impl FnOnce() -> T) -> T {
-    let counted = inside(|| global::before_wait(endless)).unwrap_or(false);
-    let result = wait();
-    inside(|| global::after_wait(counted));
-    result
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn epoll_wait(fd: c_int, events: *mut c_void, most: c_int, timeout: c_int) -> c_int {
-    waiting(timeout < 0, || {
-        next!(
-            c"epoll_wait",
-            fn(c_int, *mut c_void, c_int, c_int) -> c_int,
-            (fd, events, most, timeout),
-            -1
-        )
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn epoll_pwait(
-    fd: c_int,
-    events: *mut c_void,
-    most: c_int,
-    timeout: c_int,
-    mask: *const c_void,
-) -> c_int {
-    waiting(timeout < 0, || {
-        next!(
-            c"epoll_pwait",
-            fn(c_int, *mut c_void, c_int, c_int, *const c_void) -> c_int,
-            (fd, events, most, timeout, mask),
-            -1
-        )
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn poll(fds: *mut c_void, count: u64, timeout: c_int) -> c_int {
-    waiting(timeout < 0, || {
-        next!(
-            c"poll",
-            fn(*mut c_void, u64, c_int) -> c_int,
-            (fds, count, timeout),
-            -1
-        )
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn ppoll(
-    fds: *mut c_void,
-    count: u64,
-    timeout: *const c_void,
-    mask: *const c_void,
-) -> c_int {
-    waiting(timeout.is_null(), || {
-        next!(
-            c"ppoll",
-            fn(*mut c_void, u64, *const c_void, *const c_void) -> c_int,
-            (fds, count, timeout, mask),
-            -1
-        )
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn select(
-    count: c_int,
-    read: *mut c_void,
-    write: *mut c_void,
-    except: *mut c_void,
-    timeout: *mut c_void,
-) -> c_int {
-    waiting(timeout.is_null(), || {
-        next!(
-            c"select",
-            fn(c_int, *mut c_void, *mut c_void, *mut c_void, *mut c_void) -> c_int,
-            (count, read, write, except, timeout),
-            -1
-        )
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn sleep(seconds: c_uint) -> c_uint {
-    waiting(false, || {
-        next!(c"sleep", fn(c_uint) -> c_uint, (seconds), seconds)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn usleep(microseconds: c_uint) -> c_int {
-    waiting(false, || {
-        next!(c"usleep", fn(c_uint) -> c_int, (microseconds), -1)
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn nanosleep(time: *const c_void, rest: *mut c_void) -> c_int {
-    waiting(false, || {
-        next!(
-            c"nanosleep",
-            fn(*const c_void, *mut c_void) -> c_int,
-            (time, rest),
-            -1
-        )
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn clock_nanosleep(
-    clock: c_int,
-    flags: c_int,
-    time: *const c_void,
-    rest: *mut c_void,
-) -> c_int {
-    waiting(false, || {
-        next!(
-            c"clock_nanosleep",
-            fn(c_int, c_int, *const c_void, *mut c_void) -> c_int,
-            (clock, flags, time, rest),
-            libc::ENOSYS
-        )
-    })
-}
-
-#[unsafe(no_mangle)]
-extern "C" fn pause() -> c_int {
-    // To wait for nothing without end, until a signal comes.
-    let (nobody, never) = (std::ptr::null_mut(), std::ptr::null());
-    ppoll(nobody, 0, never, never)
 }
 
 /// A file of ours instead of the one with this path.

@@ -60,6 +60,8 @@ mod global;
 mod hooks;
 #[cfg(not(test))]
 mod remote;
+#[cfg(not(test))]
+mod waits;
 
 #[cfg(test)]
 mod tests;

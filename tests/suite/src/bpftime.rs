@@ -48,6 +48,7 @@ pub fn cases() -> Vec<Case> {
             "bpftime: launchlate, the application's entry for the runtime",
             launchplt,
         ),
+        case("bpftime: a tool's own context", context),
         case("bpftime: CUTLASS's own kernel", cutlass),
         case("bpftime: a tool and an application of one name", apart),
     ]
@@ -146,9 +147,16 @@ fn traced_file(
         .arg(absolute(file)?)
         .args(app)
         .current_dir(folder(bench)?);
-    if !bench.soft {
-        // What an application with the runtime beside it loads.
-        command.env("LD_LIBRARY_PATH", TOOLKIT);
+    if !bench.soft
+        && file
+            .file_name()
+            .is_some_and(|name| name == "vec_add-shared")
+    {
+        // It loads the runtime that it was built beside.
+        let others = std::env::var("LD_LIBRARY_PATH").ok();
+        let folders = [TOOLKIT.to_owned()].into_iter().chain(others);
+        let folders: Vec<String> = folders.collect();
+        command.env("LD_LIBRARY_PATH", folders.join(":"));
     }
     let output = command.output().map_err(|e| format!("warpbpf: {e}"))?;
     let traced = Traced {
@@ -654,10 +662,51 @@ fn launchplt(bench: &Bench) -> Told {
         says(&refused.errors, "program `on_launch` does not run at `")?;
         says(
             &refused.errors,
-            ": that entry of a procedure linkage table does not jump to a function: `push ",
+            ": that is no entry of a procedure linkage table that jumps to a function, but `push ",
+        )?;
+        says(&refused.shown, "calls 0, launches 0, ")?;
+        let refused = run(&[kernel, "end"], 3)?;
+        says(
+            &refused.errors,
+            ": that is an entry of a procedure linkage table, which has no end; take the function that it is for",
         )?;
         says(&refused.shown, "calls 0, launches 0, ")?;
         Ok("73 launches, 67 pairs".into())
+    })
+}
+
+/// A tool that uses the driver has a context if it has maps of the GPU's, once; and what the driver waits for in its process tells nothing
+/// of the tool, which shows all before it is interrupted.
+fn context(bench: &Bench) -> Told {
+    let orders = [
+        (
+            "first",
+            ["asked: not loaded", "loaded: a context", "put away: none"],
+        ),
+        (
+            "later",
+            ["loaded: none", "a map: a context", "put away: none"],
+        ),
+    ];
+    each(bench, "context", |tool| {
+        for (order, steps) in orders {
+            let mut command = bench.warpbpf("loader");
+            command.arg(tool).arg(order).arg("--");
+            command.arg(bench.app("vectoradd")).args(["1000", "3"]);
+            let output = command.output().map_err(|e| format!("warpbpf: {e}"))?;
+            let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+            same(&errors, output.status.code(), Some(0))?;
+            same("messages", errors.contains("no context"), false)?;
+            let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+            let of_tool = |line: &&str| line.contains(": ") && !line.contains(',');
+            let said: Vec<&str> = shown.lines().filter(of_tool).collect();
+            same(order, said, steps.to_vec())?;
+            let mut counts = shown
+                .lines()
+                .filter_map(|line| line.strip_prefix("threads "));
+            same("the last round", counts.next_back(), Some("3072"))?;
+        }
+        Ok("once, in both orders; 3,072 threads".into())
     })
 }
 

@@ -42,7 +42,7 @@ pub(crate) enum HookError {
     #[error("its code at {address:#x} cannot be decoded")]
     Undecodable { address: u64 },
     #[error(
-        "that entry of a procedure linkage table does not jump to a function: `{text}`; where there is a `.plt.sec`, take the entry there"
+        "that is no entry of a procedure linkage table that jumps to a function, but `{text}`; where there is a `.plt.sec`, take the entry there"
     )]
     Entry { text: String },
     #[error("its first instruction `{text}` cannot be undone")]

@@ -332,6 +332,45 @@ mod tests {
     }
 
     #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn ends_of_entries_and_entries_of_the_driver_are_refused() {
+        use std::os::unix::fs::MetadataExt as _;
+        let (own, _) = offset_of(what_is_no_function_is_refused as *const () as usize);
+        let folder = std::env::temp_dir().join(format!("warpbpf-entries-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let refused = |name: &str, at_end| {
+            let path = folder.join(name);
+            std::fs::copy(&own, &path).unwrap();
+            let bytes = std::fs::read(&path).unwrap();
+            let elf: ElfFile64<'_, object::Endianness> = ElfFile64::parse(&*bytes).unwrap();
+            let table = TABLES
+                .iter()
+                .find_map(|(name, _)| elf.section_by_name(name));
+            let (offset, _) = table.unwrap().file_range().unwrap();
+            let file = std::fs::metadata(&path).unwrap();
+            let (major, minor) = (rustix::fs::major(file.dev()), rustix::fs::minor(file.dev()));
+            // As if it were loaded; nothing is read there before it is refused.
+            let maps = format!(
+                "10000000-20000000 r-xp 00000000 {major:02x}:{minor:02x} {} x\n",
+                file.ino()
+            );
+            let found = super::super::find(&path.display().to_string(), offset, at_end, &maps);
+            found.unwrap_err()
+        };
+        let end = "that is an entry of a procedure linkage table, which has no end; take the function that it is for";
+        assert_eq!(refused("app", true), end);
+        for name in ["libcuda.so.580", "libnvidia-ptxjitcompiler.so.1"] {
+            assert_eq!(
+                refused(name, false),
+                format!(
+                    "entries of `{name}` are called by the driver itself, with its locks held; take the function that it is for"
+                )
+            );
+        }
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
     fn what_is_no_function_is_refused() {
         let (path, _) = offset_of(what_is_no_function_is_refused as *const () as usize);
         assert_eq!(

@@ -19,12 +19,14 @@ mod waiting;
 mod world;
 
 use std::collections::BTreeMap;
+use std::ffi::CString;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex};
 
 use warpbpf_abi::cuda::{Api, SYMBOLS, apis, is_glob, op_of};
+use warpbpf_driver::front::is_of_driver;
 use warpbpf_session::{HostPlace, HostProgram, Session};
 use warpbpf_wire::NoteLevel;
 
@@ -180,12 +182,14 @@ pub(crate) fn prepare(agent: &Agent, session: &Session) -> Prepared {
     let all = apis();
     for (number, program) in programs.iter().enumerate() {
         let found = match &program.place {
-            HostPlace::Function { path, offset } => find(path, *offset, &maps).map(|found| {
-                let (address, kind, code) = found;
-                let site = wanted.entry(address);
-                let (site, _) = site.or_insert_with(|| (Site::at(address, kind), code));
-                site.add(number, program.at_end);
-            }),
+            HostPlace::Function { path, offset } => {
+                find(path, *offset, program.at_end, &maps).map(|found| {
+                    let (address, kind, code) = found;
+                    let site = wanted.entry(address);
+                    let (site, _) = site.or_insert_with(|| (Site::at(address, kind), code));
+                    site.add(number, program.at_end);
+                })
+            }
             HostPlace::Api { pattern, numbers } => {
                 let functions = functions.get_or_insert_with(|| Functions::new(agent, &maps));
                 let mut any = false;
@@ -256,6 +260,8 @@ fn find_api(
             }
             let site = wanted.entry(address);
             let (site, _) = site.or_insert_with(|| (Site::at(address, Kind::Driver), code));
+            // A program may have named it by its place in the file before.
+            site.kind = Kind::Driver;
             let function = site
                 .api
                 .get_or_insert_with(|| api::Function::new(number, api, *symbol, per_thread));
@@ -471,8 +477,13 @@ pub(crate) fn report(agent: &Agent) {
     }
 }
 
-/// Where the function is in this process, what it is, and its bytes.
-fn find(path: &str, offset: u64, maps: &str) -> Result<(usize, Kind, Vec<u8>), String> {
+/// Where the function is in this process, what it is, and its bytes; for a probe at its end or at its start.
+fn find(
+    path: &str,
+    offset: u64,
+    at_end: bool,
+    maps: &str,
+) -> Result<(usize, Kind, Vec<u8>), String> {
     let name = path.rsplit('/').next().unwrap_or(path);
     if BELOW.iter().any(|below| name.starts_with(below)) {
         return Err(format!(
@@ -490,9 +501,23 @@ fn find(path: &str, offset: u64, maps: &str) -> Result<(usize, Kind, Vec<u8>), S
     let (kind, bytes) = extent::of_function(path, offset)?;
     if bytes > mapped.left {
         return Err(format!(
-            "its symbol says that it has {bytes} bytes, and {} are mapped",
+            "by its file it has {bytes} bytes, and {} are mapped",
             mapped.left
         ));
+    }
+    if kind == Kind::Entry {
+        if at_end {
+            // Functions that return twice, or where another has returned, are called so.
+            return Err(
+                "that is an entry of a procedure linkage table, which has no end; take the function that it is for"
+                    .into(),
+            );
+        }
+        if CString::new(name).is_ok_and(|name| is_of_driver(&name)) {
+            return Err(format!(
+                "entries of `{name}` are called by the driver itself, with its locks held; take the function that it is for"
+            ));
+        }
     }
     // SAFETY: code of a loaded file, as long as its mapping is here; libraries that are probed are not unloaded.
     let code = unsafe { std::slice::from_raw_parts(mapped.address as *const u8, bytes) };

@@ -379,12 +379,12 @@ fn what_is_no_jump_of_a_linkage_table_is_refused_with_a_reason() {
     // endbr64; push 7: where the first call of a function goes, with another table
     assert_eq!(
         refused(&[0xf3, 0x0f, 0x1e, 0xfa, 0x68, 7, 0, 0, 0, 0x90]),
-        "that entry of a procedure linkage table does not jump to a function: `push 7`; where there is a `.plt.sec`, take the entry there"
+        "that is no entry of a procedure linkage table that jumps to a function, but `push 7`; where there is a `.plt.sec`, take the entry there"
     );
     // jmp rax
     assert_eq!(
         refused(&[0xff, 0xe0]),
-        "that entry of a procedure linkage table does not jump to a function: `jmp rax`; where there is a `.plt.sec`, take the entry there"
+        "that is no entry of a procedure linkage table that jumps to a function, but `jmp rax`; where there is a `.plt.sec`, take the entry there"
     );
     // jmp +0
     assert_eq!(
