@@ -85,7 +85,8 @@ pub fn tools(tools: &Tools, into: &Path) -> Result<(), Failure> {
     for name in TOOLS {
         tool(tools, bpftool, name, into)?;
     }
-    refused(into)
+    refused(into)?;
+    of_driver(into)
 }
 
 fn tool(tools: &Tools, bpftool: &str, name: &str, into: &Path) -> Result<(), Failure> {
@@ -135,6 +136,20 @@ fn tool(tools: &Tools, bpftool: &str, name: &str, into: &Path) -> Result<(), Fai
         run(cc.arg("-o").arg(made(end)).args(libraries))?;
     }
     Ok(())
+}
+
+/// What a tool loads in place of a library that comes with the driver.
+fn of_driver(into: &Path) -> Result<(), Failure> {
+    let source = root().join("tests/libbpf/waits.c");
+    let library = into.join("libnvidia-waits.so");
+    if is_newer(&library, &[&source]) {
+        return Ok(());
+    }
+    let mut cc = Command::new("cc");
+    cc.args([
+        "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread",
+    ]);
+    run(cc.arg("-o").arg(&library).arg(&source))
 }
 
 /// A program that is its own libc.

@@ -17,9 +17,11 @@ pub fn is_driver_name(path: &CStr) -> bool {
     name == b"libcuda.so" || name.starts_with(b"libcuda.so.")
 }
 
-/// Is it a driver library, or one that comes with it and that it loads itself (`libnvidia-ptxjitcompiler`, …)?
+/// Is it a driver library, or one that comes with it and that it loads itself (`libnvidia-ptxjitcompiler`, …)? NVML, which programs call, is not.
 pub fn is_of_driver(path: &CStr) -> bool {
-    is_driver_name(path) || without_directories(path.to_bytes()).starts_with(b"libnvidia-")
+    let name = without_directories(path.to_bytes());
+    let comes_with_it = name.starts_with(b"libnvidia-") && !name.starts_with(b"libnvidia-ml.");
+    is_driver_name(path) || comes_with_it
 }
 
 fn without_directories(path: &[u8]) -> &[u8] {
@@ -105,6 +107,7 @@ mod tests {
             c"",
             c"mylibcuda.so.1",
             c"/libnvidia-x/libc.so.6",
+            c"/usr/lib/libnvidia-ml.so.1",
         ] {
             assert!(!is_driver_name(name) && !is_of_driver(name), "{name:?}");
         }

@@ -1,10 +1,11 @@
 //! The CUDA context that tools of bpftime's count on. There, maps of its GPU types lie in a context of the tool's process, which is current
 //! on the thread that made them, and tools launch kernels of their own in it. Here maps lie in the application's, so a tool is
-//! given a context when it is seen to use the driver itself, once. One that does not costs the GPU nothing.
+//! given a context when it is seen to use the driver itself, once on each thread that is. One that does not costs the GPU nothing.
 
+use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
 use std::os::fd::RawFd;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Once;
 
 use warpbpf_driver::front::{is_driver_name, next_dlopen};
 use warpbpf_driver::{Driver, DriverError, LoadError};
@@ -19,8 +20,13 @@ warpbpf_driver::in_front_of_dlopen!(before_dlopen);
 /// What `cuInit` is asked for by default.
 const DRIVER: &CStr = c"libcuda.so.1";
 
-/// The tool has its context, or was told why not.
-static GIVEN: AtomicBool = AtomicBool::new(false);
+thread_local! {
+    /// This thread was given its context, or there was none to be had.
+    static GIVEN: Cell<bool> = const { Cell::new(false) };
+}
+
+/// The tool was told why there is none.
+static TOLD: Once = Once::new();
 
 /// Runs before each `dlopen` of the tool and returns the function that does it.
 ///
@@ -69,20 +75,19 @@ fn is_loaded() -> bool {
     !handle.is_null()
 }
 
-/// Makes the first device's primary context current on this thread, if it has none. Once: a tool that has put its context away, or
+/// Makes the first device's primary context current on this thread, if it has none. Once: a thread that has put its context away, or
 /// uses several, is not interfered with.
 fn give(driver: &CStr) {
-    if GIVEN.load(Ordering::Relaxed) {
+    if GIVEN.get() {
         return;
     }
     let opened = match warpbpf_driver::open(&driver.to_string_lossy()) {
-        // The tool's own call is about to say so, and it may try another name then.
+        // The tool's own call is about to say so, and it may try another name then. Where only the tool's `RUNPATH` leads to the driver
+        // that call finds it, and this thread's next map does.
         Err(LoadError::Open { .. }) => return,
         opened => opened,
     };
-    if GIVEN.swap(true, Ordering::Relaxed) {
-        return;
-    }
+    GIVEN.set(true);
     let given = |driver: Driver| -> Result<(), DriverError> {
         driver.init()?;
         if driver.current().is_none() {
@@ -95,8 +100,10 @@ fn give(driver: &CStr) {
         Err(error) => Some(error.to_string()),
     };
     if let Some(error) = refused {
-        global::tell(&format!(
-            "the tool uses the CUDA driver itself, and there is no context for it: {error}"
-        ));
+        TOLD.call_once(|| {
+            global::tell(&format!(
+                "the tool uses the CUDA driver itself, and there is no context for it: {error}"
+            ));
+        });
     }
 }

@@ -120,6 +120,11 @@ pub fn existing() -> Option<MutexGuard<'static, Kernel>> {
     Some(KERNEL.get()?.lock().unwrap_or_else(PoisonError::into_inner))
 }
 
+/// The tool has called `bpf()`.
+pub fn exists() -> bool {
+    KERNEL.get().is_some()
+}
+
 /// The kernel.
 pub fn kernel() -> MutexGuard<'static, Kernel> {
     let kernel = KERNEL.get_or_init(|| {

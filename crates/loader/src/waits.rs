@@ -13,7 +13,9 @@ use crate::next;
 
 /// Around a call that waits, of who goes on at `caller`.
 fn waiting<T>(caller: usize, endless: bool, wait: impl FnOnce() -> T) -> T {
-    let begun = inside(|| (!is_in_driver(caller)).then(|| global::before_wait(endless)));
+    // Without a kernel nothing is counted; and a child that is forked then must not find the loader's lock taken by a thread that is here.
+    let counts = || global::exists() && !is_in_driver(caller);
+    let begun = inside(|| counts().then(|| global::before_wait(endless)));
     let result = wait();
     if let Some(counted) = begun.flatten() {
         inside(|| global::after_wait(counted));

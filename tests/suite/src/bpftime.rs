@@ -691,7 +691,9 @@ fn context(bench: &Bench) -> Told {
     each(bench, "context", |tool| {
         for (order, steps) in orders {
             let mut command = bench.warpbpf("loader");
-            command.arg(tool).arg(order).arg("--");
+            command.args(["--linger", "20"]).arg(tool).arg(order);
+            command.arg(bench.folder().join("libbpf/libnvidia-waits.so"));
+            command.arg("--");
             command.arg(bench.app("vectoradd")).args(["1000", "3"]);
             let output = command.output().map_err(|e| format!("warpbpf: {e}"))?;
             let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -701,10 +703,14 @@ fn context(bench: &Bench) -> Told {
             let of_tool = |line: &&str| line.contains(": ") && !line.contains(',');
             let said: Vec<&str> = shown.lines().filter(of_tool).collect();
             same(order, said, steps.to_vec())?;
-            let mut counts = shown
+            let counts = shown
                 .lines()
                 .filter_map(|line| line.strip_prefix("threads "));
-            same("the last round", counts.next_back(), Some("3072"))?;
+            let counts: Vec<&str> = counts.collect();
+            same("the last round", counts.last(), Some(&"3072"))?;
+            // It waits for its own round to come, and not until `--linger` is over.
+            let after = counts.iter().filter(|count| **count == "3072").count();
+            within("rounds with all", after as u64, 1..=8)?;
         }
         Ok("once, in both orders; 3,072 threads".into())
     })
