@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// usage: context first|later LIBRARY: uses the CUDA driver itself, and says at each step whether it has a context; `first`: maps of bpftime's
-// GPU types are there before the driver. Then it shows each round what it has counted, as a tool that knows no signal, while a library beside it
+// usage: context first|later|other LIBRARY: uses the CUDA driver itself, and says at each step whether it has a context; `first`: maps of
+// bpftime's GPU types are there before the driver; `other`: so they are, and before the driver it tries the library, which has its name alone. Then it shows each round what it has counted, as a tool that knows no signal, while a library beside it
 // waits all the time.
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -90,7 +90,7 @@ static int wait_in_all_ways(void)
 
 int main(int argc, char **argv)
 {
-	int first = argc > 2 && !strcmp(argv[1], "first"), (*set)(void *), (*wait_beside)(void);
+	int first = argc > 2 && strcmp(argv[1], "later"), (*set)(void *), (*wait_beside)(void);
 	void *library;
 	struct context_bpf *skel;
 	uint32_t key = 0;
@@ -98,17 +98,21 @@ int main(int argc, char **argv)
 
 	begin();
 	signal(SIGINT, SIG_DFL);
-	MUST(argc > 2, "usage: context first|later LIBRARY");
+	MUST(argc > 2, "usage: context first|later|other LIBRARY");
 	skel = context_bpf__open_and_load();
 	MUST(skel, "load");
 	if (first) {
 		MUST(make_gpu_map() >= 0, "map");
 		printf("asked: %s\n", dlopen(DRIVER, RTLD_NOW | RTLD_NOLOAD) ? "loaded" : "not loaded");
+		if (!strcmp(argv[1], "other"))
+			MUST(dlopen(argv[2], RTLD_NOW), argv[2]);
 	}
 	driver = dlopen(DRIVER, RTLD_NOW);
 	MUST(driver, "driver");
 	show("loaded");
 	if (!first) {
+		MUST(bpf_map_create(BPF_MAP_TYPE_ARRAY, "of_linux", sizeof(uint32_t), sizeof(uint64_t), 1, NULL) >= 0, "map");
+		show("an array");
 		MUST(make_gpu_map() >= 0, "map");
 		show("a map");
 	}

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// A library by the name of one of the CUDA driver's, with a thread that waits all the time, as the driver's do.
+// A library by the CUDA driver's name that is none, with a thread that waits all the time, as the driver's do.
 #include <poll.h>
 #include <pthread.h>
 #include <stddef.h>

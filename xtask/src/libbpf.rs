@@ -138,10 +138,10 @@ fn tool(tools: &Tools, bpftool: &str, name: &str, into: &Path) -> Result<(), Fai
     Ok(())
 }
 
-/// What a tool loads in place of a library that comes with the driver.
+/// What a tool loads in place of a driver.
 fn of_driver(into: &Path) -> Result<(), Failure> {
     let source = root().join("tests/libbpf/waits.c");
-    let library = into.join("libnvidia-waits.so");
+    let library = into.join("libcuda.so.waits");
     if is_newer(&library, &[&source]) {
         return Ok(());
     }

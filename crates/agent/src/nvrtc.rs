@@ -14,6 +14,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use warpbpf_driver::loaded::list_loaded;
 use warpbpf_wire::NoteLevel;
 
 use crate::agent::{Agent, Mode};
@@ -261,26 +262,11 @@ pub(crate) fn forked() {
 }
 
 /// Calls `each` with the linker's entries until that says that it is enough; false if it could not be done.
-fn list(mut each: impl FnMut(&libc::dl_phdr_info) -> bool) -> bool {
-    unsafe extern "C" fn call<F: FnMut(&libc::dl_phdr_info) -> bool>(
-        info: *mut libc::dl_phdr_info,
-        _: usize,
-        each: *mut c_void,
-    ) -> c_int {
-        // SAFETY: the linker gives a valid info; `each` is the function below.
-        c_int::from(unsafe { (*each.cast::<F>())(&*info) })
-    }
-    fn caller<F: FnMut(&libc::dl_phdr_info) -> bool>(
-        _: &F,
-    ) -> unsafe extern "C" fn(*mut libc::dl_phdr_info, usize, *mut c_void) -> c_int {
-        call::<F>
-    }
+fn list(each: impl FnMut(&libc::dl_phdr_info) -> bool) -> bool {
     if !(0..TURNS).any(|_| !LISTING.swap(true, Ordering::Acquire)) {
         return false;
     }
-    let call = caller(&each);
-    // SAFETY: the callback gets the function, which outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(call), std::ptr::from_mut(&mut each).cast()) };
+    list_loaded(each);
     LISTING.store(false, Ordering::Release);
     true
 }

@@ -5,6 +5,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use warpbpf_driver::front::is_driver_name;
+use warpbpf_driver::loaded::list_loaded;
 
 const DRIVER: &CStr = c"libcuda.so.1";
 /// Bytes that are read of a function whose size the symbol table does not say: enough for any prologue.
@@ -122,23 +123,14 @@ fn open_loaded(path: &CStr) -> Option<Library> {
 }
 
 fn loaded_paths() -> Vec<CString> {
-    unsafe extern "C" fn collect(
-        info: *mut libc::dl_phdr_info,
-        _size: usize,
-        paths: *mut c_void,
-    ) -> c_int {
-        // SAFETY: the linker gives a valid info; `paths` is the vector passed below.
-        unsafe {
-            let name = (*info).dlpi_name;
-            if !name.is_null() {
-                (*paths.cast::<Vec<CString>>()).push(CStr::from_ptr(name).to_owned());
-            }
-        }
-        0
-    }
     let mut paths: Vec<CString> = Vec::new();
-    // SAFETY: the callback gets the vector, which outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(collect), ptr::from_mut(&mut paths).cast()) };
+    list_loaded(|info| {
+        if !info.dlpi_name.is_null() {
+            // SAFETY: NUL-terminated, as long as the file is loaded.
+            paths.push(unsafe { CStr::from_ptr(info.dlpi_name) }.to_owned());
+        }
+        false
+    });
     paths
 }
 

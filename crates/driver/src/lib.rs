@@ -6,6 +6,7 @@
 
 pub mod front;
 pub mod jit;
+pub mod loaded;
 pub mod sys;
 
 mod beside;

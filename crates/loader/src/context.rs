@@ -21,7 +21,7 @@ warpbpf_driver::in_front_of_dlopen!(before_dlopen);
 const DRIVER: &CStr = c"libcuda.so.1";
 
 thread_local! {
-    /// This thread was given its context, or there was none to be had.
+    /// This thread was given its context, or had one.
     static GIVEN: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -87,7 +87,6 @@ fn give(driver: &CStr) {
         Err(LoadError::Open { .. }) => return,
         opened => opened,
     };
-    GIVEN.set(true);
     let given = |driver: Driver| -> Result<(), DriverError> {
         driver.init()?;
         if driver.current().is_none() {
@@ -95,15 +94,17 @@ fn give(driver: &CStr) {
         }
         Ok(())
     };
-    let refused = match opened {
-        Ok(driver) => given(driver).err().map(|error| error.to_string()),
-        Err(error) => Some(error.to_string()),
+    let done = match opened {
+        Ok(driver) => given(driver).map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
     };
-    if let Some(error) = refused {
-        TOLD.call_once(|| {
+    match done {
+        Ok(()) => GIVEN.set(true),
+        // It may have better luck with another driver.
+        Err(error) => TOLD.call_once(|| {
             global::tell(&format!(
                 "the tool uses the CUDA driver itself, and there is no context for it: {error}"
             ));
-        });
+        }),
     }
 }

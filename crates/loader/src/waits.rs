@@ -6,6 +6,7 @@
 use std::ffi::{CStr, c_int, c_uint, c_void};
 
 use warpbpf_driver::front::is_of_driver;
+use warpbpf_driver::loaded::list_loaded;
 
 use crate::global;
 use crate::guard::inside;
@@ -25,40 +26,24 @@ fn waiting<T>(caller: usize, endless: bool, wait: impl FnOnce() -> T) -> T {
 
 /// Code of the CUDA driver lies there.
 fn is_in_driver(address: usize) -> bool {
-    struct Search {
-        address: usize,
-        found: bool,
-    }
-    unsafe extern "C" fn look(
-        info: *mut libc::dl_phdr_info,
-        _bytes: usize,
-        search: *mut c_void,
-    ) -> c_int {
-        // SAFETY: the loader's own description of a file, and the search below, which is nowhere else meanwhile.
-        let (info, search) = unsafe { (&*info, &mut *search.cast::<Search>()) };
+    let mut found = false;
+    list_loaded(|info| {
         if info.dlpi_name.is_null() || info.dlpi_phdr.is_null() {
-            return 0;
+            return false;
         }
-        // SAFETY: as many as the loader says that there are.
+        // SAFETY: as many as the linker says that there are.
         let parts = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
         let holds = parts.iter().any(|part| {
             let start = info.dlpi_addr.wrapping_add(part.p_vaddr);
-            part.p_type == libc::PT_LOAD
-                && (search.address as u64).wrapping_sub(start) < part.p_memsz
+            part.p_type == libc::PT_LOAD && (address as u64).wrapping_sub(start) < part.p_memsz
         });
         if holds {
             // SAFETY: NUL-terminated, as long as the file is loaded.
-            search.found = is_of_driver(unsafe { CStr::from_ptr(info.dlpi_name) });
+            found = is_of_driver(unsafe { CStr::from_ptr(info.dlpi_name) });
         }
-        c_int::from(holds)
-    }
-    let mut search = Search {
-        address,
-        found: false,
-    };
-    // SAFETY: the function above gets the search, which outlives the call.
-    unsafe { libc::dl_iterate_phdr(Some(look), std::ptr::from_mut(&mut search).cast()) };
-    search.found
+        holds
+    });
+    found
 }
 
 /// Defines a symbol that calls the function with its arguments and, in the next register, the address at which its caller goes on.
