@@ -40,7 +40,7 @@ if wants suite; then
 fi
 
 if wants faults; then
-    echo "== everything of ours made to fail"
+    echo "== everything of ours made to fail (needs a bundle of \`cargo xtask gpu-bundle dev\`)"
     timeout "${FAULTS_SECONDS:-540}" "$bundle/warpbpf-suite" faults gpu "$bundle" 2>&1 | tee "$out/faults.txt" || failed=1
 fi
 

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::OnceLock;
 
-use crate::artifacts::{self, Profile};
-use crate::setup;
+use crate::artifacts::{self, Artifacts, Extent, Profile};
+use crate::jobs::Plan;
 use crate::shell::{Failure, failure, root, run as run_command, succeeds};
 
 /// Most bytes of a packed bundle.
@@ -12,16 +13,19 @@ const MAX_BYTES: u64 = 48 << 20;
 
 /// Builds and packs into the folder `target/gpu-bundle` and the archive `target/gpu-bundle.tar.xz`.
 pub fn run(profile: Profile) -> Result<(), Failure> {
-    let tools = setup::run()?;
-    let artifacts = artifacts::build_all(&tools, profile)?;
-    let bundle = root().join("target/gpu-bundle");
+    let tools = OnceLock::new();
+    let mut plan = Plan::new();
+    artifacts::add_steps(&mut plan, &tools, profile, Extent::Bundle);
+    plan.run()?;
+    let artifacts = Artifacts::of(profile);
+    let bundle = artifacts::target_dir().join("gpu-bundle");
     if bundle.exists() {
         std::fs::remove_dir_all(&bundle)
             .map_err(|e| Failure(format!("cannot clear the bundle: {e}")))?;
     }
     std::fs::create_dir_all(bundle.join("soft"))
         .map_err(|e| Failure(format!("cannot make the bundle: {e}")))?;
-    let binaries = artifacts.warpbpf.with_file_name("");
+    let binaries = &artifacts.folder;
     for name in [
         "warpbpf",
         "warpbpf-suite",
@@ -33,11 +37,6 @@ pub fn run(profile: Profile) -> Result<(), Failure> {
     ] {
         copy_stripped(&binaries.join(name), &bundle.join(name))?;
     }
-    let faults = bundle.join("faults");
-    std::fs::create_dir_all(&faults)
-        .map_err(|e| Failure(format!("cannot make the bundle: {e}")))?;
-    let agent = "libwarpbpf_agent.so";
-    copy_stripped(&binaries.join("faults").join(agent), &faults.join(agent))?;
     let examples = bundle.join("examples");
     std::fs::create_dir_all(&examples)
         .map_err(|e| Failure(format!("cannot make the bundle: {e}")))?;
@@ -55,14 +54,14 @@ pub fn run(profile: Profile) -> Result<(), Failure> {
     copy_folder(&artifacts.splice, &bundle.join("splice"))?;
     copy_folder(&root().join("suites"), &bundle.join("suites"))?;
     copy_kernels(&artifacts.kernels, &bundle.join("kernels"))?;
-    let archive = root().join("target/gpu-bundle.tar.xz");
+    let archive = artifacts::target_dir().join("gpu-bundle.tar.xz");
     let mut tar = Command::new("tar");
     // With everything unoptimised `gzip` does not make it small enough to travel.
     tar.args(["--use-compress-program", "xz -T0 -2", "--create", "--file"])
         .arg(&archive);
     run_command(
         tar.arg("--directory")
-            .arg(root().join("target"))
+            .arg(artifacts::target_dir())
             .arg("gpu-bundle"),
     )?;
     let bytes = std::fs::metadata(&archive)

@@ -2,11 +2,12 @@
 
 use std::path::PathBuf;
 use std::process::Command;
+use std::sync::OnceLock;
 
 use serde_json::Value;
 
-use crate::artifacts::{self, Artifacts, Profile};
-use crate::setup;
+use crate::artifacts::{self, Artifacts, Extent, Profile};
+use crate::jobs::Plan;
 use crate::shell::{Failure, failure, output, run as run_command};
 
 /// Elements and launches of the application's run.
@@ -14,8 +15,11 @@ const ARGUMENTS: [&str; 2] = ["1048576", "5"];
 
 /// Sets up, builds, runs plain and instrumented, compares.
 pub fn run() -> Result<(), Failure> {
-    let tools = setup::run()?;
-    let artifacts = artifacts::build(&tools, Profile::Release)?;
+    let tools = OnceLock::new();
+    let mut plan = Plan::new();
+    artifacts::add_steps(&mut plan, &tools, Profile::Release, Extent::Demo);
+    plan.run()?;
+    let artifacts = Artifacts::of(Profile::Release);
     let has_gpu = has_gpu(&artifacts)?;
     let app = artifacts.apps.join(if has_gpu {
         "vectoradd"

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::artifacts::is_newer;
+use crate::compile::{Unit, cc, clang};
 use crate::setup::Tools;
-use crate::shell::{Failure, root, run, succeeds, write};
+use crate::shell::{Failure, root, succeeds, write};
 
 /// Tools: `tests/libbpf/NAME.bpf.c` and `tests/libbpf/NAME.c`.
 const TOOLS: &[&str] = &[
@@ -73,94 +73,68 @@ pub fn bpftool() -> Option<&'static str> {
         .find(|path| succeeds(Command::new(path).arg("version")))
 }
 
-/// Builds them into `into`: `NAME` with libbpf in it, `NAME-shared` without, and `NAME.bpf.o`. Without `bpftool` nothing is
-/// built, and the suite says so.
-pub fn tools(tools: &Tools, into: &Path) -> Result<(), Failure> {
-    std::fs::create_dir_all(into)
-        .map_err(|e| Failure(format!("cannot make `{}`: {e}", into.display())))?;
+/// What makes them: `NAME` with libbpf in it, `NAME-shared` without, and `NAME.bpf.o`. Without `bpftool` nothing is built, and the
+/// suite says so.
+pub fn tools<'t>(tools: &'t Tools, into: &Path) -> Vec<Unit<'t>> {
     let Some(bpftool) = bpftool() else {
-        println!("tests/libbpf is left out: `bpftool` is not installed");
-        return Ok(());
+        return Vec::new();
     };
-    for name in TOOLS {
-        tool(tools, bpftool, name, into)?;
-    }
-    refused(into)?;
-    of_driver(into)
+    let units = TOOLS.iter().map(|name| tool(tools, bpftool, name, into));
+    units.chain([refused(into), of_driver(into)]).collect()
 }
 
-fn tool(tools: &Tools, bpftool: &str, name: &str, into: &Path) -> Result<(), Failure> {
-    let source = |end: &str| root().join(format!("tests/libbpf/{name}{end}"));
-    let made = |end: &str| into.join(format!("{name}{end}"));
+fn tool<'t>(tools: &'t Tools, bpftool: &'static str, name: &'static str, into: &Path) -> Unit<'t> {
+    let source = move |end: &str| root().join(format!("tests/libbpf/{name}{end}"));
+    let into = into.to_owned();
+    let made = move |end: &str| into.join(format!("{name}{end}"));
     let mut sources = vec![source(".bpf.c"), source(".c")];
     sources.extend(HEADERS.iter().map(|header| root().join(header)));
-    let sources: Vec<&Path> = sources.iter().map(std::path::PathBuf::as_path).collect();
-    // The one that is made last.
-    if is_newer(&made(""), &sources) {
-        return Ok(());
-    }
-    let object = made(".bpf.o");
-    let mut clang = Command::new(&tools.clang);
-    clang.args([
-        "-g", "-O2", "-target", "bpf", "-mcpu=v3", "-Wall", "-Werror", "-I",
-    ]);
-    clang.arg(root().join("include")).arg(format!(
-        "-I/usr/include/{}-linux-gnu",
-        std::env::consts::ARCH
-    ));
-    run(clang.arg("-c").arg(source(".bpf.c")).arg("-o").arg(&object))?;
-    let skeleton = Command::new(bpftool)
-        .args(["gen", "skeleton"])
-        .arg(&object)
-        .args(["name", &format!("{name}_bpf")])
-        .output()
-        .map_err(|e| Failure(format!("bpftool: {e}")))?;
-    if !skeleton.status.success() {
-        let said = String::from_utf8_lossy(&skeleton.stderr).into_owned();
-        return Err(Failure(format!("bpftool gen skeleton of `{name}`: {said}")));
-    }
-    let text = String::from_utf8_lossy(&skeleton.stdout).into_owned();
-    write(&made(".skel.h"), text)?;
-    // The static one last. A machine that only runs it needs neither libbpf nor libelf.
-    for (end, libraries) in [
-        ("-shared", &["-lbpf"][..]),
-        (
-            "",
-            &["-Wl,-Bstatic", "-lbpf", "-lelf", "-lz", "-Wl,-Bdynamic"],
-        ),
-    ] {
-        let mut cc = Command::new("cc");
-        cc.args(["-O2", "-Wall", "-Wextra", "-Werror", "-I"])
-            .arg(root().join("include"));
-        cc.arg("-I").arg(into).arg(source(".c"));
-        run(cc.arg("-o").arg(made(end)).args(libraries))?;
-    }
-    Ok(())
+    let all = [".bpf.o", ".skel.h", "-shared", ""].map(&made);
+    Unit::new(all, sources, move |log| {
+        let object = made(".bpf.o");
+        log.run(clang(tools, &source(".bpf.c")).arg("-o").arg(&object))?;
+        let skeleton = Command::new(bpftool)
+            .args(["gen", "skeleton"])
+            .arg(&object)
+            .args(["name", &format!("{name}_bpf")])
+            .output()
+            .map_err(|e| Failure(format!("bpftool: {e}")))?;
+        if !skeleton.status.success() {
+            let said = String::from_utf8_lossy(&skeleton.stderr).into_owned();
+            return Err(Failure(format!("bpftool gen skeleton of `{name}`: {said}")));
+        }
+        let text = String::from_utf8_lossy(&skeleton.stdout).into_owned();
+        write(&made(".skel.h"), text)?;
+        // The static one last. A machine that only runs it needs neither libbpf nor libelf.
+        let libbpf = ["-Wl,-Bstatic", "-lbpf", "-lelf", "-lz", "-Wl,-Bdynamic"];
+        for (end, libraries) in [("-shared", &["-lbpf"][..]), ("", &libbpf)] {
+            let mut cc = cc(&["-I"]);
+            cc.arg(root().join("include"));
+            cc.arg("-I")
+                .arg(object.with_file_name(""))
+                .arg(source(".c"));
+            log.run(cc.arg("-o").arg(made(end)).args(libraries))?;
+        }
+        Ok(())
+    })
 }
 
 /// What a tool loads in place of a driver.
-fn of_driver(into: &Path) -> Result<(), Failure> {
+fn of_driver(into: &Path) -> Unit<'static> {
     let source = root().join("tests/libbpf/waits.c");
-    let library = into.join("libcuda.so.waits");
-    if is_newer(&library, &[&source]) {
-        return Ok(());
-    }
-    let mut cc = Command::new("cc");
-    cc.args([
-        "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-pthread",
-    ]);
-    run(cc.arg("-o").arg(&library).arg(&source))
+    Unit::by(into.join("libcuda.so.waits"), [source.clone()], move || {
+        let mut cc = cc(&["-shared", "-fPIC", "-pthread"]);
+        cc.arg(&source);
+        cc
+    })
 }
 
 /// A program that is its own libc.
-fn refused(into: &Path) -> Result<(), Failure> {
+fn refused(into: &Path) -> Unit<'static> {
     let source = root().join("tests/libbpf/static.c");
-    let program = into.join("static");
-    if is_newer(&program, &[&source]) {
-        return Ok(());
-    }
-    run(Command::new("cc")
-        .args(["-static", "-o"])
-        .arg(&program)
-        .arg(&source))
+    Unit::by(into.join("static"), [source.clone()], move || {
+        let mut cc = Command::new("cc");
+        cc.arg("-static").arg(&source);
+        cc
+    })
 }

@@ -8,15 +8,20 @@
 )]
 
 mod artifacts;
+mod bare;
 mod bundle;
+mod compile;
 mod conformance;
+mod cuda;
 mod cuda_header;
-mod cutlass;
 mod demo;
+mod features;
 mod generated;
 mod header;
 mod helpers;
+mod jobs;
 mod libbpf;
+mod log;
 mod selftests;
 mod setup;
 mod shell;
@@ -25,59 +30,87 @@ mod sources;
 mod test;
 mod tidy;
 
+use std::process::ExitCode;
+use std::sync::OnceLock;
+
+use artifacts::{Extent, Profile};
+use jobs::Plan;
 use shell::Failure;
 
 const USAGE: &str = "\
 usage: cargo xtask COMMAND
 
-  setup       install what is missing: clang, libbpf headers, the CUDA 13.0 compiler (into .toolchain)
-  build       everything the examples need: the tools, the soft GPU, the example programs and applications
-  build tests the same without optimisation, and all that the end-to-end suite runs; prints how to run it
-  demo        run the main job on the GPU if there is one, else on the soft GPU
-  test        set up, then run every check and test
-  codegen     write generated files (include/*.h, docs/helpers.md); `codegen --check` fails if they are out of date
-  tidy        check the rules that no compiler checks
-  selftests   Linux's own verifier tests against our verifier (downloads 150 MB of kernel sources once)
-  conformance every case of bpf_conformance on the interpreter, the soft GPU and the GPU, as one table
-  fuzz        generated programs on interpreter and GPU; `cargo xtask fuzz --help` tells the options
-  gpu-bundle  pack all that tests/gpu/run.sh needs into target/gpu-bundle; `gpu-bundle dev` the same as `build tests` makes it, where nothing is timed
+  setup         install what is missing: clang, libbpf headers, the CUDA 13.0 compiler (into .toolchain)
+  build         everything the examples need: the tools, the soft GPU, the example programs and applications
+  build tests   the same without optimisation, and all that the end-to-end suite runs; prints how to run it
+  demo          run the main job on the GPU if there is one, else on the soft GPU
+  test          set up, then run every check and test
+  test --quick  formatting, lints, unit and file tests, a dozen end-to-end cases
+  test --deep   every check and test, random searches in full length, every site of faults, a bare machine
+  case NAME     the end-to-end cases with NAME in their names, on the soft GPU, with all that they print
+  bless         write what text tests expect, as it is now, and generated files
+  codegen       write generated files (include/*.h, docs/helpers.md); `codegen --check` fails if they are out of date
+  tidy          check the rules that no compiler checks
+  selftests     Linux's own verifier tests against our verifier (downloads 150 MB of kernel sources once)
+  conformance   every case of bpf_conformance on the interpreter, the soft GPU and the GPU, as one table
+  fuzz          generated programs on interpreter and GPU; `cargo xtask fuzz --help` tells the options
+  bare          `demo` and `test` from a clone of what is committed, in a bare Debian root (as root, on Debian)
+  gpu-bundle    pack all that tests/gpu/run.sh needs into target/gpu-bundle; `gpu-bundle dev` the same as `build tests` makes it, where nothing is timed
 ";
 
-fn main() -> std::process::ExitCode {
+fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
-        ["setup"] => setup::run().and_then(|_| setup::for_tests()),
-        ["build"] => setup::run()
-            .and_then(|tools| artifacts::build(&tools, artifacts::Profile::Release))
-            .map(|_| ()),
-        ["build", "tests"] => setup::run()
-            .and_then(|tools| artifacts::build_all(&tools, artifacts::Profile::Dev))
-            .map(|made| {
-                let folder = made.warpbpf.with_file_name("");
-                let suite = folder.join("warpbpf-suite");
-                println!("{} soft {} [CASE]", suite.display(), folder.display());
-            }),
+        ["setup"] => set_up(),
+        ["build"] => build(Profile::Release, Extent::Examples),
+        ["build", "tests"] => build(Profile::Dev, Extent::Suite).map(|()| {
+            let folder = Profile::Dev.folder();
+            let suite = folder.join("warpbpf-suite");
+            println!("{} soft {} [CASE]", suite.display(), folder.display());
+        }),
         ["demo"] => demo::run(),
-        ["test"] => test::run(),
+        ["test"] => test::run(test::Depth::Gate),
+        ["test", "--quick"] => test::run(test::Depth::Quick),
+        ["test", "--deep"] => test::run(test::Depth::Deep),
+        ["case", name] => test::case(name),
+        ["bless"] => test::bless(),
         ["codegen"] => generated::write(),
         ["codegen", "--check"] => generated::check(),
         ["tidy"] => tidy::run(),
         ["conformance"] => conformance::run(),
         ["fuzz", options @ ..] => conformance::fuzz(options),
-        ["gpu-bundle"] => bundle::run(artifacts::Profile::Release),
-        ["gpu-bundle", "dev"] => bundle::run(artifacts::Profile::Dev),
+        ["bare"] => bare::alone(),
+        ["gpu-bundle"] => bundle::run(Profile::Release),
+        ["gpu-bundle", "dev"] => bundle::run(Profile::Dev),
         ["selftests"] => selftests::run(),
         _ => {
             eprint!("{USAGE}");
-            return std::process::ExitCode::from(2);
+            return ExitCode::from(2);
         }
     };
     match done {
-        Ok(()) => std::process::ExitCode::SUCCESS,
+        Ok(()) => ExitCode::SUCCESS,
         Err(Failure(message)) => {
             eprintln!("xtask: {message}");
-            std::process::ExitCode::FAILURE
+            ExitCode::FAILURE
         }
     }
+}
+
+fn set_up() -> Result<(), Failure> {
+    let mut plan = Plan::new();
+    plan.step("setup", &[], |log| {
+        let tools = setup::run(log)?;
+        setup::for_tests(log)?;
+        Ok(tools.to_string())
+    });
+    plan.run()
+}
+
+fn build(profile: Profile, extent: Extent) -> Result<(), Failure> {
+    let tools = OnceLock::new();
+    let mut plan = Plan::new();
+    artifacts::add_steps(&mut plan, &tools, profile, extent);
+    plan.run()
 }

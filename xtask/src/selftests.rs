@@ -4,6 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::log::Log;
 use crate::setup;
 use crate::shell::{Failure, cargo, failure, root, run as run_command, succeeds, write};
 
@@ -21,7 +22,7 @@ const PARTS: &[&str] = &[
 
 /// Runs all of them; fails if `tests/selftests/disagreements.txt` does not list exactly the differences.
 pub fn run() -> Result<(), Failure> {
-    let tools = setup::run()?;
+    let tools = setup::run(&Log::new("setup"))?;
     let sources = sources()?;
     let mut harness = cargo();
     harness

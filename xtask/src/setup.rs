@@ -4,7 +4,8 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::shell::{Failure, failure, root, run as run_command, succeeds, write};
+use crate::log::Log;
+use crate::shell::{Failure, failure, root, succeeds, write};
 
 /// All of one CUDA release: a newer compiler writes PTX that a CUDA 13.0 driver refuses.
 const CUDA_WHEELS: &[&str] = &[
@@ -38,25 +39,37 @@ pub struct Tools {
     pub cuda: PathBuf,
 }
 
-/// Finds or installs everything and says where it is.
-pub fn run() -> Result<Tools, Failure> {
-    let tools = Tools {
-        clang: system_packages()?,
-        cuda: cuda()?,
-    };
-    println!(
-        "setup: {} for BPF, CUDA 13.0 in {}",
-        tools.clang,
-        tools.cuda.display()
-    );
-    Ok(tools)
+impl std::fmt::Display for Tools {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let cuda = self.cuda.strip_prefix(root()).unwrap_or(&self.cuda);
+        write!(f, "{} for BPF, CUDA 13.0 in {}", self.clang, cuda.display())
+    }
+}
+
+/// Finds or installs everything.
+pub fn run(log: &Log) -> Result<Tools, Failure> {
+    Ok(Tools {
+        clang: system_packages(log)?,
+        cuda: cuda(log)?,
+    })
 }
 
 /// Finds or installs what tests use besides.
-pub fn for_tests() -> Result<(), Failure> {
-    nvdisasm()?;
-    cutlass()?;
-    jit_compilers()
+pub fn for_tests(log: &Log) -> Result<(), Failure> {
+    nvdisasm(log)?;
+    cutlass(log)?;
+    jit_compilers(log)
+}
+
+/// What this machine's own code is compiled for.
+pub fn host_target() -> Result<String, Failure> {
+    let text = crate::shell::output(Command::new("rustc").arg("-vV"))?;
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
+    host.map_or_else(
+        || failure("`rustc -vV` does not say what its host is"),
+        |host| Ok(host.to_owned()),
+    )
 }
 
 /// Rust's library for [`OTHER_TARGET`] is there, or could be had: it cannot where Rust did not come by rustup, or without a network.
@@ -99,7 +112,7 @@ fn find_clang() -> Option<String> {
         .map(|name| (*name).to_string())
 }
 
-fn system_packages() -> Result<String, Failure> {
+fn system_packages(log: &Log) -> Result<String, Failure> {
     let has_headers = Path::new("/usr/include/bpf/bpf_helpers.h").exists()
         && Path::new("/usr/include/linux/bpf.h").exists();
     // For the tests' tools that use libbpf: without these the suite leaves their cases out.
@@ -136,7 +149,7 @@ fn system_packages() -> Result<String, Failure> {
             "some Debian packages are missing; run\n  sudo apt-get update && sudo apt-get install -y clang-19 llvm-19 libbpf-dev libelf-dev zlib1g-dev bpftool linux-libc-dev g++ python3-pip\n(or `clang` and `llvm` where there is no clang-19), then this again",
         );
     }
-    run_command(Command::new("apt-get").args(["update", "-qq"]))?;
+    log.run(Command::new("apt-get").args(["update", "-qq"]))?;
     let clang = if succeeds(Command::new("apt-cache").args(["show", "clang-19"])) {
         "clang-19"
     } else {
@@ -170,7 +183,7 @@ fn system_packages() -> Result<String, Failure> {
     if needs_pip {
         install.arg("python3-pip");
     }
-    run_command(&mut install)?;
+    log.run(&mut install)?;
     find_clang().map_or_else(
         || failure("clang was installed but does not compile for the bpf target"),
         Ok,
@@ -187,12 +200,12 @@ fn find_cuda() -> Option<PathBuf> {
     (stamp == CUDA_WHEELS.join("\n") && home.join("bin/nvcc").exists()).then_some(home)
 }
 
-fn cuda() -> Result<PathBuf, Failure> {
+fn cuda(log: &Log) -> Result<PathBuf, Failure> {
     if let Some(home) = find_cuda() {
         return Ok(home);
     }
     let target = root().join(".toolchain/cuda");
-    let fresh = install("cuda", CUDA_WHEELS)?;
+    let fresh = install(log, "cuda", CUDA_WHEELS)?;
     let home = fresh.join("nvidia/cu13");
     // The wheel has the run-time library only; linking `-lcudart` wants the development name.
     let link = home.join("lib/libcudart.so");
@@ -209,18 +222,18 @@ pub fn jit_folder() -> PathBuf {
     root().join(".toolchain/jit/nvidia/cu13/lib")
 }
 
-fn jit_compilers() -> Result<(), Failure> {
+fn jit_compilers(log: &Log) -> Result<(), Failure> {
     let target = root().join(".toolchain/jit");
     let stamp = std::fs::read_to_string(target.join("installed")).unwrap_or_default();
     let wanted = JIT_WHEELS.join("\n");
     if stamp == wanted && jit_folder().is_dir() {
         return Ok(());
     }
-    let fresh = install("jit", JIT_WHEELS)?;
+    let fresh = install(log, "jit", JIT_WHEELS)?;
     put_in_place(&fresh, &target, &wanted)
 }
 
-fn nvdisasm() -> Result<(), Failure> {
+fn nvdisasm(log: &Log) -> Result<(), Failure> {
     if std::env::var_os("WARPBPF_NVDISASM").is_some() {
         return Ok(());
     }
@@ -229,27 +242,33 @@ fn nvdisasm() -> Result<(), Failure> {
     if stamp == NVDISASM_WHEEL && target.join("nvidia/cu13/bin/nvdisasm").exists() {
         return Ok(());
     }
-    let fresh = install("nvdisasm", &[NVDISASM_WHEEL])?;
+    let fresh = install(log, "nvdisasm", &[NVDISASM_WHEEL])?;
     put_in_place(&fresh, &target, NVDISASM_WHEEL)
 }
 
-/// Finds or installs the headers of CUTLASS, which only tests use: the folder with `cutlass/cutlass.h`.
-pub fn cutlass() -> Result<PathBuf, Failure> {
-    if let Some(folder) = std::env::var_os("WARPBPF_CUTLASS") {
-        return Ok(folder.into());
+/// Where the headers of CUTLASS are, which only tests use: the folder with `cutlass/cutlass.h`.
+pub fn cutlass_headers() -> PathBuf {
+    std::env::var_os("WARPBPF_CUTLASS").map_or_else(
+        || root().join(".toolchain/cutlass/cutlass_library/source/include"),
+        PathBuf::from,
+    )
+}
+
+fn cutlass(log: &Log) -> Result<(), Failure> {
+    if std::env::var_os("WARPBPF_CUTLASS").is_some() {
+        return Ok(());
     }
     let target = root().join(".toolchain/cutlass");
-    let headers = target.join("cutlass_library/source/include");
     let stamp = std::fs::read_to_string(target.join("installed")).unwrap_or_default();
-    if stamp != CUTLASS_WHEEL || !headers.join("cutlass/cutlass.h").exists() {
-        let fresh = install("cutlass", &[CUTLASS_WHEEL])?;
-        put_in_place(&fresh, &target, CUTLASS_WHEEL)?;
+    if stamp == CUTLASS_WHEEL && cutlass_headers().join("cutlass/cutlass.h").exists() {
+        return Ok(());
     }
-    Ok(headers)
+    let fresh = install(log, "cutlass", &[CUTLASS_WHEEL])?;
+    put_in_place(&fresh, &target, CUTLASS_WHEEL)
 }
 
 /// Installs wheels beside the folder that they are for; gives where.
-fn install(name: &str, wheels: &[&str]) -> Result<PathBuf, Failure> {
+fn install(log: &Log, name: &str, wheels: &[&str]) -> Result<PathBuf, Failure> {
     let fresh = root().join(format!(".toolchain/{name}-{}", std::process::id()));
     let mut pip = Command::new("python3");
     pip.args([
@@ -263,7 +282,7 @@ fn install(name: &str, wheels: &[&str]) -> Result<PathBuf, Failure> {
     ])
     .arg(&fresh);
     pip.args(wheels);
-    run_command(&mut pip)?;
+    log.run(&mut pip)?;
     Ok(fresh)
 }
 

@@ -68,7 +68,8 @@ pub fn succeeds(command: &mut Command) -> bool {
         .is_ok_and(|s| s.success())
 }
 
-fn line(command: &Command) -> String {
+/// A command as one would type it.
+pub fn line(command: &Command) -> String {
     let mut words = vec![command.get_program().to_string_lossy().into_owned()];
     words.extend(command.get_args().map(|a| a.to_string_lossy().into_owned()));
     words.join(" ")

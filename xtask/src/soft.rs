@@ -4,16 +4,17 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::artifacts::is_newer;
-use crate::shell::{Failure, root, run};
+use crate::compile::is_newer;
+use crate::log::Log;
+use crate::shell::{Failure, root};
 
 /// Fills `folder` with `libcuda.so.1` and `libcudart.so.13` from what cargo built, if that is newer.
-pub fn assemble(binaries: &Path, folder: &Path) -> Result<(), Failure> {
+pub fn assemble(log: &Log, binaries: &Path, folder: &Path) -> Result<(), Failure> {
     let archive = binaries.join("libwarpbpf_softcuda.a");
     let script = root().join("crates/softcuda/link/assemble.sh");
     let made = folder.join("libcudart.so.13");
     if is_newer(&made, &[&archive, &script]) {
         return Ok(());
     }
-    run(Command::new(script).arg(archive).arg(folder))
+    log.run(Command::new(script).arg(archive).arg(folder))
 }

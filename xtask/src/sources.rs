@@ -139,6 +139,7 @@ pub const PROGRAMS: &[(&str, &str)] = &[
 
 /// CUDA applications: name and source.
 pub const APPS: &[(&str, &str)] = &[
+    (CUTLASS, "tests/apps/cutlass.cu"),
     ("vectoradd", "examples/apps/vectoradd.cu"),
     ("matmul", "examples/apps/matmul.cu"),
     ("reduction", "examples/apps/reduction.cu"),
@@ -194,6 +195,9 @@ pub const APPS: &[(&str, &str)] = &[
     ("hash-bench", "benches/hash.cu"),
 ];
 
+/// The application that is made of CUTLASS. Its headers are fetched and not kept here, and it takes longer than any other to
+/// compile, so it is the first.
+pub const CUTLASS: &str = "cutlass";
 /// The application with debug information, which has the names of parameters.
 pub const NAMED: &str = "named";
 /// The application that calls the driver by symbols, too; the soft GPU's library says which there are.

@@ -1,106 +1,257 @@
-//! Everything that must pass: formatting, lints, tidy, generated files, and every test, on whatever this machine has.
+//! Everything that must pass, on whatever this machine has: formatting, lints, tidy, generated files, and every test.
 
+use std::ffi::OsString;
 use std::process::Command;
+use std::sync::OnceLock;
 
-use crate::artifacts::{self, Profile};
+use crate::artifacts::{self, Artifacts, BUILT, Extent, Profile};
+use crate::bare;
 use crate::conformance;
 use crate::generated;
-use crate::setup;
-use crate::shell::{Failure, cargo, root, run as run_command};
-use crate::tidy;
+use crate::jobs::{Plan, Told};
+use crate::log::Log;
+use crate::setup::{self, Tools};
+use crate::shell::{Failure, cargo, failure, root, succeeds};
+use crate::{features, tidy};
 
-/// Sets up and runs all checks; the first failure ends it.
-pub fn run() -> Result<(), Failure> {
-    let tools = setup::run()?;
-    tidy::run()?;
-    generated::check()?;
-    run_command(cargo().args(["fmt", "--all", "--check"]))?;
-    run_command(cargo().args([
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--quiet",
-        "--",
-        "-D",
-        "warnings",
-    ]))?;
-    if setup::other_target() {
-        let packages = [
-            "-p",
-            "warpbpf-agent",
-            "-p",
-            "warpbpf-inject",
-            "-p",
-            "warpbpf",
-        ];
-        run_command(
-            cargo()
-                .args(["check", "--quiet", "--target", setup::OTHER_TARGET])
-                .args(packages)
-                .env("RUSTFLAGS", "-D warnings")
-                .env("CARGO_TARGET_DIR", artifacts::target_dir().join("other")),
-        )?;
-    } else {
-        println!(
-            "skipped: no Rust library for {} (`rustup target add`)",
-            setup::OTHER_TARGET
-        );
+/// How much is tested.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Depth {
+    /// What a change is tried with: formatting, lints, unit and file tests, a dozen end-to-end cases.
+    Quick,
+    /// The gate.
+    Gate,
+    /// The gate, with random searches in full length, everything of ours made to fail, and both commands on a bare machine.
+    Deep,
+}
+
+/// The random cases of every run, so that a change is what breaks a build. Set `PROPTEST_RNG_SEED` to explore others.
+const SEED: &str = "20261120";
+
+/// Sets up, builds and runs all checks side by side.
+pub fn run(depth: Depth) -> Result<(), Failure> {
+    let (tools, made) = (OnceLock::new(), Artifacts::of(Profile::Dev));
+    let suite = made.folder.join("warpbpf-suite");
+    let mut plan = Plan::new();
+    plan.step("tidy", &[], |_| {
+        tidy::run()?;
+        done(generated::check())
+    });
+    plan.cargo("format", &[], |log| {
+        done(log.run(cargo().args(["fmt", "--all", "--check"])))
+    });
+    artifacts::add_steps(&mut plan, &tools, Profile::Dev, Extent::Tests);
+    plan.cargo("unit", BUILT, |log| {
+        unit(log, artifacts::found(&tools)?, depth)
+    });
+    plan.cargo("lints", &["cargo"], |log| {
+        let clippy = ["clippy", "--workspace", "--all-targets", "--quiet"];
+        done(log.cargo(cargo().args(clippy).args(["--", "-D", "warnings"])))
+    });
+    plan.step("features", &["cargo"], |_| features::check());
+    plan.step("suite", BUILT, |log| {
+        let mut command = Command::new(&suite);
+        command.arg("soft").arg(&made.folder);
+        if depth == Depth::Quick {
+            command.arg("--quick");
+        }
+        log.run(&mut command)?;
+        counted(log)
+    });
+    if depth != Depth::Quick {
+        add_slow(&mut plan, &tools, &made, depth);
     }
-    let artifacts = artifacts::build_all(&tools, Profile::Dev)?;
-    let mut tests = cargo();
-    tests.args(["test", "--workspace", "--quiet", "--no-fail-fast"]);
-    tests
-        .env("WARPBPF_CLANG", &tools.clang)
-        .env("WARPBPF_CUDA_HOME", &tools.cuda);
-    // The same random cases everywhere, so that a change is what breaks a build. Set the variable to explore others.
-    if std::env::var_os("PROPTEST_RNG_SEED").is_none() {
-        tests.env("PROPTEST_RNG_SEED", "20261120");
+    if depth == Depth::Deep {
+        plan.step("faults", BUILT, |log| {
+            let mut command = Command::new(&suite);
+            command.args(["faults", "soft"]).arg(&made.folder);
+            log.run(&mut command)?;
+            last_line(log)
+        });
+        plan.cargo("bare machine", BUILT, bare::run);
     }
-    run_command(&mut tests)?;
-    // Loom's atomics need a build of their own. It takes a few seconds once that is there.
-    run_command(
-        cargo()
-            .args(["test", "--quiet", "-p", "warpbpf-wire", "--lib", "models"])
-            .env("RUSTFLAGS", "--cfg loom")
-            .env("CARGO_TARGET_DIR", artifacts::target_dir().join("loom")),
-    )?;
-    // What the parts of tests/gpu/run.sh make of reports, without a GPU.
-    run_command(
-        Command::new("python3")
-            .arg("-B")
-            .arg(root().join("tests/gpu/test_backends.py")),
-    )?;
-    let folder = artifacts.warpbpf.with_file_name("");
-    run_command(
-        Command::new(folder.join("warpbpf-suite"))
-            .arg("soft")
-            .arg(&folder),
-    )?;
-    let kernels = folder.join("warpbpf-kernels");
-    run_command(Command::new(&kernels).arg("soft").arg(&folder))?;
-    run_command(
-        Command::new(&kernels)
-            .args(["mutants", "soft"])
-            .arg(&folder)
-            .args(["--seconds", "600", "--count", "60", "--ptxas"])
-            .arg(tools.cuda.join("bin/ptxas")),
-    )?;
-    run_command(
-        Command::new(&kernels)
-            .arg("text")
-            .arg(&folder)
-            .arg(tools.cuda.join("bin/ptxas")),
-    )?;
-    conformance::suite(&folder)?;
-    if Command::new("nvidia-smi")
-        .output()
-        .is_ok_and(|o| o.status.success())
-    {
+    plan.run()?;
+    if succeeds(Command::new("nvidia-smi").arg("-L")) {
         println!(
             "a GPU is here: tests/gpu/run.sh runs the GPU suite from `cargo xtask gpu-bundle`"
         );
     } else {
         println!("skipped: no GPU (tests/gpu)");
     }
+    Ok(())
+}
+
+/// What the gate has and a quick look has not.
+fn add_slow<'p>(
+    plan: &mut Plan<'p>,
+    tools: &'p OnceLock<Tools>,
+    made: &'p Artifacts,
+    depth: Depth,
+) {
+    let kernels = |words: &[&str]| {
+        let mut command = Command::new(made.folder.join("warpbpf-kernels"));
+        command.args(words).arg(&made.folder);
+        command
+    };
+    let ptxas = || artifacts::found(tools).map(|tools| tools.cuda.join("bin/ptxas"));
+    plan.step("kernels", BUILT, move |log| {
+        log.run(&mut kernels(&["soft"]))?;
+        last_line(log)
+    });
+    plan.step("mutants", BUILT, move |log| {
+        let mut command = kernels(&["mutants", "soft"]);
+        command.args(match depth {
+            Depth::Deep => ["--seconds", "600", "--count", "1000000"],
+            _ => ["--seconds", "3600", "--count", "12"],
+        });
+        log.run(command.arg("--ptxas").arg(ptxas()?))?;
+        last_line(log)
+    });
+    plan.step("text", BUILT, move |log| {
+        log.run(kernels(&["text"]).arg(ptxas()?))?;
+        last_line(log)
+    });
+    plan.step("conformance", BUILT, |log| {
+        conformance::suite(log, &made.folder)?;
+        last_line(log)
+    });
+    plan.cargo("other", &["cargo"], other_processor);
+    plan.cargo("models", &["cargo"], |log| {
+        // Loom's atomics need a build of their own, of this crate alone: what it needs from the compiler's side is shared.
+        let mut command = cargo();
+        command.args(["test", "--quiet", "-p", "warpbpf-wire", "--lib"]);
+        command.args(["--target", &setup::host_target()?, "models"]);
+        log.cargo(command.env("RUSTFLAGS", "--cfg loom"))?;
+        tests_passed(log)
+    });
+    // What the parts of tests/gpu/run.sh make of reports, without a GPU.
+    plan.step("scripts", &[], |log| {
+        let script = root().join("tests/gpu/test_backends.py");
+        done(log.run(Command::new("python3").arg("-B").arg(script)))
+    });
+}
+
+/// Unit and file tests of all crates.
+fn unit(log: &Log, tools: &Tools, depth: Depth) -> Told {
+    let mut tests = cargo();
+    tests.args(["test", "--workspace", "--quiet", "--no-fail-fast"]);
+    if depth == Depth::Quick {
+        // Examples in documentation are compiled each time.
+        tests.args(["--lib", "--bins", "--tests"]);
+    }
+    tests
+        .env("WARPBPF_CLANG", &tools.clang)
+        .env("WARPBPF_CUDA_HOME", &tools.cuda);
+    let seed = std::env::var_os("PROPTEST_RNG_SEED");
+    if depth == Depth::Deep {
+        tests.env("WARPBPF_DEEP", "1");
+    }
+    if depth != Depth::Deep || seed.is_some() {
+        let seed = seed.unwrap_or_else(|| OsString::from(SEED));
+        tests.env("PROPTEST_RNG_SEED", seed);
+    }
+    log.cargo(&mut tests)?;
+    tests_passed(log)
+}
+
+/// What is for the other processor that the agent is written for is at least compiled.
+fn other_processor(log: &Log) -> Told {
+    if !setup::other_target() {
+        let target = setup::OTHER_TARGET;
+        return Ok(format!(
+            "skipped: no Rust library for {target} (`rustup target add`)"
+        ));
+    }
+    let mut command = cargo();
+    command.args(["check", "--quiet", "--target", setup::OTHER_TARGET]);
+    for name in ["warpbpf-agent", "warpbpf-inject", "warpbpf"] {
+        command.args(["-p", name]);
+    }
+    // Where a target is named, these are for what is compiled for it alone.
+    done(log.cargo(command.env("RUSTFLAGS", "-D warnings")))
+}
+
+fn done(result: Result<(), Failure>) -> Told {
+    result.map(|()| String::new())
+}
+
+/// The last line of a log, in which programs of ours say what came of a run.
+fn last_line(log: &Log) -> Told {
+    let text = log.text();
+    Ok(text
+        .trim_end()
+        .lines()
+        .last()
+        .unwrap_or_default()
+        .to_owned())
+}
+
+/// The same of the suite, alone on a line, too, as those who look for the numbers of tests expect them.
+fn counted(log: &Log) -> Told {
+    let line = last_line(log)?;
+    println!("suite: {line}");
+    Ok(line)
+}
+
+/// Adds up what cargo's tests said.
+fn tests_passed(log: &Log) -> Told {
+    let (mut passed, mut ignored, mut binaries) = (0, 0, 0);
+    for line in log.text().lines() {
+        let Some(counts) = line.strip_prefix("test result: ok. ") else {
+            continue;
+        };
+        let mut numbers = counts
+            .split_whitespace()
+            .filter_map(|word| word.parse::<u64>().ok());
+        passed += numbers.next().unwrap_or(0);
+        let _failed = numbers.next();
+        ignored += numbers.next().unwrap_or(0);
+        binaries += 1;
+    }
+    if passed == 0 {
+        return failure("no test ran");
+    }
+    Ok(format!(
+        "{passed} passed, {ignored} ignored, in {binaries} programs"
+    ))
+}
+
+/// The end-to-end cases with this in their names, on the soft GPU, with all that they print.
+pub fn case(name: &str) -> Result<(), Failure> {
+    let tools = OnceLock::new();
+    let mut plan = Plan::new();
+    artifacts::add_steps(&mut plan, &tools, Profile::Dev, Extent::Suite);
+    plan.run()?;
+    let folder = Profile::Dev.folder();
+    let mut suite = Command::new(folder.join("warpbpf-suite"));
+    suite.arg("soft").arg(&folder).arg(name).arg("--show");
+    crate::shell::run(&mut suite)
+}
+
+/// Writes what text tests expect, as it is now, and files that are made of tables.
+pub fn bless() -> Result<(), Failure> {
+    generated::write()?;
+    let tools = OnceLock::new();
+    let mut plan = Plan::new();
+    plan.step("setup", &[], |log| {
+        let there = setup::run(log)?;
+        setup::for_tests(log)?;
+        let _ = tools.set(there);
+        Ok(String::new())
+    });
+    plan.cargo("bless", &["setup"], |log| {
+        let tools = artifacts::found(&tools)?;
+        let mut tests = cargo();
+        tests.args(["test", "--workspace", "--quiet", "--tests"]);
+        tests
+            .env("WARPBPF_BLESS", "1")
+            .env("WARPBPF_CLANG", &tools.clang)
+            .env("WARPBPF_CUDA_HOME", &tools.cuda)
+            .env("PROPTEST_RNG_SEED", SEED);
+        log.cargo(&mut tests)?;
+        tests_passed(log)
+    });
+    plan.run()?;
+    println!("look at what changed: git diff");
     Ok(())
 }

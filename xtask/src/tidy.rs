@@ -9,7 +9,7 @@ const MAX_LINES: usize = 700;
 /// Files that are tables.
 const TABLES: &[&str] = &["table.rs", "exports.rs"];
 
-/// Checks all Rust files and prints every finding.
+/// Checks all Rust files; every finding is in the error.
 pub fn run() -> Result<(), Failure> {
     let mut files = Vec::new();
     for folder in ["crates", "xtask"] {
@@ -26,13 +26,10 @@ pub fn run() -> Result<(), Failure> {
             .to_string();
         check(&shown, &text, &mut findings);
     }
-    for finding in &findings {
-        eprintln!("tidy: {finding}");
-    }
     if findings.is_empty() {
         Ok(())
     } else {
-        failure(format!("tidy has {} findings", findings.len()))
+        failure(findings.join("\n"))
     }
 }
 

@@ -7,8 +7,7 @@ use core::fmt;
 use core::str::FromStr;
 
 /// Which launches get probes, of kernels that programs match; by default all. Others run the original and are counted as skipped.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Choice {
     /// One launch of so many of each kernel; 0 and 1 for each one.
     pub every: u64,
@@ -23,23 +22,16 @@ pub struct Choice {
     /// Grids of at most so many blocks.
     pub max_blocks: Option<u64>,
     /// Globs over paths of NVTX ranges, in one of which the launch must be made; empty for anywhere.
-    #[cfg_attr(
-        feature = "serde",
-        serde(default, skip_serializing_if = "Vec::is_empty")
-    )]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nvtx: Vec<String>,
     /// Streams; empty for all.
-    #[cfg_attr(
-        feature = "serde",
-        serde(default, skip_serializing_if = "Vec::is_empty")
-    )]
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub streams: Vec<StreamPick>,
 }
 
 /// Streams that a user names.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum StreamPick {
     /// The default stream, that of the whole context.
     Default,
@@ -130,9 +122,8 @@ impl fmt::Display for StreamPick {
 }
 
 /// What is said of one program: what is not said is as for the others.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "serde", serde(default))]
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(default)]
 pub struct Wish {
     /// See [`Choice::every`].
     pub every: Option<u64>,

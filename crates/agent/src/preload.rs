@@ -24,6 +24,7 @@ pub extern "C" fn InitializeInjection() -> c_int {
 #[unsafe(link_section = ".init_array")]
 static CONSTRUCTOR: extern "C" fn() = {
     extern "C" fn construct() {
+        warpbpf_faults::arm();
         if is_wanted() && !is_called_by_driver() {
             quietly(|| install(Moment::BeforeInit));
         }

@@ -10,7 +10,7 @@ pub mod loaded;
 pub mod sys;
 
 mod beside;
-#[cfg(feature = "faults")]
+#[cfg(debug_assertions)]
 mod faults;
 mod fixed;
 mod library;

@@ -111,8 +111,11 @@ pub(crate) fn logged(
 impl Driver {
     /// Wraps a filled table.
     pub fn new(api: Api) -> Driver {
-        #[cfg(feature = "faults")]
-        let api = api.faulty();
+        #[cfg(debug_assertions)]
+        let api = match warpbpf_faults::armed() {
+            true => api.faulty(),
+            false => api,
+        };
         Driver { api, window: None }
     }
 

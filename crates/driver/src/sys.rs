@@ -252,9 +252,9 @@ macro_rules! api {
                 }, )* })
             }
 
-            /// The same table, each function of which can be made to fail. There is one driver in a process, so the first
-            /// table is the real one.
-            #[cfg(feature = "faults")]
+            /// The same table, each function of which can be made to fail. There is one driver in a process with an
+            /// agent, so the first table is the real one.
+            #[cfg(debug_assertions)]
             pub(crate) fn faulty(self) -> Api {
                 REAL.get_or_init(|| self);
                 Api { $( $field: faulty::$field, )* }
@@ -270,12 +270,11 @@ macro_rules! api {
             } )*
         }
 
-        #[cfg(feature = "faults")]
+        #[cfg(debug_assertions)]
         static REAL: std::sync::OnceLock<Api> = std::sync::OnceLock::new();
 
         /// Each function of the table as a site, named after its symbol.
-        #[cfg(feature = "faults")]
-        #[expect(clippy::too_many_arguments, reason = "CUDA's signatures")]
+        #[cfg(debug_assertions)]
         mod faulty {
             use super::*;
 

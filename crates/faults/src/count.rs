@@ -39,6 +39,21 @@ static TABLE: [Row; ROWS] = {
     table
 };
 
+static FILE: OnceLock<Option<File>> = OnceLock::new();
+
+/// Opens the file that the variable names. False without a variable.
+pub(crate) fn open() -> bool {
+    let Some(path) = std::env::var_os("WARPBPF_FAULT_LOG") else {
+        return false;
+    };
+    FILE.get_or_init(|| {
+        let mut options = File::options();
+        options.create(true).write(true).truncate(false);
+        options.open(path).ok()
+    });
+    true
+}
+
 /// The row of a site; `None` if there are too many.
 pub(crate) fn row(site: &'static str) -> Option<&'static Row> {
     TABLE.iter().find(|row| row.is(site))
@@ -84,17 +99,7 @@ impl Row {
 
     /// Writes its line: passes, faults, name.
     pub(crate) fn write(&self) {
-        static FILE: OnceLock<Option<File>> = OnceLock::new();
-        let file = FILE.get_or_init(|| {
-            let path = std::env::var_os("WARPBPF_FAULT_LOG")?;
-            File::options()
-                .create(true)
-                .write(true)
-                .truncate(false)
-                .open(path)
-                .ok()
-        });
-        let Some(file) = file else { return };
+        let Some(Some(file)) = FILE.get() else { return };
         let mut line = [b' '; LINE];
         line[LINE - 1] = b'\n';
         number(&mut line[..12], self.passes.load(Ordering::Relaxed));

@@ -1,20 +1,38 @@
 //! Places that a test can make fail: code that may fail says so with a name, its *site*, and fails there if it is told to.
 //!
-//! Without the feature `on` nothing is ever told to: each function here is a constant, nothing is left of a site in the
-//! code that is made, and nobody can trigger one from outside. With it, the variable `WARPBPF_FAULT` says which passes of
-//! which sites fail (`plan`), and a file tells afterwards which sites were passed, how often, and what failed (`count`).
+//! A release build has no sites: each function here is a constant, nothing is left of a site in the code that is made, and
+//! nobody can trigger one from outside (`tests/release.rs`). Every other build has them, so that the agent is built once.
+//! There they do nothing before [`arm`], which the agent calls at its start: tools have the same sites and never fail. The
+//! variable `WARPBPF_FAULT` says which passes of which sites fail (`plan`), and the file `WARPBPF_FAULT_LOG` tells
+//! afterwards which sites were passed, how often, and what failed (`count`).
 
-#[cfg(feature = "on")]
+#[cfg(debug_assertions)]
 mod count;
-#[cfg(feature = "on")]
+#[cfg(debug_assertions)]
 mod plan;
+
+/// Reads the environment. Until then no pass is counted and none fails; without both variables that stays so.
+#[inline(always)]
+pub fn arm() {
+    #[cfg(debug_assertions)]
+    plan::arm();
+}
+
+/// [`arm`] was called and found a variable: who puts sites into a table of functions can leave the table alone otherwise.
+#[inline(always)]
+pub fn armed() -> bool {
+    #[cfg(debug_assertions)]
+    return plan::armed();
+    #[cfg(not(debug_assertions))]
+    false
+}
 
 /// This pass of the site shall fail.
 #[inline(always)]
 pub fn strikes(site: &'static str) -> bool {
-    #[cfg(feature = "on")]
+    #[cfg(debug_assertions)]
     return plan::pass(site);
-    #[cfg(not(feature = "on"))]
+    #[cfg(not(debug_assertions))]
     {
         let _ = site;
         false
@@ -37,18 +55,4 @@ pub fn check<E>(site: &'static str, error: impl FnOnce() -> E) -> Result<(), E> 
 #[inline(always)]
 pub fn bug(site: &'static str) {
     assert!(!strikes(site), "the fault `{site}`");
-}
-
-#[cfg(all(test, not(feature = "on")))]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn nothing_fails_in_a_build_that_is_not_for_it() {
-        // SAFETY: no other thread of this test reads or writes the environment.
-        unsafe { std::env::set_var("WARPBPF_FAULT", "a:1+") };
-        assert!(!strikes("a"));
-        assert_eq!(check("a", || 1), Ok(()));
-        bug("a");
-    }
 }

@@ -21,15 +21,28 @@ enum How {
     Kill,
 }
 
-/// Read before the first site and never again. It must not be read inside a site that is in an allocator: see [`pass`].
+/// Read once, by [`arm`], and never inside a site: a site may be in an allocator.
 static PLAN: OnceLock<Vec<Fault>> = OnceLock::new();
 
-/// Counts a pass. No lock is taken and nothing allocated but at the first pass of all, because a site may be in code that
-/// runs inside the application's allocator.
+/// Reads what shall fail, and opens the file that is told of it. The first call counts.
+pub(crate) fn arm() {
+    let text = std::env::var("WARPBPF_FAULT").ok();
+    if count::open() || text.is_some() {
+        PLAN.get_or_init(|| parse(&text.unwrap_or_default()));
+    }
+}
+
+/// There is a plan, be it an empty one.
+pub(crate) fn armed() -> bool {
+    PLAN.get().is_some()
+}
+
+/// Counts a pass. No lock is taken and nothing allocated, because a site may be in code that runs inside the application's
+/// allocator.
 pub(crate) fn pass(site: &'static str) -> bool {
-    let plan = PLAN.get_or_init(|| {
-        std::env::var("WARPBPF_FAULT").map_or_else(|_| Vec::new(), |text| parse(&text))
-    });
+    let Some(plan) = PLAN.get() else {
+        return false;
+    };
     let Some(row) = count::row(site) else {
         return false;
     };
@@ -105,6 +118,9 @@ mod tests {
     fn passes_fail_by_number() {
         // SAFETY: no other test reads or writes the environment.
         unsafe { std::env::set_var("WARPBPF_FAULT", "first:2,second:2+") };
+        assert!(!armed() && !pass("second"), "not before it is armed");
+        arm();
+        assert!(armed());
         let passes = |site| [0; 4].map(|_| pass(site));
         assert_eq!(passes("first"), [false, true, false, false]);
         assert_eq!(passes("second"), [false, true, true, true]);

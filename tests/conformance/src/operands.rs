@@ -1,7 +1,7 @@
 //! Every lane-local operation of `ptx::eval` against a device, on random operands: bit by bit, or within the error that the
 //! PTX ISA states for an approximation.
 
-#[path = "../../../crates/ptx/tests/common/ops.rs"]
+#[path = "../../../crates/ptx/tests/suite/ops.rs"]
 #[expect(dead_code, reason = "the tests there make modules with parameters")]
 mod forms;
 

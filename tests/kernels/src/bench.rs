@@ -1,10 +1,12 @@
 //! Running programs of the corpus, plain and with a probe, and reading what was counted.
 
 use std::fs::File;
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::Value;
 
 use crate::groups::Group;
@@ -174,6 +176,8 @@ impl Bench {
             .stdin(Stdio::null())
             .stdout(File::create(&output).map_err(failed)?)
             .stderr(File::create(&errors).map_err(failed)?)
+            // A group of its own: what it has started is ended with it.
+            .process_group(0)
             .spawn()
             .map_err(failed)?;
         let deadline = Instant::now() + LIMIT;
@@ -182,7 +186,8 @@ impl Bench {
                 break status;
             }
             if Instant::now() > deadline {
-                child.kill().map_err(failed)?;
+                let killed = kill_process_group(Pid::from_child(&child), Signal::KILL);
+                killed.map_err(|e| failed(e.into()))?;
                 child.wait().map_err(failed)?;
                 return Err(format!("`{program}` did not end in {LIMIT:?}"));
             }

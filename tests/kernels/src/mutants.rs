@@ -225,7 +225,7 @@ fn kept(plan: &Plan, index: u64, mutant: &Mutant, wrong: &[String]) -> Result<St
 fn accepted(ptxas: &str, mutant: &Mutant) -> Result<(), (Dropped, String)> {
     let refused = |e: String| (Dropped::Refused, e);
     let module = warpbpf_ptx::index(&mutant.written).map_err(|e| refused(e.to_string()))?;
-    texts::accepts(ptxas, &module, &mutant.subject.kernel, &mutant.written).map_err(refused)
+    texts::accepts(ptxas, &module, &mutant.written).map_err(refused)
 }
 
 /// What is wrong with a mutant on an engine.

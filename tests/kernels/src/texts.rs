@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use warpbpf_driver::DeviceInfo;
 use warpbpf_ptx::Splices;
@@ -91,7 +92,7 @@ pub fn check(bundle: &Path, file: &Path, ptxas: &str) -> Result<Checked, String>
     {
         checked.kernels += 1;
         let accepted = session.splice(&image, kernel.name).and_then(|splice| {
-            accepts(ptxas, &module, kernel.name, &splice.text)?;
+            accepts(ptxas, &module, &splice.text)?;
             Ok(splice.site_count)
         });
         match accepted {
@@ -138,14 +139,12 @@ fn round_trip(module: &Module<'_>) -> Vec<String> {
     wrong
 }
 
-pub(crate) fn accepts(
-    ptxas: &str,
-    module: &Module<'_>,
-    kernel: &str,
-    text: &str,
-) -> Result<(), String> {
+pub(crate) fn accepts(ptxas: &str, module: &Module<'_>, text: &str) -> Result<(), String> {
     let arch = module.targets.first().copied().unwrap_or("sm_90");
-    let name = format!("warpbpf-kernels-{}-{kernel}.ptx", std::process::id());
+    // Kernels of several groups are looked at at once, and may have one name.
+    static NUMBER: AtomicU64 = AtomicU64::new(0);
+    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+    let name = format!("warpbpf-kernels-{}-{number}.ptx", std::process::id());
     let file = std::env::temp_dir().join(name);
     std::fs::write(&file, text).map_err(|e| format!("cannot write `{}`: {e}", file.display()))?;
     let done = Command::new(ptxas)

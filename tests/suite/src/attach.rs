@@ -2,8 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::FileExt as _;
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -11,8 +10,10 @@ use serde_json::Value;
 use warpbpf::{Object, Options, Tool};
 
 use crate::library::failed;
+use crate::process::{self, Owned, Signal};
 use crate::run::{Bench, Case, Told, same, says};
 use crate::swap::start;
+use crate::tree;
 
 /// How long something may take that others do.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -34,9 +35,9 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// The application, and what it has been told so far.
+/// The application, and what it has been told so far. It does not stay behind, whatever goes wrong.
 pub struct Application {
-    child: Child,
+    child: Owned,
     orders: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
     pub(crate) launches: u64,
@@ -45,7 +46,7 @@ pub struct Application {
 impl Application {
     pub fn start(mut command: Command) -> Result<Application, String> {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(|e| e.to_string())?;
+        let mut child = Owned::spawn(command).map_err(|e| e.to_string())?;
         let orders = child.stdin.take();
         let answers = child.stdout.take().ok_or("no output")?;
         Ok(Application {
@@ -72,6 +73,15 @@ impl Application {
 
     pub fn pid(&self) -> String {
         self.child.id().to_string()
+    }
+
+    pub(crate) fn signal(&self, signal: Signal) -> Result<(), String> {
+        process::signal(self.child.id(), signal)
+    }
+
+    /// Number of the only process that it has started.
+    pub(crate) fn inner(&self) -> Option<u32> {
+        tree::children(self.child.id()).first().copied()
     }
 
     /// So many launches more of each kernel of `live.cu`; their results are what they would be without us.
@@ -118,10 +128,10 @@ impl Application {
     /// Ends it if it lives longer than that, so that whoever waits for its answer gets none.
     pub fn watch(&self, limit: Duration) -> Watch {
         let (watch, over) = std::sync::mpsc::channel();
-        let pid = self.pid();
+        let leader = self.child.id();
         std::thread::spawn(move || {
             if over.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
-                let _ = Command::new("kill").args(["-KILL", &pid]).status();
+                let _ = process::signal_group(leader, Signal::Kill);
             }
         });
         Watch(watch)
@@ -155,17 +165,9 @@ pub struct Watch(
     #[expect(dead_code, reason = "its end is what is heard")] std::sync::mpsc::Sender<()>,
 );
 
-impl Drop for Application {
-    fn drop(&mut self) {
-        // It does not stay behind, whatever went wrong.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// `warpbpf attach`, at work.
+/// `warpbpf attach`, at work. It is ended as above, with all that it has begun.
 pub(crate) struct Attached {
-    child: Child,
+    child: Owned,
     saved: std::path::PathBuf,
     /// What it says on standard error.
     lines: Receiver<String>,
@@ -200,8 +202,7 @@ impl Attached {
 
     /// The same by a command, whose report will be in a file.
     pub(crate) fn by(mut command: Command, saved: std::path::PathBuf) -> Result<Attached, String> {
-        // A command that begins it is ended with it.
-        let child = command.process_group(0).stderr(Stdio::piped()).spawn();
+        let child = Owned::spawn(command.stderr(Stdio::piped()));
         let mut child = child.map_err(|e| e.to_string())?;
         let errors = BufReader::new(child.stderr.take().ok_or("no errors")?);
         let (tell, lines) = channel();
@@ -243,10 +244,8 @@ impl Attached {
         }
     }
 
-    pub(crate) fn signal(&self, signal: &str) -> Result<(), String> {
-        let pid = self.child.id().to_string();
-        let sent = Command::new("kill").args([signal, &pid]).status();
-        same("kill", sent.map_err(|e| e.to_string())?.success(), true)
+    pub(crate) fn signal(&self, signal: Signal) -> Result<(), String> {
+        process::signal(self.child.id(), signal)
     }
 
     /// Number of its process.
@@ -254,9 +253,14 @@ impl Attached {
         self.child.id().to_string()
     }
 
+    /// Number of the only process that it has started.
+    pub(crate) fn inner(&self) -> Option<u32> {
+        tree::children(self.child.id()).first().copied()
+    }
+
     /// Ctrl-C, and its report.
     pub(crate) fn interrupt(self) -> Result<Value, String> {
-        self.signal("-INT")?;
+        self.signal(Signal::Interrupt)?;
         self.report()
     }
 
@@ -266,17 +270,6 @@ impl Attached {
         same("exit status of attach", status.code(), Some(0))?;
         let text = std::fs::read(&self.saved).map_err(|e| e.to_string())?;
         serde_json::from_slice(&text).map_err(|e| e.to_string())
-    }
-}
-
-impl Drop for Attached {
-    fn drop(&mut self) {
-        // As above, with all that it has begun; the number of one that has ended may be another's.
-        if let Ok(None) = self.child.try_wait() {
-            let group = format!("-{}", self.pid());
-            let _ = Command::new("kill").args(["-KILL", "--", &group]).status();
-        }
-        let _ = self.child.wait();
     }
 }
 
@@ -314,6 +307,23 @@ pub(crate) fn until_seen(
             return Err(format!("nothing is counted: {text} {errors}"));
         }
         std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Waits until other commands find a process by its number: a tool learns of its application on a thread of its own, which gets to run when it does.
+pub(crate) fn until_known(bench: &Bench, pid: &str) -> Result<(), String> {
+    let end = Instant::now() + PATIENCE;
+    loop {
+        let mut command = bench.warpbpf("programs");
+        let output = command.args(["--pid", pid]).output();
+        let output = output.map_err(|e| e.to_string())?;
+        if output.status.success() {
+            return Ok(());
+        }
+        if Instant::now() > end {
+            return Err(String::from_utf8_lossy(&output.stderr).into_owned());
+        }
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 
@@ -506,7 +516,7 @@ fn killed(bench: &Bench) -> Told {
         attached => attached?,
     };
     until_counted(bench, &mut application, "counts")?;
-    attached.signal("-KILL")?;
+    attached.signal(Signal::Kill)?;
     let _ = attached.child.wait();
     // Nobody to speak to: originals.
     application.launch(20)?;

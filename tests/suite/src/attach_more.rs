@@ -1,6 +1,6 @@
 //! Attaching to many at once, among processes that are to be left alone; and to processes with a filter for system calls.
 
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -8,7 +8,9 @@ use warpbpf::{Object, Options, Tool};
 
 use crate::attach::{Application, Attached, number, skipped, until_counted};
 use crate::library::{PATIENCE, failed};
+use crate::process::{self, Owned, Signal};
 use crate::run::{Bench, Case, Told, same, says};
+use crate::tree;
 
 /// All cases.
 pub fn cases() -> Vec<Case> {
@@ -28,25 +30,11 @@ const USERS: [&str; 2] = ["54321", "54322"];
 
 /// Processes that see only each other, so that who attaches to all of them attaches to none of the machine's others.
 struct Room {
-    holder: Child,
+    /// With it all that is in there ends.
+    holder: Owned,
     /// The first process in there, by its number here.
     first: String,
     sockets: std::path::PathBuf,
-}
-
-impl Drop for Room {
-    fn drop(&mut self) {
-        // With it all that is in there ends.
-        let _ = self.holder.kill();
-        let _ = self.holder.wait();
-    }
-}
-
-/// The only child of a process.
-fn child_of(pid: &str) -> Option<String> {
-    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).ok()?;
-    let mut children = children.split_whitespace();
-    children.next().map(str::to_owned)
 }
 
 impl Room {
@@ -62,7 +50,7 @@ impl Room {
             .args(done)
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
-        let holder = match holder.stderr(Stdio::null()).spawn() {
+        let holder = match Owned::spawn(holder.stderr(Stdio::null())) {
             Ok(holder) => holder,
             Err(error) => return Ok(Err(format!("skipped: `unshare`: {error}"))),
         };
@@ -80,11 +68,8 @@ impl Room {
             let why = "skipped: no processes of their own can be had here (only root can)";
             return Ok(Err(why.to_owned()));
         }
-        let Some(first) = child_of(&room.holder.id().to_string()) else {
-            let why = "skipped: this Linux does not tell which children a process has";
-            return Ok(Err(why.to_owned()));
-        };
-        room.first = first;
+        let first = tree::children(room.holder.id()).first().copied();
+        room.first = first.ok_or("the first process has ended")?.to_string();
         Ok(Ok(room))
     }
 
@@ -136,15 +121,14 @@ impl Room {
 
 /// Ctrl-C for what was begun in a room, whose report then comes.
 fn interrupt(attached: Attached) -> Result<Value, String> {
-    let pid = child_of(&attached.pid()).ok_or("attach has ended")?;
-    let sent = Command::new("kill").args(["-INT", &pid]).status();
-    same("kill", sent.map_err(|e| e.to_string())?.success(), true)?;
+    let pid = attached.inner().ok_or("attach has ended")?;
+    process::signal(pid, Signal::Interrupt)?;
     attached.report()
 }
 
 /// An agent is in the application that was begun in a room.
 fn has_agent(application: &Application) -> Result<bool, String> {
-    let pid = child_of(&application.pid()).ok_or("the application has ended")?;
+    let pid = application.inner().ok_or("the application has ended")?;
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).map_err(|e| e.to_string())?;
     Ok(maps.contains("warpbpf_agent"))
 }
@@ -296,7 +280,7 @@ fn captures(bench: &Bench) -> Told {
     application.launch(3)?;
     let made = application.launches - launched;
     same("a capture", application.ask("(")?.as_str(), "capturing")?;
-    attached.signal("-INT")?;
+    attached.signal(Signal::Interrupt)?;
     // It would have been spoilt by now.
     std::thread::sleep(Duration::from_millis(500));
     same("its end", application.ask(")")?.as_str(), "captured")?;

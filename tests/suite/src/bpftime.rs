@@ -11,6 +11,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use crate::loader::{SKIPPED, interrupt, tools};
+use crate::process::Owned;
 use crate::run::{Bench, Case, TOOLKIT, Told, same, says};
 
 /// Launches, blocks, threads of each.
@@ -732,13 +733,11 @@ fn apart(bench: &Bench) -> Told {
     command
         .env("BPFTIME_PTXPASS_LIBRARIES", "/a/pass.so")
         .env("BPFTIME_SM_ARCH", "sm_90");
-    let mut child = (command.stdout(Stdio::piped()).stderr(Stdio::piped()))
-        .spawn()
-        .map_err(|e| format!("warpbpf: {e}"))?;
-    let told = apart_with(bench, &mut child, &name);
+    let child = Owned::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let mut child = child.map_err(|e| format!("warpbpf: {e}"))?;
+    let told = apart_with(bench, &mut child, &name)?;
     interrupt(child.id());
     let ended = child.wait().map_err(|e| e.to_string())?;
-    let told = told?;
     same("status", ended.code(), Some(0))?;
     Ok(told)
 }

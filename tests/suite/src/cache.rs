@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use crate::process::Owned;
 use crate::run::{Bench, Case, Run, Told, same, says};
 
 /// All cases.
@@ -240,7 +241,7 @@ fn at_once(bench: &Bench) -> Told {
         command.arg(bench.object("scopes")).arg("--");
         command.arg(bench.app("variants"));
         command.stdout(std::process::Stdio::null());
-        let child = command.spawn().map_err(|e| format!("warpbpf: {e}"))?;
+        let child = Owned::spawn(&mut command).map_err(|e| format!("warpbpf: {e}"))?;
         running.push((child, report));
     }
     let mut counts = Vec::new();

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::process::Owned;
 use crate::run::{Bench, Case, Run, Told, same, says};
 
 /// Threads of a block, and blocks of a grid on each device.
@@ -325,11 +326,9 @@ fn run_beside(
     command.arg(bench.object(object));
     command.arg("--").arg(bench.app("twogpus")).args(["2", way]);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
-    let mut child = command.spawn().map_err(|e| format!("warpbpf: {e}"))?;
-    let done = beside(bench, &mut child);
-    drop(child.stdin.take());
-    let ended = child.wait_with_output().map_err(|e| e.to_string())?;
-    done?;
+    let mut child = Owned::spawn(&mut command).map_err(|e| format!("warpbpf: {e}"))?;
+    beside(bench, &mut child)?;
+    let ended = child.output().map_err(|e| e.to_string())?;
     same("exit status", ended.status.code(), Some(0))?;
     let text = std::fs::read(&saved).unwrap_or_default();
     Ok(Some(Run {

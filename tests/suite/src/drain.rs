@@ -14,7 +14,7 @@ use warpbpf_driver::{Driver, DriverError, JitOptions, Stream};
 use warpbpf_session::{Chunk, Landing, Live, LoadedVariant, Options, Part, Session, inspect};
 use warpbpf_wire::{Chunks, SharedError, SharedReader, SharedWriter, Span};
 
-use crate::library::{PATIENCE, failed, launch};
+use crate::library::{PATIENCE, failed, launch, started};
 use crate::run::{Bench, Case, Told, enough, same};
 
 /// Programs that send an event, and what it takes with its header, as in `benches/probes/ring.bpf.c`: 24 bytes and 32, at multiples of 16.
@@ -114,7 +114,7 @@ fn behind(bench: &Bench, object: &str, reader: Reader) -> Told {
     let tool = Tool::attach(object, options).map_err(failed)?;
     let (elements, times) = (threads.to_string(), launches.to_string());
     let words = ["vectoradd", elements.as_str(), times.as_str()];
-    let mut app = tool.start(&launch(bench, &words)).map_err(failed)?;
+    let mut app = started(&tool, &launch(bench, &words))?;
     let process = app.wait_ready(PATIENCE).map_err(failed)?;
     let mut seen = vec![0u8; threads as usize];
     let mut strange = 0;

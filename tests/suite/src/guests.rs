@@ -8,6 +8,7 @@ use warpbpf::{AttachError, Choice, Client, Object, Options, Process, Tool};
 
 use crate::attach::{Application, Attached, kernel, number, value};
 use crate::library::{PATIENCE, failed};
+use crate::process::Signal;
 use crate::run::{Bench, Case, Told, same, says};
 use crate::swap::start;
 
@@ -36,10 +37,10 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// A first tool that others may join, and its application.
+/// A first tool that others may join, and its application, which is ended first: a tool that ends hears the last words of its applications.
 struct First {
-    tool: Tool,
     application: Application,
+    tool: Tool,
     process: Process,
 }
 
@@ -532,7 +533,7 @@ fn captures(bench: &Bench) -> Told {
         first.application.ask("(")?.as_str(),
         "capturing",
     )?;
-    second.signal("-INT")?;
+    second.signal(Signal::Interrupt)?;
     first.until_alone(&["enter", "leave"])?;
     let third = first.guest(bench, "swap_other", &[])?;
     same("its end", first.application.ask(")")?.as_str(), "captured")?;

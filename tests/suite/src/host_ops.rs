@@ -1,10 +1,11 @@
 //! The host reads and changes maps while a kernel runs that would not end without it.
 
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::process::Owned;
 use crate::run::{Bench, Case, Told, same, says};
 
 /// How long anything here may take.
@@ -25,7 +26,7 @@ pub fn cases() -> Vec<Case> {
 
 /// A `warpbpf run` with the kernel that does not end.
 pub struct Running {
-    pub child: Child,
+    pub child: Owned,
     saved: std::path::PathBuf,
 }
 
@@ -46,7 +47,7 @@ impl Running {
             .arg(bench.app("longrun"))
             .arg(milliseconds.to_string());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = command.spawn().map_err(|e| format!("warpbpf: {e}"))?;
+        let child = Owned::spawn(&mut command).map_err(|e| format!("warpbpf: {e}"))?;
         Ok(Running { child, saved })
     }
 
@@ -120,12 +121,11 @@ impl Running {
         let end = Instant::now() + PATIENCE;
         while self.child.try_wait().map_err(|e| e.to_string())?.is_none() {
             if Instant::now() > end {
-                let _ = self.child.kill();
                 return Err("the kernel did not end when its map said so".into());
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        let output = self.child.wait_with_output().map_err(|e| e.to_string())?;
+        let output = self.child.output().map_err(|e| e.to_string())?;
         let text = std::fs::read(&self.saved).unwrap_or_default();
         let report = serde_json::from_slice(&text).unwrap_or(Value::Null);
         Ok((report, output))
@@ -324,7 +324,7 @@ fn killed(bench: &Bench) -> Told {
     run.child.kill().map_err(|e| e.to_string())?;
     // The application has our pipe, and ends by itself.
     let began = Instant::now();
-    let output = run.child.wait_with_output().map_err(|e| e.to_string())?;
+    let output = run.child.output().map_err(|e| e.to_string())?;
     same(
         "output",
         String::from_utf8_lossy(&output.stdout).into_owned(),

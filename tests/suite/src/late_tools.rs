@@ -2,14 +2,16 @@
 
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use crate::attach::Application;
 use crate::loader::{SKIPPED, driver, interrupt, tools};
+use crate::process::{self, Owned, Signal};
 use crate::run::{Bench, Case, Told, same, says};
+use crate::tree;
 
 /// How long something may take that others do.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -44,7 +46,7 @@ pub fn cases() -> Vec<Case> {
 
 /// A tool under `warpbpf loader`, and all that came to its standard error so far.
 pub(crate) struct Tool {
-    pub(crate) child: Child,
+    pub(crate) child: Owned,
     orders: Option<ChildStdin>,
     lines: Lines<BufReader<ChildStdout>>,
     errors: Arc<Mutex<String>>,
@@ -54,7 +56,7 @@ pub(crate) struct Tool {
 impl Tool {
     fn start(mut command: Command) -> Result<Tool, String> {
         let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let child = command.stderr(Stdio::piped()).spawn();
+        let child = Owned::spawn(command.stderr(Stdio::piped()));
         let mut child = child.map_err(|e| format!("warpbpf: {e}"))?;
         let errors = Arc::new(Mutex::new(String::new()));
         let said = BufReader::new(child.stderr.take().ok_or("no errors")?);
@@ -107,10 +109,8 @@ impl Tool {
 
     /// What it answers a signal with.
     fn question(&mut self) -> Result<String, String> {
-        let pid = self.child.id();
-        let kill = format!("kill -USR1 $(cat /proc/{pid}/task/{pid}/children)");
-        let asked = Command::new("sh").args(["-c", &kill]).status();
-        same("kill", asked.map_err(|e| e.to_string())?.success(), true)?;
+        let tool = tree::children(self.child.id()).first().copied();
+        process::signal(tool.ok_or("the tool has ended")?, Signal::Question)?;
         self.line()
     }
 
@@ -140,16 +140,6 @@ impl Tool {
         let reader = self.reader.take().ok_or("nobody reads")?;
         reader.join().map_err(|_| "a panic")?;
         Ok((status.code(), self.errors()))
-    }
-}
-
-impl Drop for Tool {
-    fn drop(&mut self) {
-        // It ends its own tool, whatever went wrong.
-        if matches!(self.child.try_wait(), Ok(None)) {
-            interrupt(self.child.id());
-            let _ = self.child.wait();
-        }
     }
 }
 
@@ -209,11 +199,7 @@ fn stands(bench: &Bench) -> Told {
     let (mut tool, mut app) = both(bench, "stands-socket", &path, &[])?;
     app.launch(2)?;
     tool.counted([2, 2, 0, 4].map(|n| n * STEP))?;
-    let signal = |signal: &str, app: &Application| {
-        let sent = Command::new("kill").args([signal, &app.pid()]).status();
-        same("kill", sent.map_err(|e| e.to_string())?.success(), true)
-    };
-    signal("-STOP", &app)?;
+    app.signal(Signal::Stop)?;
     for order in ["end second", "end first"] {
         tool.does(order)?;
     }
@@ -221,7 +207,7 @@ fn stands(bench: &Bench) -> Told {
     same("the last line", tool.line()?.as_str(), "ends")?;
     let (status, errors) = tool.end()?;
     same(&errors, status, Some(0))?;
-    signal("-CONT", &app)?;
+    app.signal(Signal::GoOn)?;
     app.launch(3)?;
     app.end()?;
     Ok("two ended in one that stood".to_owned())
@@ -514,12 +500,9 @@ fn refused(bench: &Bench) -> Told {
     };
     let tool = path.display().to_string();
     // The suite itself may have asked the driver what GPUs there are.
-    let mut idle = Command::new("sleep");
-    let mut idle = (idle.arg("60").spawn()).map_err(|e| format!("sleep: {e}"))?;
-    let told = refusals(&with, &tool, &idle.id().to_string());
-    let _ = idle.kill();
-    let _ = idle.wait();
-    told?;
+    let idle = Owned::spawn(Command::new("sleep").arg("60")).map_err(|e| format!("sleep: {e}"))?;
+    refusals(&with, &tool, &idle.id().to_string())?;
+    drop(idle);
     // A tool that attaches nothing.
     let mut app = Application::plain(bench)?;
     let pid = app.pid();
@@ -585,17 +568,7 @@ fn dynamic_hook_of(bench: &Bench, path: &Path) -> Told {
     let mut tool = into(bench, &["--budget", "8192"], path, &[app.pid()])?;
     same("it began", tool.line()?.as_str(), "mapping probe started")?;
     let question = |tool: &mut Tool| -> Result<u64, String> {
-        let asked = Command::new("sh")
-            .args([
-                "-c",
-                &format!(
-                    "kill -USR1 $(cat /proc/{0}/task/{0}/children)",
-                    tool.child.id()
-                ),
-            ])
-            .status();
-        same("kill", asked.map_err(|e| e.to_string())?.success(), true)?;
-        let line = tool.line()?;
+        let line = tool.question()?;
         let number = line.strip_prefix("so far ").and_then(|n| n.parse().ok());
         number.ok_or(format!("`{line}` has no number"))
     };
@@ -709,5 +682,7 @@ fn run_inside_of(bench: &Bench, path: &Path) -> Result<(), String> {
         "an application runs with the tool's programs, which has maps of its own: launch it when that has ended",
     )?;
     app.end()?;
-    Ok(())
+    interrupt(tool.child.id());
+    let (status, errors) = tool.end()?;
+    same(&errors, status, Some(0))
 }

@@ -241,7 +241,8 @@ fn attached(bench: &Bench) -> Told {
 fn allocator(bench: &Bench) -> Told {
     let library = bench.folder().join("apps/liballocator.so");
     let library = library.display().to_string();
-    let with = bench.with(&[("LD_PRELOAD", &library)]);
+    // It clears all that it gives, and so a device's whole memory.
+    let with = bench.with(&[("LD_PRELOAD", &library), ("WARPBPF_SOFT_MEMORY", "256M")]);
     let arguments = ["100000", "3"];
     let alone = bench.plain("vectoradd", &arguments)?;
     for inject in ["env", "preload"] {

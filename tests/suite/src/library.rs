@@ -1,9 +1,13 @@
 //! The Rust library as a tool would use it, on the same applications.
 
+use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
-use warpbpf::{DeviceChoice, Error, Launch, MapOp, Object, OpCode, Options, Process, Tool, Value};
+use warpbpf::{
+    App, DeviceChoice, Error, Launch, MapOp, Object, OpCode, Options, Process, Tool, Value,
+};
 
+use crate::process::Owned;
 use crate::run::{Bench, Case, Told, same, says};
 
 /// How long an application may take to come.
@@ -38,6 +42,35 @@ pub(crate) fn launch(bench: &Bench, words: &[&str]) -> Launch {
     Launch::new(command).device(device)
 }
 
+/// An application that a tool has started: it does not stay behind, whatever goes wrong.
+pub(crate) struct Started<'t>(App<'t>);
+
+pub(crate) fn started<'t>(tool: &'t Tool, launch: &Launch) -> Result<Started<'t>, String> {
+    tool.start(launch).map(Started).map_err(failed)
+}
+
+impl<'t> Deref for Started<'t> {
+    type Target = App<'t>;
+
+    fn deref(&self) -> &App<'t> {
+        &self.0
+    }
+}
+
+impl<'t> DerefMut for Started<'t> {
+    fn deref_mut(&mut self) -> &mut App<'t> {
+        &mut self.0
+    }
+}
+
+impl Drop for Started<'_> {
+    fn drop(&mut self) {
+        // One that was waited for is left alone by both.
+        let _ = self.child().kill();
+        let _ = self.child().wait();
+    }
+}
+
 fn options() -> Options {
     Options {
         allow_modify: true,
@@ -66,16 +99,9 @@ fn live(bench: &Bench) -> Told {
             value: &order,
         }],
     );
-    let mut app = tool
-        .start(&launch(bench, &["longrun", "120000"]))
-        .map_err(failed)?;
+    let mut app = started(&tool, &launch(bench, &["longrun", "120000"]))?;
     let process = app.wait_ready(PATIENCE).map_err(failed)?;
-    let steered = steer(&process);
-    // Whatever went wrong: it does not stay behind.
-    if steered.is_err() {
-        let _ = app.child().kill();
-    }
-    steered?;
+    steer(&process)?;
     same("exit status", app.wait().map_err(failed)?, 0)?;
     // It has ended: reads go on, changes do not.
     let seen = process.map("seen").and_then(|map| map.typed::<u32, u64>());
@@ -172,12 +198,10 @@ fn others(bench: &Bench) -> Told {
     let variables = tool
         .environment(device, warpbpf::Inject::Auto)
         .map_err(failed)?;
-    let mut child = std::process::Command::new(bench.app("longrun"))
-        .arg("120000")
-        .envs(variables)
-        .stdout(std::process::Stdio::null())
-        .spawn()
-        .map_err(|e| e.to_string())?;
+    let mut command = std::process::Command::new(bench.app("longrun"));
+    command.arg("120000").envs(variables);
+    command.stdout(std::process::Stdio::null());
+    let mut child = Owned::spawn(&mut command).map_err(|e| e.to_string())?;
     let ended = tool.wait_ready(PATIENCE).and_then(|process| {
         same("process", process.pid(), child.id()).map_err(|message| Error::Map {
             map: "none".into(),
@@ -185,11 +209,8 @@ fn others(bench: &Bench) -> Told {
         })?;
         process.map("control")?.typed::<u32, u32>()?.insert(&0, &1)
     });
-    if ended.is_err() {
-        let _ = child.kill();
-    }
-    let status = child.wait().map_err(|e| e.to_string())?;
     ended.map_err(failed)?;
+    let status = child.wait().map_err(|e| e.to_string())?;
     same("exit status", status.code(), Some(0))?;
     Ok("it came, and ended as it was told".into())
 }
@@ -213,7 +234,7 @@ fn million(bench: &Bench) -> Told {
     let tool = Tool::attach(object, options).map_err(failed)?;
     tool.serve().map_err(failed)?;
     let words = ["million", &keys.to_string(), &end.to_string_lossy()];
-    let mut app = tool.start(&launch(bench, &words)).map_err(failed)?;
+    let mut app = started(&tool, &launch(bench, &words))?;
     let process = app.wait_ready(PATIENCE).map_err(failed)?;
     let read = (|| {
         let table = process.map("table").map_err(failed)?;
@@ -317,7 +338,7 @@ fn events(bench: &Bench) -> Told {
     };
     let tool = Tool::attach(object, Options::default()).map_err(failed)?;
     let words = ["vectoradd", "100000", "3"];
-    let mut app = tool.start(&launch(bench, &words)).map_err(failed)?;
+    let mut app = started(&tool, &launch(bench, &words))?;
     let process = app.wait_ready(PATIENCE).map_err(failed)?;
     let ring = process.map(ring).map_err(failed)?;
     let mut times = vec![0u8; THREADS as usize];

@@ -5,6 +5,7 @@ use serde_json::Value;
 use warpbpf::{Object, Options, Process, Tool, Wish};
 
 use crate::library::{PATIENCE, failed};
+use crate::process::Owned;
 use crate::run::{Bench, Case, Run, Told, same, says};
 use crate::swap::start;
 
@@ -489,17 +490,15 @@ fn refused(bench: &Bench) -> Told {
         "--choose",
         "copies:stream=all",
     ];
-    let idle = std::process::Command::new("sleep").arg("60").spawn();
-    let mut idle = idle.map_err(|e| format!("sleep: {e}"))?;
+    let idle = Owned::spawn(std::process::Command::new("sleep").arg("60"));
+    let idle = idle.map_err(|e| format!("sleep: {e}"))?;
     let pid = idle.id().to_string();
     let arguments = [&["attach", "--pid", &pid], &lifted[..], &[&ranges]].concat();
-    let told = said(bench, &arguments);
-    let _ = idle.kill();
-    let _ = idle.wait();
     says(
-        &told?,
+        &said(bench, &arguments)?,
         &format!("process {pid} has not loaded the CUDA driver"),
     )?;
+    drop(idle);
     let object = Object::open(&links).map_err(failed)?;
     let options = Options {
         choose: vec![("nobody".to_owned(), Wish::default())],

@@ -1,6 +1,7 @@
 //! Programs of Linux beside programs in kernels, in one object: what each side counts, what both have together, and what is said where
 //! Linux does not take them.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,6 +10,7 @@ use serde_json::Value;
 
 use crate::attach::{Application, Attached};
 use crate::loader::installed;
+use crate::process::{self, Owned, Signal};
 use crate::run::{Bench, Case, Run, Told, same, says};
 use crate::ways::Served;
 
@@ -354,20 +356,38 @@ fn serve(bench: &Bench, name: &str) -> (Command, PathBuf) {
     (command, saved)
 }
 
+/// Numbers of the programs of Linux that a process has.
+fn programs(pid: u32) -> BTreeSet<String> {
+    let descriptors = std::fs::read_dir(format!("/proc/{pid}/fdinfo"));
+    let descriptors = descriptors.into_iter().flatten().flatten();
+    let told = descriptors.filter_map(|file| std::fs::read_to_string(file.path()).ok());
+    let number = |told: String| {
+        let number = told.lines().find_map(|line| line.strip_prefix("prog_id:"));
+        number.map(|number| number.trim().to_owned())
+    };
+    told.filter_map(number).collect()
+}
+
 /// Programs end with the tool, though it could do nothing for that.
 fn killed(bench: &Bench) -> Told {
     let Some(bpftool) = installed() else {
         return Ok("skipped: bpftool is not installed".into());
     };
-    let loaded = || {
-        let words = ["prog", "show", "name", "of_all_callers"];
-        let shown = Command::new(bpftool).args(words).output();
-        let shown = shown.map_err(|e| format!("bpftool: {e}"))?;
-        Ok::<_, String>(String::from_utf8_lossy(&shown.stdout).into_owned())
-    };
     let mut tool = match Served::start(serve(bench, "killed").0) {
         Ok(tool) => tool,
         Err(said) => return not_here(&said).ok_or(said),
+    };
+    // By their numbers: another case may have a program of this name.
+    let programs = programs(tool.child.id());
+    let loaded = || {
+        let mut all = String::new();
+        for number in &programs {
+            let words = ["prog", "show", "id", number];
+            let shown = Command::new(bpftool).args(words).output();
+            let shown = shown.map_err(|e| format!("bpftool: {e}"))?;
+            all += &String::from_utf8_lossy(&shown.stdout);
+        }
+        Ok::<_, String>(all)
     };
     says(&loaded()?, "name of_all_callers")?;
     tool.child.kill().map_err(|e| e.to_string())?;
@@ -393,15 +413,13 @@ fn served(bench: &Bench) -> Told {
         let mut command = Command::new(bench.app(APP));
         command.args(["7", calls, "3"]);
         command.envs(tool.variables.iter().map(|(name, value)| (name, value)));
-        let mut child = command.stdout(std::process::Stdio::null()).spawn();
-        let child = child.as_mut().map_err(|e| e.to_string())?;
+        let child = Owned::spawn(command.stdout(std::process::Stdio::null()));
+        let mut child = child.map_err(|e| e.to_string())?;
         pids.push(u64::from(child.id()));
         let status = child.wait().map_err(|e| e.to_string())?;
         same("exit status of the application", status.code(), Some(0))?;
     }
-    let pid = tool.child.id().to_string();
-    let sent = Command::new("kill").args(["-INT", &pid]).status();
-    same("kill", sent.map_err(|e| e.to_string())?.success(), true)?;
+    process::signal(tool.child.id(), Signal::Interrupt)?;
     let status = tool.child.wait().map_err(|e| e.to_string())?;
     same("exit status of serve", status.code(), Some(0))?;
     let text = std::fs::read(&saved).map_err(|e| e.to_string())?;

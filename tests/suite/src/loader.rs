@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use crate::late_tools::REFUSED;
+use crate::process::{self, Owned, Signal};
 use crate::run::{Bench, Case, Told, same, says};
+use crate::tree;
 
 /// `vectoradd` with 1,000 elements: four blocks of 256 threads, three launches.
 const APP: (&str, &[&str]) = ("vectoradd", &["1000", "3"]);
@@ -143,7 +145,8 @@ fn update(bench: &Bench) -> Told {
                 .args(other.then_some("other"));
             command.arg("--").arg(bench.app("live"));
             command.stdin(Stdio::piped()).stdout(Stdio::piped());
-            let mut child = (command.stderr(Stdio::piped()).spawn()).map_err(|e| e.to_string())?;
+            let child = Owned::spawn(command.stderr(Stdio::piped()));
+            let mut child = child.map_err(|e| e.to_string())?;
             let mut orders = child.stdin.take().ok_or("no input")?;
             let mut lines = BufReader::new(child.stdout.take().ok_or("no output")?).lines();
             let errors = child.stderr.take().ok_or("no errors")?;
@@ -649,15 +652,11 @@ fn apart(bench: &Bench) -> Told {
     let socket = bench.scratch("socket");
     let mut command = bench.warpbpf("loader");
     command.arg("--socket").arg(&socket).arg(&tool);
-    let mut child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|e| format!("warpbpf: {e}"))?;
-    let told = apart_with(bench, &mut child);
+    let child = Owned::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let mut child = child.map_err(|e| format!("warpbpf: {e}"))?;
+    let lines = apart_with(bench, &mut child)?;
     interrupt(child.id());
     let ended = child.wait().map_err(|e| e.to_string())?;
-    let lines = told?;
     same("status", ended.code(), Some(0))?;
     same("the socket's name after it", socket.exists(), false)?;
     Ok(format!("seen after {lines} lines"))
@@ -699,10 +698,9 @@ fn apart_with(bench: &Bench, child: &mut std::process::Child) -> Result<usize, S
 pub(crate) fn interrupt(pid: u32) {
     // The command ends its tool; it ignores the signal itself, so the whole group gets it from a terminal. Here the
     // children are asked for.
-    let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-    for child in children.unwrap_or_default().split_whitespace() {
-        let kill = format!("kill -INT {child}");
-        let _ = Command::new("sh").args(["-c", &kill]).status();
+    for child in tree::children(pid) {
+        // One that has ended by itself hears nothing, which is as well.
+        let _ = process::signal(child, Signal::Interrupt);
     }
 }
 
@@ -768,11 +766,8 @@ fn bpftool(bench: &Bench) -> Told {
     let socket = bench.scratch("bpftool-socket");
     let mut command = bench.warpbpf("loader");
     command.arg("--socket").arg(&socket).arg(&tool);
-    let mut child = command
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .map_err(|e| format!("warpbpf: {e}"))?;
+    let child = Owned::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    let mut child = child.map_err(|e| format!("warpbpf: {e}"))?;
     let ask = |words: &[&str]| -> Result<String, String> {
         let mut command = bench.warpbpf("loader");
         command.arg("--inside").arg(&socket).arg(reader).args(words);
@@ -786,7 +781,7 @@ fn bpftool(bench: &Bench) -> Told {
             String::from_utf8_lossy(&output.stderr)
         ))
     };
-    let told = apart_with(bench, &mut child).and_then(|_| {
+    apart_with(bench, &mut child).and_then(|_| {
         let dumped = ask(&["map", "dump", "name", "returns"])?;
         says(&dumped, &format!("\"value\": {THREADS}"))?;
         let maps = ask(&["map", "show"])?;
@@ -808,9 +803,8 @@ fn bpftool(bench: &Bench) -> Told {
             "FUNC 'cuda__enter'",
         )?;
         says(&ask(&["link", "show"])?, "perf_event  prog")
-    });
+    })?;
     interrupt(child.id());
     let _ = child.wait();
-    told?;
     Ok("map show, dump and lookup, prog show, btf show and dump, link show".into())
 }

@@ -4,6 +4,7 @@ use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::process::{ChildStdout, Stdio};
 
 use crate::loader::{SKIPPED, tools};
+use crate::process::Owned;
 use crate::run::{Bench, Case, Told, same};
 
 /// All cases.
@@ -84,10 +85,8 @@ fn manymaps(bench: &Bench) -> Told {
         command.args(["--budget", "65536"]).arg(tool).arg(&told);
         command.arg("--").arg(bench.app("live"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command
-            .stderr(Stdio::piped())
-            .spawn()
-            .map_err(|e| format!("warpbpf: {e}"))?;
+        let child = Owned::spawn(command.stderr(Stdio::piped()));
+        let mut child = child.map_err(|e| format!("warpbpf: {e}"))?;
         let mut orders = child.stdin.take().ok_or("no input")?;
         let mut lines = BufReader::new(child.stdout.take().ok_or("no output")?).lines();
         let errors = child.stderr.take().ok_or("no errors")?;

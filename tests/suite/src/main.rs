@@ -35,6 +35,7 @@ mod launching;
 mod library;
 mod links;
 mod linux;
+mod list;
 mod loader;
 mod loader_maps;
 mod lookup;
@@ -44,6 +45,8 @@ mod maps_inner;
 mod maps_more;
 mod memory;
 mod places;
+mod pool;
+mod process;
 mod ranges;
 mod ranges_later;
 mod run;
@@ -57,16 +60,24 @@ mod tensors;
 mod timeline;
 mod together;
 mod torch;
+mod tree;
 mod uprobes;
 mod user_ring;
 mod waits;
 mod ways;
 
+use std::process::ExitCode;
+
 use run::{Bench, Case};
 
 const USAGE: &str = "\
-usage: warpbpf-suite soft|gpu BUNDLE [PART-OF-A-NAME|K/N]
-       warpbpf-suite faults soft|gpu BUNDLE [SCENARIO [SITE:PASS]]";
+usage: warpbpf-suite soft|gpu BUNDLE [PART-OF-A-NAME|K/N] [--quick] [--jobs N] [--show]
+       warpbpf-suite list [PART-OF-A-NAME|K/N] [--quick]
+       warpbpf-suite faults soft|gpu BUNDLE [SCENARIO [SITE:PASS]]
+
+  --quick   a dozen cases that pass through every part
+  --jobs N  cases at once; without it as many as there are processors, on a GPU four at most
+  --show    what a case printed is shown though the case passed";
 
 /// Which cases: those with a part of their names, or each `N`th from the `K`th on, so that `N` processes share all of them.
 enum Chosen<'a> {
@@ -91,121 +102,135 @@ impl Chosen<'_> {
     }
 }
 
-/// `faults`: everything that can be made to fail, or one fault.
-fn faults_alone(arguments: &[String]) -> Option<std::process::ExitCode> {
-    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
-    let bench = |device: &str, folder: &str| Bench::new(folder, device == "soft");
-    let well = match words[..] {
-        ["faults", device @ ("soft" | "gpu"), folder] => faults::all(&bench(device, folder), ""),
-        ["faults", device @ ("soft" | "gpu"), folder, name] => {
-            faults::all(&bench(device, folder), name)
-        }
-        ["faults", device @ ("soft" | "gpu"), folder, name, fault] => {
-            faults::one(&bench(device, folder), name, fault)
-        }
-        _ => return None,
-    };
-    Some(std::process::ExitCode::from(u8::from(!well)))
+/// What was asked for by flags.
+#[derive(Default)]
+struct Flags {
+    is_quick: bool,
+    shows: bool,
+    jobs: Option<usize>,
 }
 
-fn main() -> std::process::ExitCode {
+impl Flags {
+    /// Takes the flags out of the arguments; `None` if one makes no sense.
+    fn of(arguments: &mut Vec<String>) -> Option<Flags> {
+        let mut flags = Flags::default();
+        let mut words = std::mem::take(arguments).into_iter();
+        while let Some(word) = words.next() {
+            match word.as_str() {
+                "--quick" => flags.is_quick = true,
+                "--show" => flags.shows = true,
+                "--jobs" => flags.jobs = Some(words.next()?.parse().ok().filter(|n| *n > 0)?),
+                flag if flag.starts_with("--") => return None,
+                _ => arguments.push(word),
+            }
+        }
+        Some(flags)
+    }
+}
+
+fn main() -> ExitCode {
     // Each run compiles what it runs, unless a case is about what is kept, or whoever runs all of it wants it to be kept.
     if std::env::var_os("WARPBPF_CACHE").is_none() {
         // SAFETY: there is one thread yet.
         unsafe { std::env::set_var("WARPBPF_CACHE", "off") };
     }
-    let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let Some(code) = faults_alone(&arguments) {
-        return code;
-    }
-    let (device, folder, only) = match arguments.as_slice() {
-        [device, folder] if device == "soft" || device == "gpu" => {
-            (device.clone(), folder.clone(), String::new())
+    let mut arguments: Vec<String> = std::env::args().skip(1).collect();
+    let flags = Flags::of(&mut arguments);
+    let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let bench = |device: &str, folder: &str| Bench::new(folder, device == "soft");
+    let done = match (flags, &words[..]) {
+        (Some(_), ["faults", device @ ("soft" | "gpu"), folder]) => {
+            Some(faults::all(&bench(device, folder), ""))
         }
-        [device, folder, only] if device == "soft" || device == "gpu" => {
-            (device.clone(), folder.clone(), only.clone())
+        (Some(_), ["faults", device @ ("soft" | "gpu"), folder, name]) => {
+            Some(faults::all(&bench(device, folder), name))
         }
-        _ => {
-            eprintln!("{USAGE}");
-            return std::process::ExitCode::from(2);
+        (Some(_), ["faults", device @ ("soft" | "gpu"), folder, name, fault]) => {
+            Some(faults::one(&bench(device, folder), name, fault))
         }
+        (Some(_), ["case", device @ ("soft" | "gpu"), folder, name, told]) => {
+            one(&bench(device, folder), name, told)
+        }
+        (Some(flags), ["list", rest @ ..]) if rest.len() < 2 => {
+            let cases = list::all();
+            for case in choose(&cases, rest.first().copied(), &flags) {
+                println!("{}", case.name);
+            }
+            Some(true)
+        }
+        (Some(flags), [device @ ("soft" | "gpu"), folder, rest @ ..]) if rest.len() < 2 => {
+            Some(suite(device, folder, rest.first().copied(), &flags))
+        }
+        _ => None,
     };
-    let bench = Bench::new(&folder, device == "soft");
-    let mut cases: Vec<Case> = Vec::new();
-    cases.extend(counts::cases());
-    cases.extend(helpers::cases());
-    cases.extend(maps_more::cases());
-    cases.extend(maps_hash::cases());
-    cases.extend(churn::cases());
-    cases.extend(maps_host::cases());
-    cases.extend(maps_inner::cases());
-    cases.extend(memory::cases());
-    cases.extend(host_ops::cases());
-    cases.extend(library::cases());
-    cases.extend(together::cases());
-    cases.extend(user_ring::cases());
-    cases.extend(bpftime::cases());
-    cases.extend(lookup::cases());
-    cases.extend(drain::cases());
-    cases.extend(graphs::cases());
-    cases.extend(blocks::cases());
-    cases.extend(cache::cases());
-    cases.extend(choice::cases());
-    cases.extend(links::cases());
-    cases.extend(ranges::cases());
-    cases.extend(ranges_later::cases());
-    cases.extend(devices::cases());
-    cases.extend(driver_api::cases());
-    cases.extend(jit::cases());
-    cases.extend(launching::cases());
-    cases.extend(linux::cases());
-    cases.extend(uprobes::cases());
-    cases.extend(places::cases());
-    cases.extend(tensors::cases());
-    cases.extend(timeline::cases());
-    cases.extend(torch::cases());
-    cases.extend(extension::cases());
-    cases.extend(waits::cases());
-    cases.extend(selectors::cases());
-    cases.extend(splice::cases());
-    cases.extend(backends::cases());
-    cases.extend(splice_maps::cases());
-    cases.extend(splice_swap::cases());
-    cases.extend(instructions::cases());
-    cases.extend(loader::cases());
-    cases.extend(loader_maps::cases());
-    cases.extend(late_tools::cases());
-    cases.extend(attach::cases());
-    cases.extend(cached::cases());
-    cases.extend(attach_more::cases());
-    cases.extend(ways::cases());
-    cases.extend(swap::cases());
-    cases.extend(guests::cases());
-    cases.extend(gate::cases());
-    cases.extend(slots::cases());
-    cases.extend(bad_input::cases());
-    cases.extend(faults::cases());
+    match done {
+        Some(well) => ExitCode::from(u8::from(!well)),
+        None => {
+            eprintln!("{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// The cases that are asked for.
+fn choose<'c>(cases: &'c [Case], word: Option<&str>, flags: &Flags) -> Vec<&'c Case> {
+    let chosen = Chosen::of(word.unwrap_or_default());
+    let numbered = cases.iter().enumerate();
+    let taken = numbered.filter(|(index, case)| chosen.takes(*index, case));
+    let quick = taken.filter(|(_, case)| !flags.is_quick || list::QUICK.contains(&case.name));
+    quick.map(|(_, case)| case).collect()
+}
+
+/// What a process of a case does.
+fn one(bench: &Bench, name: &str, told: &str) -> Option<bool> {
+    let cases = list::all();
+    let case = cases.iter().find(|case| case.name == name)?;
+    Some(pool::inside(bench, case, told.as_ref()))
+}
+
+/// Runs cases and prints a line for each, in the order of the list. True if all is well.
+fn suite(device: &str, folder: &str, word: Option<&str>, flags: &Flags) -> bool {
+    let cases = list::all();
+    let chosen = choose(&cases, word, flags);
+    let processors = std::thread::available_parallelism().map_or(1, usize::from);
+    let most = if device == "soft" {
+        processors
+    } else {
+        processors.min(4)
+    };
+    let way = pool::Way {
+        device: device.to_owned(),
+        folder: folder.to_owned(),
+        jobs: flags.jobs.unwrap_or(most),
+        shows: flags.shows,
+    };
     let (mut passed, mut skipped) = (0, 0);
     let mut failed: Vec<String> = Vec::new();
-    let chosen = Chosen::of(&only);
-    let taken = cases.iter().enumerate();
-    for (_, case) in taken.filter(|(index, case)| chosen.takes(*index, case)) {
-        match (case.check)(&bench) {
+    pool::run(&way, &chosen, |case, done| {
+        let line = |word: &str, told: &str| {
+            let seconds = done.took.as_secs_f64();
+            format!("{:<56} {word} {seconds:>6.1} s  {told}", case.name)
+        };
+        print!("{}", done.output);
+        if way.shows || done.told.is_err() {
+            print!("{}", done.errors);
+        }
+        match &done.told {
             Ok(told) if told.starts_with("skipped: ") => {
                 skipped += 1;
-                println!("{:<44} skip  {told}", case.name);
+                println!("{}", line("skip", told));
             }
             Ok(told) => {
                 passed += 1;
-                println!("{:<44} ok    {told}", case.name);
+                println!("{}", line("ok  ", told));
             }
             Err(reason) => {
-                let line = format!("{:<44} FAIL  {reason}", case.name);
+                let line = line("FAIL", reason);
                 println!("{line}");
                 failed.push(line);
             }
         }
-    }
+    });
     // Again, where whoever reads only the end of a long log sees them.
     for line in &failed {
         println!("{line}");
@@ -214,5 +239,5 @@ fn main() -> std::process::ExitCode {
         "{passed} passed, {} failed, {skipped} skipped",
         failed.len()
     );
-    std::process::ExitCode::from(u8::from(!failed.is_empty() || passed == 0))
+    failed.is_empty() && passed > 0
 }

@@ -1,14 +1,15 @@
 //! Maps that the user placed on the host: programs ask for the keys of a hash, in bounded time, whoever stops or dies.
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::host_ops::{PATIENCE, Running};
+use crate::process::{self, Signal};
 use crate::run::{Bench, Case, Run, Told, same, says};
+use crate::tree;
 
 /// All cases.
 pub fn cases() -> Vec<Case> {
@@ -142,7 +143,7 @@ fn hurried(bench: &Bench) -> Told {
     ))
 }
 
-/// Does `work` while all processes of a program are stopped for 20 ms out of 40.
+/// Does `work` while all processes that it has started of a program are stopped for 20 ms out of 40.
 fn unsteadily<T>(program: &Path, work: impl FnOnce() -> T) -> T {
     let over = AtomicBool::new(false);
     let program = &program.canonicalize().unwrap_or_else(|_| program.into());
@@ -151,10 +152,10 @@ fn unsteadily<T>(program: &Path, work: impl FnOnce() -> T) -> T {
         scope.spawn(|| {
             while !over.load(Ordering::Acquire) {
                 let processes = running(program);
-                for signal in ["-STOP", "-CONT"] {
-                    if !processes.is_empty() {
+                for signal in [Signal::Stop, Signal::GoOn] {
+                    for pid in &processes {
                         // One that has ended meanwhile is none of ours any more.
-                        let _ = Command::new("kill").arg(signal).args(&processes).output();
+                        let _ = process::signal(*pid, signal);
                     }
                     std::thread::sleep(pause);
                 }
@@ -166,15 +167,15 @@ fn unsteadily<T>(program: &Path, work: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Numbers of the processes that run a program.
-fn running(program: &Path) -> Vec<String> {
-    let processes = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+/// Numbers of the processes below us that run a program. Other cases run it, too.
+fn running(program: &Path) -> Vec<u32> {
+    let runs = |pid: &u32| {
+        let file = std::fs::read_link(format!("/proc/{pid}/exe"));
+        file.is_ok_and(|file| file == program)
+    };
+    let mut processes = tree::descendants(std::process::id());
+    processes.retain(runs);
     processes
-        .filter(|process| {
-            std::fs::read_link(process.path().join("exe")).is_ok_and(|exe| exe == program)
-        })
-        .filter_map(|process| process.file_name().into_string().ok())
-        .collect()
 }
 
 /// The host's own operations need no kernel here, and so no `--host-ops`.
@@ -209,7 +210,7 @@ fn killed(bench: &Bench) -> Told {
     run.change(bench, &["update", "orders", "7", "value=9", "times=1"])?;
     run.child.kill().map_err(|e| e.to_string())?;
     let began = Instant::now();
-    let output = run.child.wait_with_output().map_err(|e| e.to_string())?;
+    let output = run.child.output().map_err(|e| e.to_string())?;
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     same("output", said, "ended\n".to_owned())?;
     same("it ended in time", began.elapsed() < PATIENCE, true)?;
@@ -222,15 +223,13 @@ fn stopped(bench: &Bench) -> Told {
     let run = Running::start(bench, "host-stopped", &flags, 120_000)?;
     run.spins(bench)?;
     let sessions = run.ask(bench, &["list"])?;
-    let pid = sessions["sessions"][0]["processes"][0]["pid"].to_string();
-    let signal = |name: &str| {
-        let done = Command::new("kill").args([name, &pid]).status();
-        same(name, done.is_ok_and(|status| status.success()), true)
-    };
+    let pid = sessions["sessions"][0]["processes"][0]["pid"].as_u64();
+    let pid = pid.and_then(|pid| u32::try_from(pid).ok());
+    let pid = pid.ok_or_else(|| format!("no process in {sessions}"))?;
     for _ in 0..3 {
-        signal("-STOP")?;
+        process::signal(pid, Signal::Stop)?;
         std::thread::sleep(Duration::from_millis(200));
-        signal("-CONT")?;
+        process::signal(pid, Signal::GoOn)?;
         std::thread::sleep(Duration::from_millis(50));
     }
     // It answers again.

@@ -9,6 +9,7 @@ use crate::attach::Application;
 use crate::late_tools::into;
 use crate::library::{PATIENCE, failed};
 use crate::loader::{SKIPPED, interrupt, tools};
+use crate::process::Owned;
 use crate::run::{Bench, Case, Told, same, says};
 use crate::swap::start;
 use crate::ways::Served;
@@ -117,7 +118,8 @@ fn by_tool_later(bench: &Bench) -> Told {
         command.args(flags).arg(tool).arg((2 * THREADS).to_string());
         command.arg("--").arg(bench.app("live"));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = (command.stderr(Stdio::piped()).spawn()).map_err(|e| e.to_string())?;
+        let child = Owned::spawn(command.stderr(Stdio::piped()));
+        let mut child = child.map_err(|e| e.to_string())?;
         let mut orders = child.stdin.take().ok_or("no input")?;
         let mut lines = BufReader::new(child.stdout.take().ok_or("no output")?).lines();
         let errors = child.stderr.take().ok_or("no errors")?;
@@ -185,7 +187,7 @@ fn by_others(bench: &Bench) -> Told {
         let mut command = bench.warpbpf("loader");
         command.args(flags).arg("--socket").arg(&socket).arg(&path);
         command.stdout(Stdio::null()).stderr(Stdio::piped());
-        let mut child = command.spawn().map_err(|e| format!("warpbpf: {e}"))?;
+        let mut child = Owned::spawn(&mut command).map_err(|e| format!("warpbpf: {e}"))?;
         let errors = child.stderr.take().ok_or("no standard error")?;
         let mut lines = BufReader::new(errors).lines().map_while(Result::ok);
         let begun = lines.any(|line| line.ends_with("start the application with"));

@@ -41,7 +41,7 @@ pub struct Run {
 impl Bench {
     /// A bench over a bundle.
     pub fn new(folder: &str, soft: bool) -> Bench {
-        let scratch = std::env::temp_dir().join(format!("warpbpf-suite-{}", std::process::id()));
+        let scratch = std::env::temp_dir().join(format!("s-{}", std::process::id()));
         let _ = std::fs::create_dir_all(&scratch);
         Bench {
             folder: Path::new(folder).to_path_buf(),

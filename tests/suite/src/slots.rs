@@ -2,7 +2,7 @@
 
 use warpbpf::{Object, Options, Process, Tool};
 
-use crate::attach::Application;
+use crate::attach::{Application, until_known};
 use crate::library::{PATIENCE, failed};
 use crate::run::{Bench, Case, Told, same, says};
 use crate::swap::start;
@@ -203,6 +203,7 @@ fn commands(bench: &Bench) -> Told {
         Ok::<String, String>(text(&output.stdout) + &text(&output.stderr))
     };
     rounds.go(1)?;
+    until_known(bench, &pid)?;
     says(
         &slots(&["put"], Some("slots_first"))?,
         ": `first` in slots\n",

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::attach::Application;
+use crate::attach::{Application, until_known};
 use crate::library::PATIENCE;
 use crate::run::{Bench, Case, Told, same, says};
 
@@ -300,6 +300,7 @@ fn with_ptx(bench: &Bench) -> Told {
     ptxas.stops(true)?;
     let mut session = Session::start(bench, "splice", &["live"])?;
     session.application.launch(3)?;
+    until_known(bench, &session.application.pid())?;
     let without = session.version("replace", 2)?;
     let names: Vec<&str> = without.iter().map(|(name, _)| name.as_str()).collect();
     same("runs without", names, vec!["scaled"])?;
@@ -330,6 +331,7 @@ fn hanging(bench: &Bench) -> Told {
     ptxas.hangs(true)?;
     let mut session = Session::start(bench, "splice", &["live"])?;
     session.application.launch(3)?;
+    until_known(bench, &session.application.pid())?;
     let object = bench.object("swap").display().to_string();
     let version = ["version=2", "version=3"];
     let (status, _, errors) =

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use warpbpf::{DeviceChoice, Exchange, Exchanged, Object, Options, Process, Tool};
 
-use crate::attach::Application;
+use crate::attach::{Application, until_known};
 use crate::devices;
 use crate::library::{PATIENCE, failed};
 use crate::run::{Bench, Case, Told, same, says};
@@ -332,6 +332,7 @@ fn from_outside(bench: &Bench) -> Told {
     let mut application = Application::start(command)?;
     application.launch(2)?;
     let pid = application.pid();
+    until_known(bench, &pid)?;
     let say = |verb: &str, words: &[&str]| {
         let mut command = bench.warpbpf(verb);
         command.args(words).args(["--json", "--pid", &pid]);

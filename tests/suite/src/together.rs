@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use warpbpf::{Entry, Map, MapOp, Object, OpCode, Options, Process, Tool, Value};
 
-use crate::library::{PATIENCE, failed, launch};
+use crate::library::{PATIENCE, failed, launch, started};
 use crate::run::{Bench, Case, Told, same};
 
 /// All cases.
@@ -50,22 +50,13 @@ fn beside<T>(
     };
     let tool = Tool::attach(object, options).map_err(failed)?;
     let blocks = if bench.soft { "2" } else { "16" };
-    let mut app = tool
-        .start(&launch(bench, &["longrun", "120000", blocks]))
-        .map_err(failed)?;
+    let mut app = started(&tool, &launch(bench, &["longrun", "120000", blocks]))?;
     let process = app.wait_ready(PATIENCE).map_err(failed)?;
-    let done = work(&process).and_then(|done| {
-        let control = process
-            .map("control")
-            .and_then(|map| map.typed::<u32, u32>());
-        control.and_then(|map| map.insert(&0, &1)).map_err(failed)?;
-        Ok(done)
-    });
-    // Whatever went wrong: it does not stay behind.
-    if done.is_err() {
-        let _ = app.child().kill();
-    }
-    let done = done?;
+    let done = work(&process)?;
+    let control = process
+        .map("control")
+        .and_then(|map| map.typed::<u32, u32>());
+    control.and_then(|map| map.insert(&0, &1)).map_err(failed)?;
     same("exit status", app.wait().map_err(failed)?, 0)?;
     Ok((process, done))
 }

@@ -6,6 +6,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
+use crate::process::Owned;
 use crate::run::{Bench, Case, Run, Told, same, says};
 
 /// All cases.
@@ -76,15 +77,15 @@ launches = [launch for those in launches.values() for _, launch in those]
 print(json.dumps({'launches': launches, 'lost': lost, 'sorted': sum(sum(k.histogram.values()) for k in kernels.values())}))
 ";
         let told = |e| format!("python3: {e}");
-        let mut command = Command::new("python3");
-        command.args(["-B", "-c", SCRIPT]).arg(scripts(bench));
+        let mut command = python3();
+        command.args(["-c", SCRIPT]).arg(scripts(bench));
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.stderr(Stdio::piped()).spawn().map_err(told)?;
+        let mut child = Owned::spawn(command.stderr(Stdio::piped())).map_err(told)?;
         if let Some(mut input) = child.stdin.take() {
             // What it says if it does not read all of it comes below.
             _ = input.write_all(run.report.to_string().as_bytes());
         }
-        let output = child.wait_with_output().map_err(told)?;
+        let output = child.output().map_err(told)?;
         same(&text(&output.stderr), output.status.code(), Some(0))?;
         let all: Value = serde_json::from_slice(&output.stdout).map_err(|e| e.to_string())?;
         Ok(Timed {
@@ -322,6 +323,13 @@ fn scripts(bench: &Bench) -> PathBuf {
     bench.folder().join("examples/torch")
 }
 
+/// It leaves nothing in the folder of the scripts, which is everybody's.
+fn python3() -> Command {
+    let mut command = Command::new("python3");
+    command.env("PYTHONDONTWRITEBYTECODE", "1");
+    command
+}
+
 fn python(arguments: &mut Command) -> Result<Output, String> {
     let output = arguments.stdin(Stdio::null()).output();
     output.map_err(|e| format!("python3: {e}"))
@@ -339,7 +347,7 @@ fn profile(
     app: &[&str],
 ) -> Result<(PathBuf, Output), String> {
     let folder = bench.scratch(name);
-    let mut command = Command::new("python3");
+    let mut command = python3();
     command.arg(scripts(bench).join("profile"));
     command.args(["--device", if bench.soft { "soft" } else { "gpu" }]);
     command.args(["--backend", "ptx"]);
@@ -356,7 +364,7 @@ fn row(text: &str, name: &str) -> Result<Vec<String>, String> {
 }
 
 fn show(bench: &Bench, folder: &PathBuf) -> Result<Output, String> {
-    let mut command = Command::new("python3");
+    let mut command = python3();
     python(command.arg(scripts(bench).join("report.py")).arg(folder))
 }
 
@@ -573,7 +581,7 @@ fn machine_code(bench: &Bench) -> Told {
 
 fn alone(bench: &Bench) -> Told {
     for name in ["test_report.py", "test_hook.py"] {
-        let mut command = Command::new("python3");
+        let mut command = python3();
         let output = python(command.arg(scripts(bench).join(name)))?;
         same(&text(&output.stderr), output.status.code(), Some(0))?;
         says(&text(&output.stderr), "OK")?;

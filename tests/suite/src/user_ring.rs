@@ -3,8 +3,9 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use warpbpf::{DeviceChoice, Error, Launch, Map, MapOp, Object, OpCode, Options, Process, Tool};
+use warpbpf::{Error, Map, MapOp, Object, OpCode, Options, Process, Tool};
 
+use crate::library::{launch, started};
 use crate::run::{Bench, Case, Told, operations, same, says};
 
 /// How long an answer may take to come.
@@ -78,23 +79,10 @@ pub(crate) fn beside(bench: &Bench, object: &str, work: fn(&Bench, &Process, u32
     };
     let tool = Tool::attach(object, options).map_err(failed)?;
     tool.serve().map_err(failed)?;
-    let command = [bench.app("longrun").into_os_string(), "600000".into()];
-    let device = if bench.soft {
-        DeviceChoice::Soft
-    } else {
-        DeviceChoice::Gpu
-    };
-    let mut app = tool
-        .start(&Launch::new(command).device(device))
-        .map_err(failed)?;
+    let mut app = started(&tool, &launch(bench, &["longrun", "600000"]))?;
     let process = app.wait_ready(PATIENCE).map_err(failed)?;
     let pid = app.child().id();
-    let told = work(bench, &process, pid);
-    // Whatever went wrong: it does not stay behind.
-    if told.is_err() {
-        let _ = app.child().kill();
-    }
-    let told = told?;
+    let told = work(bench, &process, pid)?;
     same("exit status", app.wait().map_err(failed)?, 0)?;
     Ok(told)
 }

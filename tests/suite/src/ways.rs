@@ -2,12 +2,13 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::attach::{Application, Attached, until_seen};
+use crate::process::{self, Owned, Signal};
 use crate::run::{Bench, Case, Told, same, says};
 
 /// How long something may take that others do.
@@ -96,13 +97,13 @@ fn workers(bench: &Bench) -> Told {
 
 /// `warpbpf serve`, at work, with what applications need.
 pub(crate) struct Served {
-    pub(crate) child: Child,
+    pub(crate) child: Owned,
     pub(crate) variables: Vec<(String, String)>,
 }
 
 impl Served {
     pub(crate) fn start(mut command: Command) -> Result<Served, String> {
-        let child = command.stderr(Stdio::piped()).spawn();
+        let child = Owned::spawn(command.stderr(Stdio::piped()));
         let mut child = child.map_err(|e| e.to_string())?;
         let mut errors = BufReader::new(child.stderr.take().ok_or("no errors")?).lines();
         let mut said = String::new();
@@ -147,9 +148,7 @@ fn served(bench: &Bench) -> Told {
     let second = serve().output().map_err(|e| e.to_string())?;
     let said = String::from_utf8_lossy(&second.stderr).into_owned();
     says(&said, "is there already: another tool is found by it")?;
-    let pid = tool.child.id().to_string();
-    let sent = Command::new("kill").args(["-INT", &pid]).status();
-    same("kill", sent.map_err(|e| e.to_string())?.success(), true)?;
+    process::signal(tool.child.id(), Signal::Interrupt)?;
     let status = tool.child.wait().map_err(|e| e.to_string())?;
     same("exit status of serve", status.code(), Some(0))?;
     let text = std::fs::read(&saved).map_err(|e| e.to_string())?;
@@ -223,7 +222,7 @@ fn tree(bench: &Bench) -> Told {
     applications.push(Application::plain(bench)?);
     until_all_count(bench, &mut applications, &Application::pid)?;
     let mut report = tool.interrupt()?;
-    // The root is this process, where other cases may have used the driver.
+    // The root is this process, which may have asked the driver itself what there is.
     if let Some(processes) = report["processes"].as_array_mut() {
         processes.retain(|process| process["pid"] != std::process::id());
     }

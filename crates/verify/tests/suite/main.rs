@@ -4,7 +4,7 @@ mod apart;
 mod bounded;
 mod common;
 mod compiled;
-
+mod corpus;
 mod dynptr;
 mod facts;
 mod foreign;
@@ -18,3 +18,5 @@ mod robust;
 mod rules;
 mod sound;
 mod user_ring;
+mod warp;
+mod warp_sound;

@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 
 use super::judge::Facts;
 use super::scenario::Scenario;
-use super::trial::{Files, PATIENCE, TICK, agent, within};
+use super::trial::{Files, PATIENCE, TICK, within};
 use crate::attach::Application;
+use crate::process::{self, Owned, Signal};
 use crate::run::Bench;
 
 /// `warpbpf attach` waits 70 s for the last words of an agent that does not hear it.
@@ -35,13 +36,11 @@ pub fn attach(
     command
         .args(["-p", &application.pid(), "--json", "-o"])
         .arg(&files.report);
-    command
-        .arg(bench.object(scenario.object))
-        .env("WARPBPF_AGENT", agent(bench));
+    command.arg(bench.object(scenario.object));
     command
         .stdout(Stdio::null())
         .stderr(files.make(&files.errors)?);
-    let mut tool = command.spawn().map_err(|e| format!("warpbpf: {e}"))?;
+    let mut tool = Owned::spawn(&mut command).map_err(|e| format!("warpbpf: {e}"))?;
     let end = Instant::now() + PATIENCE;
     let said = || std::fs::read_to_string(&files.errors).unwrap_or_default();
     let attached = loop {
@@ -52,7 +51,6 @@ pub fn attach(
             break true;
         }
         if Instant::now() > end {
-            let _ = tool.kill();
             return Err(format!("`warpbpf attach` hangs; it said `{}`", said()));
         }
         std::thread::sleep(TICK);
@@ -64,10 +62,9 @@ pub fn attach(
         application.launch(1)?;
         std::thread::sleep(Duration::from_millis(10));
     }
-    let _ = Command::new("kill")
-        .args(["-INT", &tool.id().to_string()])
-        .stderr(Stdio::null())
-        .status();
+    if attached {
+        process::signal(tool.id(), Signal::Interrupt)?;
+    }
     let status = within(&mut tool, "`warpbpf attach`", LEAVING)?;
     application.launch(AFTER)?;
     application.end()?;
@@ -133,7 +130,7 @@ fn unheard(mut command: Command, name: &str) {
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null());
-    if let Ok(mut child) = command.spawn() {
+    if let Ok(mut child) = Owned::spawn(&mut command) {
         // One that hangs is ended; that the run hangs with it is seen there.
         let _ = within(&mut child, name, PATIENCE);
     }

@@ -1,6 +1,6 @@
 //! Whatever of ours fails, the application goes on as if we were not there, and the user is told.
 //!
-//! The agent that is used here is built with sites that can be made to fail (`warpbpf-faults`). A run without a fault tells
+//! Every build of the agent but a release build has sites that can be made to fail (`warpbpf-faults`). A run without a fault tells
 //! which sites there are and how often each is passed; then each is made to fail at several of its passes, for good, and at
 //! some the tool is killed. Nothing here knows a site by its name but where a fault is none that a program can survive.
 
@@ -34,15 +34,11 @@ const AT_ONCE: usize = 4;
 pub fn cases() -> Vec<Case> {
     vec![Case {
         name: "faults: a few of the quick scenarios",
-        check: |bench| match agent_is_there(bench) {
+        check: |bench| match trial::agent_has_sites(bench) {
             true => few(bench),
-            false => Ok("skipped: no agent with faults was built".into()),
+            false => Ok("skipped: a release build has no sites that can fail".into()),
         },
     }]
-}
-
-fn agent_is_there(bench: &Bench) -> bool {
-    trial::agent(bench).exists()
 }
 
 /// What came of many faults.
@@ -110,6 +106,12 @@ fn few(bench: &Bench) -> Told {
 /// Everything, as a command: `warpbpf-suite faults soft|gpu BUNDLE [SCENARIO]`. True if all is well.
 #[expect(clippy::print_stdout, reason = "the command's output")]
 pub fn all(bench: &Bench, only: &str) -> bool {
+    if !trial::agent_has_sites(bench) {
+        println!(
+            "a release build has no sites that can fail: build with `cargo xtask build tests` or `cargo xtask gpu-bundle dev`"
+        );
+        return false;
+    }
     let mut total = Tally::default();
     let seconds = std::env::var(SECONDS).ok();
     let until = seconds

@@ -2,9 +2,8 @@
 
 use std::fs::File;
 use std::os::unix::fs::DirBuilderExt as _;
-use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -13,6 +12,7 @@ use super::judge::{self, Facts};
 use super::live;
 use super::plan::{self, Fault, Site};
 use super::scenario::{How, Scenario};
+use crate::process::{self, Owned, Signal};
 use crate::run::Bench;
 
 /// After this a run hangs. An agent may wait 10 s for its tool, and at the end.
@@ -20,9 +20,11 @@ pub const PATIENCE: Duration = Duration::from_secs(40);
 /// Between two looks.
 pub const TICK: Duration = Duration::from_millis(5);
 
-/// The agent with sites that can fail.
-pub fn agent(bench: &Bench) -> PathBuf {
-    bench.folder().join("faults").join("libwarpbpf_agent.so")
+/// The agent has sites that can fail: all builds do but release builds.
+pub fn agent_has_sites(bench: &Bench) -> bool {
+    let agent = std::fs::read(bench.folder().join("libwarpbpf_agent.so")).unwrap_or_default();
+    let variable = b"WARPBPF_FAULT_LOG";
+    agent.windows(variable.len()).any(|bytes| bytes == variable)
 }
 
 /// A scenario that went well without a fault.
@@ -238,15 +240,12 @@ impl<'b> Trial<'b> {
         command.arg(self.bench.object(object)).arg("--");
         command.args(["sh", "-c", r#""$@"; echo "status $?""#, "sh"]);
         command.arg(self.bench.app(app)).args(arguments);
-        command.env("WARPBPF_AGENT", agent(self.bench));
         environment(&mut command);
         command.stdin(Stdio::null());
         command
             .stdout(files.make(&files.output)?)
             .stderr(files.make(&files.errors)?);
-        // A group of its own, so that all of it can be ended.
-        command.process_group(0);
-        let mut child = command.spawn().map_err(|e| format!("warpbpf: {e}"))?;
+        let mut child = Owned::spawn(&mut command).map_err(|e| format!("warpbpf: {e}"))?;
         match how {
             How::Operations => live::operate(self.bench, child.id()),
             How::Slots => live::fill(self.bench, child.id()),
@@ -295,7 +294,8 @@ impl Files {
                 return Ok(output);
             }
             if Instant::now() > end {
-                end_group(group);
+                // It is of the group, whose number is therefore nobody else's.
+                let _ = process::signal_group(group, Signal::Kill);
                 return Err(format!("the application did not end; it said `{output}`"));
             }
             std::thread::sleep(TICK);
@@ -304,27 +304,19 @@ impl Files {
 }
 
 /// Waits for a child, which ends with all its group if it takes longer than `limit`. `None` if it was killed.
-pub fn within(child: &mut Child, what: &str, limit: Duration) -> Result<Option<i32>, String> {
+pub fn within(child: &mut Owned, what: &str, limit: Duration) -> Result<Option<i32>, String> {
     let end = Instant::now() + limit;
     loop {
         if let Some(status) = child.try_wait().map_err(|e| e.to_string())? {
             return Ok(status.code());
         }
         if Instant::now() > end {
-            end_group(child.id());
-            let _ = child.kill();
+            process::signal_group(child.id(), Signal::Kill)?;
             let _ = child.wait();
             return Err(format!("{what} hangs"));
         }
         std::thread::sleep(TICK);
     }
-}
-
-fn end_group(group: u32) {
-    // What has ended meanwhile is not there, which is as well.
-    let _ = Command::new("kill")
-        .args(["-KILL", "--", &format!("-{group}")])
-        .status();
 }
 
 /// The end of what the application and the tool have said, which is where the reason is most often.

@@ -1,0 +1,4 @@
+//! Containers of code as the toolkit writes them, and as nobody should.
+
+mod container;
+mod nvcc;
