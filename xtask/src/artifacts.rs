@@ -12,7 +12,7 @@ use crate::log::Log;
 use crate::setup::{self, Tools};
 use crate::shell::{Failure, cargo, failure, root};
 use crate::sources::PROGRAMS;
-use crate::{libbpf, soft};
+use crate::{libbpf, soft, units};
 
 /// Cargo profile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -174,7 +174,10 @@ fn cargo_step(profile: Profile, extent: Extent, log: &Log) -> Told {
         Extent::Suite | Extent::Bundle => &["--workspace", "--lib", "--bins", "--examples"],
         Extent::Tests => &["--workspace", "--lib", "--bins", "--examples", "--tests"],
     };
-    log.cargo(&mut profile.cargo_build(selection))?;
+    let messages = log.cargo_messages(&mut profile.cargo_build(selection))?;
+    if extent == Extent::Tests {
+        units::keep(&messages)?;
+    }
     if profile == Profile::Release {
         for library in ["libwarpbpf_agent.so", "libwarpbpf_loader.so"] {
             has_no_sites(&profile.folder().join(library))?;

@@ -53,6 +53,13 @@ impl Log {
         let _ = std::fs::write(Log::progress_of(&self.path), words);
     }
 
+    /// Adds a text, with an end of its line.
+    pub fn add(&self, text: &str) {
+        if let Ok(mut file) = self.file() {
+            let _ = file.write_all(format!("{text}\n").as_bytes());
+        }
+    }
+
     fn file(&self) -> Result<File, Failure> {
         let mut options = File::options();
         let file = options.create(true).append(true).open(&self.path);
@@ -81,9 +88,28 @@ impl Log {
     /// # Errors
     /// As above.
     pub fn cargo(&self, command: &mut Command) -> Result<(), Failure> {
+        let file = self.file()?;
+        self.cargo_to(command, file)
+    }
+
+    /// The same; gives what cargo says of what it built, a JSON object on each line.
+    ///
+    /// # Errors
+    /// As above.
+    pub fn cargo_messages(&self, command: &mut Command) -> Result<String, Failure> {
+        let path = self.path.with_extension("json");
+        let failed = |e: std::io::Error| Failure(format!("`{}`: {e}", path.display()));
+        let file = File::create(&path).map_err(failed)?;
+        self.cargo_to(
+            command.args(["--message-format", "json-render-diagnostics"]),
+            file,
+        )?;
+        std::fs::read_to_string(&path).map_err(failed)
+    }
+
+    fn cargo_to(&self, command: &mut Command, copy: File) -> Result<(), Failure> {
         let mut file = self.file()?;
         let _ = writeln!(file, "$ {}", line(command));
-        let copy = file.try_clone().map_err(|e| Failure(e.to_string()))?;
         command
             .env("CARGO_TERM_PROGRESS_WHEN", "always")
             .env("CARGO_TERM_PROGRESS_WIDTH", "60");

@@ -29,6 +29,7 @@ mod soft;
 mod sources;
 mod test;
 mod tidy;
+mod units;
 
 use std::process::ExitCode;
 use std::sync::OnceLock;

@@ -1,6 +1,5 @@
 //! Everything that must pass, on whatever this machine has: formatting, lints, tidy, generated files, and every test.
 
-use std::ffi::OsString;
 use std::process::Command;
 use std::sync::OnceLock;
 
@@ -11,8 +10,8 @@ use crate::generated;
 use crate::jobs::{Plan, Told};
 use crate::log::Log;
 use crate::setup::{self, Tools};
-use crate::shell::{Failure, cargo, failure, root, succeeds};
-use crate::{features, tidy};
+use crate::shell::{Failure, cargo, root, succeeds};
+use crate::{features, tidy, units};
 
 /// How much is tested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +26,8 @@ pub enum Depth {
 
 /// The random cases of every run, so that a change is what breaks a build. Set `PROPTEST_RNG_SEED` to explore others.
 const SEED: &str = "20261120";
+/// Tells tests that searches by chance are to be as long as they can be of use.
+const DEEP: &str = "WARPBPF_DEEP";
 
 /// Sets up, builds and runs all checks side by side.
 pub fn run(depth: Depth) -> Result<(), Failure> {
@@ -52,9 +53,11 @@ pub fn run(depth: Depth) -> Result<(), Failure> {
     plan.step("suite", BUILT, |log| {
         let mut command = Command::new(&suite);
         command.arg("soft").arg(&made.folder);
-        if depth == Depth::Quick {
-            command.arg("--quick");
-        }
+        match depth {
+            Depth::Quick => command.arg("--quick"),
+            Depth::Gate => &mut command,
+            Depth::Deep => command.env(DEEP, "1"),
+        };
         log.run(&mut command)?;
         counted(log)
     });
@@ -115,6 +118,11 @@ fn add_slow<'p>(
         conformance::suite(log, &made.folder)?;
         last_line(log)
     });
+    plan.cargo("documents", &["cargo"], |log| {
+        let mut command = cargo();
+        log.cargo(command.args(["test", "--doc", "--workspace", "--quiet"]))?;
+        units::passed(&log.text())
+    });
     plan.cargo("other", &["cargo"], other_processor);
     plan.cargo("models", &["cargo"], |log| {
         // Loom's atomics need a build of their own, of this crate alone: what it needs from the compiler's side is shared.
@@ -122,7 +130,7 @@ fn add_slow<'p>(
         command.args(["test", "--quiet", "-p", "warpbpf-wire", "--lib"]);
         command.args(["--target", &setup::host_target()?, "models"]);
         log.cargo(command.env("RUSTFLAGS", "--cfg loom"))?;
-        tests_passed(log)
+        units::passed(&log.text())
     });
     // What the parts of tests/gpu/run.sh make of reports, without a GPU.
     plan.step("scripts", &[], |log| {
@@ -131,27 +139,27 @@ fn add_slow<'p>(
     });
 }
 
+/// Variables that tests of crates are run with.
+fn variables(tools: &Tools, depth: Depth) -> Vec<(&'static str, String)> {
+    let mut variables = vec![
+        ("WARPBPF_CLANG", tools.clang.clone()),
+        ("WARPBPF_CUDA_HOME", tools.cuda.display().to_string()),
+        ("WARPBPF_CACHE", "off".to_owned()),
+    ];
+    if depth == Depth::Deep {
+        variables.push((DEEP, "1".to_owned()));
+    }
+    if depth != Depth::Deep && std::env::var_os("PROPTEST_RNG_SEED").is_none() {
+        variables.push(("PROPTEST_RNG_SEED", SEED.to_owned()));
+    }
+    variables
+}
+
 /// Unit and file tests of all crates.
 fn unit(log: &Log, tools: &Tools, depth: Depth) -> Told {
-    let mut tests = cargo();
-    tests.args(["test", "--workspace", "--quiet", "--no-fail-fast"]);
-    if depth == Depth::Quick {
-        // Examples in documentation are compiled each time.
-        tests.args(["--lib", "--bins", "--tests"]);
-    }
-    tests
-        .env("WARPBPF_CLANG", &tools.clang)
-        .env("WARPBPF_CUDA_HOME", &tools.cuda);
-    let seed = std::env::var_os("PROPTEST_RNG_SEED");
-    if depth == Depth::Deep {
-        tests.env("WARPBPF_DEEP", "1");
-    }
-    if depth != Depth::Deep || seed.is_some() {
-        let seed = seed.unwrap_or_else(|| OsString::from(SEED));
-        tests.env("PROPTEST_RNG_SEED", seed);
-    }
-    log.cargo(&mut tests)?;
-    tests_passed(log)
+    let variables = variables(tools, depth);
+    let variables: Vec<_> = variables.iter().map(|(n, v)| (*n, v.as_str())).collect();
+    units::run(log, &variables)
 }
 
 /// What is for the other processor that the agent is written for is at least compiled.
@@ -193,29 +201,6 @@ fn counted(log: &Log) -> Told {
     Ok(line)
 }
 
-/// Adds up what cargo's tests said.
-fn tests_passed(log: &Log) -> Told {
-    let (mut passed, mut ignored, mut binaries) = (0, 0, 0);
-    for line in log.text().lines() {
-        let Some(counts) = line.strip_prefix("test result: ok. ") else {
-            continue;
-        };
-        let mut numbers = counts
-            .split_whitespace()
-            .filter_map(|word| word.parse::<u64>().ok());
-        passed += numbers.next().unwrap_or(0);
-        let _failed = numbers.next();
-        ignored += numbers.next().unwrap_or(0);
-        binaries += 1;
-    }
-    if passed == 0 {
-        return failure("no test ran");
-    }
-    Ok(format!(
-        "{passed} passed, {ignored} ignored, in {binaries} programs"
-    ))
-}
-
 /// The end-to-end cases with this in their names, on the soft GPU, with all that they print.
 pub fn case(name: &str) -> Result<(), Failure> {
     let tools = OnceLock::new();
@@ -245,11 +230,9 @@ pub fn bless() -> Result<(), Failure> {
         tests.args(["test", "--workspace", "--quiet", "--tests"]);
         tests
             .env("WARPBPF_BLESS", "1")
-            .env("WARPBPF_CLANG", &tools.clang)
-            .env("WARPBPF_CUDA_HOME", &tools.cuda)
-            .env("PROPTEST_RNG_SEED", SEED);
+            .envs(variables(tools, Depth::Gate));
         log.cargo(&mut tests)?;
-        tests_passed(log)
+        units::passed(&log.text())
     });
     plan.run()?;
     println!("look at what changed: git diff");

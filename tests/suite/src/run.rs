@@ -295,6 +295,11 @@ impl Run {
     }
 }
 
+/// Searches by chance are to be as long as they can be of use (`cargo xtask test --deep`), and not as short as a gate needs.
+pub fn is_deep() -> bool {
+    std::env::var_os("WARPBPF_DEEP").is_some()
+}
+
 /// `found` must be `expected`.
 pub fn same<T: PartialEq + std::fmt::Debug>(
     what: &str,

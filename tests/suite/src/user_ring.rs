@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use warpbpf::{Error, Map, MapOp, Object, OpCode, Options, Process, Tool};
 
 use crate::library::{launch, started};
-use crate::run::{Bench, Case, Told, operations, same, says};
+use crate::run::{Bench, Case, Told, is_deep, operations, same, says};
 
 /// How long an answer may take to come.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -109,9 +109,10 @@ fn is_done(process: &Process, expected: [u64; 7]) -> Result<(), String> {
 
 fn crowded(bench: &Bench, process: &Process, _: u32) -> Told {
     let jobs = process.map("jobs").map_err(failed)?;
-    let (least, most) = match bench.soft {
-        true => (1_000_000, 1_000_000),
-        false => (1_000_000, 100_000_000),
+    let (least, most) = match (bench.soft, is_deep()) {
+        (true, false) => (100_000, 100_000),
+        (true, true) => (1_000_000, 1_000_000),
+        (false, _) => (1_000_000, 100_000_000),
     };
     let seconds = std::env::var("WARPBPF_CROWD_SECONDS").ok();
     let seconds = seconds.and_then(|seconds| seconds.parse().ok());

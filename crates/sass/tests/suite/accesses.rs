@@ -71,7 +71,7 @@ fn kernels_stay_what_they_were() {
             .unzip();
         let written = file.write(&edits, &Addresses::new()).expect("a file");
         assert_eq!((written.passes, written.left_out.len()), (1, 0), "{name}");
-        let before = disassemble(&format!("{name}.accesses.before"), &original);
+        let before = disassemble(&format!("{name}.90.original"), &original);
         let after = disassemble(&format!("{name}.accesses.after"), &written.cubin);
         for line in before.iter().flat_map(|(_, lines)| lines) {
             let named = line

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::{Mutex, PoisonError};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub fn workspace() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -16,6 +17,11 @@ pub fn cuda(name: &str) -> PathBuf {
         PathBuf::from,
     );
     there(home.join("bin").join(name))
+}
+
+/// Whole corpora are compared, and not what a gate needs (`cargo xtask test --deep`).
+pub fn is_deep() -> bool {
+    std::env::var_os("WARPBPF_DEEP").is_some()
 }
 
 /// The disassembler, which is for code that was made here from our own sources.
@@ -233,19 +239,34 @@ fn cutlass() -> PathBuf {
     there(named.unwrap_or_else(|| workspace().join(headers)))
 }
 
-/// One compiler at a time, so that tests do not make the same cubin at once.
-static COMPILING: Mutex<()> = Mutex::new(());
+/// Files that tests make once for all of them.
+static FILES: Mutex<BTreeMap<PathBuf, Arc<Mutex<()>>>> = Mutex::new(BTreeMap::new());
+
+/// Does something while nobody else does with this file.
+fn alone<T>(file: &Path, run: impl FnOnce() -> T) -> T {
+    let mut files = FILES.lock().unwrap_or_else(PoisonError::into_inner);
+    let lock = Arc::clone(files.entry(file.to_owned()).or_default());
+    drop(files);
+    let _alone = lock.lock().unwrap_or_else(PoisonError::into_inner);
+    run()
+}
+
+/// The file was made of the other one as it is now.
+fn is_made(file: &Path, of: &Path) -> bool {
+    let time = |path: &Path| std::fs::metadata(path).and_then(|m| m.modified()).ok();
+    let times = time(file).zip(time(of));
+    times.is_some_and(|(made, from)| made > from)
+}
 
 /// A cubin of one of our sources, made once.
 pub fn nvcc(source: &Path, arch: &str) -> Vec<u8> {
-    let _alone = COMPILING.lock().unwrap_or_else(PoisonError::into_inner);
     let name = source.file_stem().expect("a name").to_string_lossy();
     let cubin = scratch(&format!("{name}.{arch}.nvcc.cubin"));
-    let time = |path: &Path| std::fs::metadata(path).and_then(|m| m.modified()).ok();
-    let fresh = time(&cubin)
-        .zip(time(source))
-        .is_some_and(|(made, from)| made > from);
-    if !fresh {
+    alone(&cubin, || compile(source, arch, &cubin))
+}
+
+fn compile(source: &Path, arch: &str, cubin: &Path) -> Vec<u8> {
+    if !is_made(cubin, source) {
         let partial = cubin.with_extension(format!("{}.part", std::process::id()));
         output(
             Command::new(cuda("nvcc"))
@@ -259,9 +280,9 @@ pub fn nvcc(source: &Path, arch: &str) -> Vec<u8> {
                 .arg(&partial)
                 .arg(source),
         );
-        std::fs::rename(&partial, &cubin).expect("a scratch file");
+        std::fs::rename(&partial, cubin).expect("a scratch file");
     }
-    std::fs::read(&cubin).expect("what nvcc made")
+    std::fs::read(cubin).expect("what nvcc made")
 }
 
 /// An instruction as the disassembler prints it.
@@ -284,11 +305,25 @@ pub fn names_what_it_has(lines: &[Line], declared: Option<u32>) -> bool {
     declared.is_some_and(|declared| last + RESERVED < declared)
 }
 
+/// What the disassembler prints, or printed in an earlier run for the same bytes: of a whole corpus it takes minutes.
+fn disassembled(file: &Path, cubin: &[u8]) -> String {
+    let (tool, kept) = (nvdisasm(), file.with_extension("txt"));
+    let is_same = std::fs::read(file).is_ok_and(|there| there == cubin);
+    if is_same && is_made(&kept, file) && is_made(&kept, &tool) {
+        return std::fs::read_to_string(&kept).expect("what was printed");
+    }
+    std::fs::write(file, cubin).expect("a scratch file");
+    let text = output(Command::new(tool).args(["-c", "-hex"]).arg(file));
+    let partial = file.with_extension(format!("{}.part", std::process::id()));
+    std::fs::write(&partial, &text).expect("a scratch file");
+    std::fs::rename(&partial, kept).expect("a scratch file");
+    text
+}
+
 /// The code of each section, by the section's name. Labels are replaced by the offsets that they stand for.
 pub fn disassemble(name: &str, cubin: &[u8]) -> Vec<(String, Vec<Line>)> {
     let file = scratch(&format!("{name}.dis.cubin"));
-    std::fs::write(&file, cubin).expect("a scratch file");
-    let text = output(Command::new(nvdisasm()).args(["-c", "-hex"]).arg(&file));
+    let text = alone(&file, || disassembled(&file, cubin));
     let mut sections: Vec<(String, Vec<Line>)> = Vec::new();
     let mut labels = Vec::new();
     let mut pending: Vec<String> = Vec::new();
@@ -372,8 +407,10 @@ pub fn corpus(arch: u32) -> Vec<(String, Vec<u8>)> {
         );
     }
     sources.sort();
-    let mut made = Vec::new();
-    for source in sources {
+    // What is for sm_90 is compared whole in each run; the other processor has the same table but for a few rows.
+    let step = if arch < 90 && !is_deep() { 4 } else { 1 };
+    let mut wanted = Vec::new();
+    for source in sources.into_iter().step_by(step) {
         let name = source
             .file_stem()
             .expect("a name")
@@ -387,8 +424,26 @@ pub fn corpus(arch: u32) -> Vec<(String, Vec<u8>)> {
         } else {
             ""
         };
-        made.push((name, nvcc(&source, &format!("sm_{arch}{suffix}"))));
+        wanted.push((name, source, format!("sm_{arch}{suffix}")));
     }
-    assert!(made.len() > 25, "only {} sources were found", made.len());
+    let next = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..std::thread::available_parallelism().map_or(1, usize::from) {
+            scope.spawn(|| {
+                while let Some((_, source, arch)) = wanted.get(next.fetch_add(1, Relaxed)) {
+                    nvcc(source, arch);
+                }
+            });
+        }
+    });
+    let made = wanted.into_iter();
+    let made: Vec<_> = made
+        .map(|(name, source, arch)| (name, nvcc(&source, &arch)))
+        .collect();
+    assert!(
+        made.len() > 25 / step,
+        "only {} sources were found",
+        made.len()
+    );
     made
 }

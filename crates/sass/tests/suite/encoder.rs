@@ -53,7 +53,12 @@ fn of_all_our_kernels_the_compilers_words_are_ours() {
     for (number, arch) in [(80, Arch::Sm80), (90, Arch::Sm90)] {
         let mut seen = Seen::new();
         for (name, cubin) in corpus(number) {
-            compare(&format!("{name}.{number}.encoder"), &cubin, arch, &mut seen);
+            compare(
+                &format!("{name}.{number}.original"),
+                &cubin,
+                arch,
+                &mut seen,
+            );
         }
         let words: usize = seen.values().map(BTreeSet::len).sum();
         assert!(seen.len() > 12 && words > 1000, "{words} of {}", seen.len());

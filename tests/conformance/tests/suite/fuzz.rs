@@ -7,7 +7,7 @@ use warpbpf_conformance::device::SoftDevice;
 use warpbpf_conformance::fuzz::{Plan, fuzz};
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 100, failure_persistence: None, max_shrink_iters: 0, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: if crate::is_deep() { 100 } else { 25 }, failure_persistence: None, max_shrink_iters: 0, ..ProptestConfig::default() })]
 
     /// The fuzzer makes its own failures smaller, so proptest only brings seeds.
     #[test]

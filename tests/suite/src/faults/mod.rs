@@ -15,13 +15,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::run::{Bench, Case, Told};
+use crate::run::{Bench, Case, Told, is_deep};
 use plan::{Fault, Site};
 use scenario::{SCENARIOS, Scenario};
 use trial::Trial;
 
-/// Faults of the small set, which is part of the suite.
-const FEW: usize = 80;
+/// Faults of the small set, which is part of the suite: in each run, and in a deep one.
+const FEW: [usize; 2] = [24, 80];
 /// What a whole run must have had, or it is no proof.
 const LEAST_FAULTS: usize = 500;
 const LEAST_SITES: usize = 60;
@@ -89,7 +89,8 @@ fn few(bench: &Bench) -> Told {
                 .map(|fault| (trial.clone(), fault)),
         );
     }
-    let step = (all.len() / FEW).max(1);
+    let few = FEW[usize::from(is_deep())];
+    let step = (all.len() / few).max(1);
     let chosen: Vec<(Trial<'_>, Fault)> = all.into_iter().step_by(step).collect();
     let tally = run_all(&chosen, None);
     match tally.wrong.first() {
@@ -98,7 +99,7 @@ fn few(bench: &Bench) -> Told {
             tally.wrong.len(),
             tally.text()
         )),
-        None if tally.struck < FEW / 2 => Err(format!("too few happened: {}", tally.text())),
+        None if tally.struck < few / 2 => Err(format!("too few happened: {}", tally.text())),
         None => Ok(tally.text()),
     }
 }
