@@ -10,7 +10,7 @@ use crate::generated;
 use crate::jobs::{Plan, Told};
 use crate::log::Log;
 use crate::setup::{self, Tools};
-use crate::shell::{Failure, cargo, root, succeeds};
+use crate::shell::{Failure, cargo, failure, root, succeeds};
 use crate::{features, tidy, units};
 
 /// How much is tested.
@@ -69,7 +69,7 @@ pub fn run(depth: Depth) -> Result<(), Failure> {
             let mut command = Command::new(&suite);
             command.args(["faults", "soft"]).arg(&made.folder);
             log.run(&mut command)?;
-            last_line(log)
+            line_with(log, "faults at")
         });
         plan.cargo("bare machine", BUILT, bare::run);
     }
@@ -99,7 +99,7 @@ fn add_slow<'p>(
     let ptxas = || artifacts::found(tools).map(|tools| tools.cuda.join("bin/ptxas"));
     plan.step("kernels", BUILT, move |log| {
         log.run(&mut kernels(&["soft"]))?;
-        last_line(log)
+        line_with(log, "kernels ran")
     });
     plan.step("mutants", BUILT, move |log| {
         let mut command = kernels(&["mutants", "soft"]);
@@ -108,15 +108,15 @@ fn add_slow<'p>(
             _ => ["--seconds", "3600", "--count", "12"],
         });
         log.run(command.arg("--ptxas").arg(ptxas()?))?;
-        last_line(log)
+        line_with(log, "mutants made=")
     });
     plan.step("text", BUILT, move |log| {
         log.run(kernels(&["text"]).arg(ptxas()?))?;
-        last_line(log)
+        line_with(log, "instrumented texts")
     });
     plan.step("conformance", BUILT, |log| {
         conformance::suite(log, &made.folder)?;
-        last_line(log)
+        line_with(log, "passed")
     });
     plan.cargo("documents", &["cargo"], |log| {
         let mut command = cargo();
@@ -183,20 +183,19 @@ fn done(result: Result<(), Failure>) -> Told {
     result.map(|()| String::new())
 }
 
-/// The last line of a log, in which programs of ours say what came of a run.
-fn last_line(log: &Log) -> Told {
+/// The last line of a log with these words, in which a program of ours says what came of a run.
+fn line_with(log: &Log, words: &str) -> Told {
     let text = log.text();
-    Ok(text
-        .trim_end()
-        .lines()
-        .last()
-        .unwrap_or_default()
-        .to_owned())
+    let line = text.lines().rfind(|line| line.contains(words));
+    line.map_or_else(
+        || failure(format!("nothing says how many `{words}`")),
+        |line| Ok(line.split_whitespace().collect::<Vec<_>>().join(" ")),
+    )
 }
 
 /// The same of the suite, alone on a line, too, as those who look for the numbers of tests expect them.
 fn counted(log: &Log) -> Told {
-    let line = last_line(log)?;
+    let line = line_with(log, "passed, ")?;
     println!("suite: {line}");
     Ok(line)
 }
