@@ -42,7 +42,7 @@ pub fn run(depth: Depth) -> Result<(), Failure> {
         done(log.run(cargo().args(["fmt", "--all", "--check"])))
     });
     artifacts::add_steps(&mut plan, &tools, Profile::Dev, Extent::Tests);
-    plan.cargo("unit", BUILT, |log| {
+    plan.step("unit", BUILT, |log| {
         unit(log, artifacts::found(&tools)?, depth)
     });
     plan.cargo("lints", &["cargo"], |log| {
