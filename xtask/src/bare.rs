@@ -40,7 +40,7 @@ mount --rbind /dev "$root/dev"
 mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm" || true
 mount -o bind,ro "$2" "$root/opt/rust"
 exec chroot "$root" /usr/bin/env -i HOME=/root LANG=C.UTF-8 PATH=/opt/rust/bin:/usr/sbin:/usr/bin:/sbin:/bin \
-    CARGO_HOME=/root/.cargo sh -c 'cd /warpbpf && cargo xtask demo && cargo xtask test'
+    sh -c 'cd /warpbpf && cargo xtask demo && cargo xtask test'
 "#;
 
 /// `cargo xtask bare`.

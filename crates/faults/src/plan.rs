@@ -24,7 +24,7 @@ enum How {
 /// Read once, by [`arm`], and never inside a site: a site may be in an allocator.
 static PLAN: OnceLock<Vec<Fault>> = OnceLock::new();
 
-/// Reads what shall fail, and opens the file that is told of it. The first call counts.
+/// Reads what shall fail and opens the log file. Only the first call has an effect.
 pub(crate) fn arm() {
     let text = std::env::var("WARPBPF_FAULT").ok();
     if count::open() || text.is_some() {

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use crate::process::{Signal, signal};
+
 /// A process that runs or is a zombie.
 #[derive(Debug, Clone)]
 struct Process {
@@ -53,10 +55,9 @@ pub fn has_variable(pid: u32, variable: &str) -> bool {
     variables.any(|there| there == variable.as_bytes())
 }
 
-/// Ends a process.
+/// Ends a process. One that has ended meanwhile is as well.
 pub fn kill(pid: u32) {
-    // SAFETY: plain numbers.
-    unsafe { libc::kill(pid.cast_signed(), libc::SIGKILL) };
+    let _ = signal(pid, Signal::Kill);
 }
 
 /// Processes that live and descend from this one.
