@@ -14,7 +14,7 @@ int main(void)
 	MUST(skel, "load");
 	MUST(gpuprobe_bpf__attach(skel) == 0, "attach");
 	while (!exiting)
-		pause();
+		usleep(50000);
 	printf("groups %lu, loads %lu, bytes %lu, chosen %lu\n", (unsigned long)skel->bss->groups,
 	       (unsigned long)skel->bss->loads, (unsigned long)skel->bss->bytes, (unsigned long)skel->bss->chosen);
 	gpuprobe_bpf__destroy(skel);

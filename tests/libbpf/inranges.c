@@ -30,7 +30,7 @@ int main(int argc, char **argv)
 	MUST(skel->links.forward, "attach");
 	printf("attached\n");
 	while (!exiting)
-		pause();
+		usleep(50000);
 	printf("each %lu forward %lu\n", seen(skel, 0), seen(skel, 1));
 	inranges_bpf__destroy(skel);
 	return 0;
