@@ -85,6 +85,7 @@ fn app<'t>(
         .map(|(_, program)| program.clone())
         .collect();
     let (into, driver) = (into.to_owned(), soft.map(|soft| soft.join("libcuda.so.1")));
+    let cubins = cubins(&into);
     Unit::new(made, sources, move |log| {
         let mut compile = nvcc(tools, &["-std=c++17"]);
         match name {
@@ -105,7 +106,9 @@ fn app<'t>(
             compile.arg("-isystem").arg(setup::cutlass_headers());
         }
         let object = into.join(format!("{name}.app.o"));
+        let kept = Kept::by(&mut compile, &into, name)?;
         log.run(compile.arg("-c").arg(&source).arg("-o").arg(&object))?;
+        kept.machine_code(&cubins)?;
         let mut with: Vec<PathBuf> = vec![object.clone()];
         if name == CONDITIONAL {
             with.extend(linked_on_device(tools, &decider, &into, log)?);
@@ -122,6 +125,44 @@ fn app<'t>(
         }
         remove(&object)
     })
+}
+
+/// Where the machine code of applications and kernels is, `NAME.sm_NN.cubin`: the tests of the crate `sass` read it.
+fn cubins(programs: &Path) -> PathBuf {
+    programs.with_file_name("cubins")
+}
+
+/// What nvcc makes on the way to an object.
+struct Kept {
+    folder: PathBuf,
+    name: &'static str,
+}
+
+impl Kept {
+    /// Tells a compiler to keep it.
+    fn by(compile: &mut Command, into: &Path, name: &'static str) -> Result<Kept, Failure> {
+        let folder = into.join(format!("kept-{name}"));
+        make_dir(&folder)?;
+        compile.args(["-keep", "-keep-dir"]).arg(&folder);
+        Ok(Kept { folder, name })
+    }
+
+    /// Takes the machine code out of it, and removes the rest.
+    fn machine_code(self, into: &Path) -> Result<(), Failure> {
+        make_dir(into)?;
+        let failed = |e: std::io::Error| Failure(format!("`{}`: {e}", self.folder.display()));
+        for entry in std::fs::read_dir(&self.folder).map_err(failed)? {
+            let path = entry.map_err(failed)?.path();
+            // `SOURCE.compute_80.cubin`, `SOURCE.compute_90.sm_90.cubin`, `SOURCE.sm_90.cubin`.
+            let file = path.file_name().unwrap_or_default().to_string_lossy();
+            let whole = file.strip_suffix(".cubin");
+            if let Some((_, number)) = whole.and_then(|whole| whole.rsplit_once('_')) {
+                let cubin = into.join(format!("{}.sm_{number}.cubin", self.name));
+                std::fs::rename(&path, cubin).map_err(failed)?;
+            }
+        }
+        std::fs::remove_dir_all(&self.folder).map_err(failed)
+    }
 }
 
 /// `-gencode` of an application.
@@ -228,8 +269,6 @@ fn kernel<'t>(
             Code::Specific => "90a",
         };
         let object = into.join(format!("{name}.o"));
-        let kept = into.join(format!("kept-{name}"));
-        make_dir(&kept)?;
         let mut compile = nvcc(tools, &["-c", "-O2", "-std=c++17", "-lineinfo", "-gencode"]);
         compile.arg(format!(
             "arch=compute_{arch},code=[compute_{arch},sm_{arch}]"
@@ -237,14 +276,13 @@ fn kernel<'t>(
         if code == Code::Relocatable {
             compile.arg("-rdc=true");
         }
-        compile.args(["-keep", "-keep-dir"]).arg(&kept);
+        let kept = Kept::by(&mut compile, &into, name)?;
         log.run(compile.arg("-o").arg(&object).arg(&source))?;
         if let Some(text) = &text {
-            std::fs::rename(kept.join(format!("{name}.ptx")), text)
+            std::fs::rename(kept.folder.join(format!("{name}.ptx")), text)
                 .map_err(|e| Failure(format!("nvcc kept no `{name}.ptx`: {e}")))?;
         }
-        std::fs::remove_dir_all(&kept)
-            .map_err(|e| Failure(format!("cannot remove `{}`: {e}", kept.display())))?;
+        kept.machine_code(&cubins(&into))?;
         for (runtime, program) in &programs {
             let mut link = nvcc(tools, &["-cudart", runtime, "-arch"]);
             link.arg(format!("sm_{arch}"));

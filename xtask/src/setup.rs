@@ -61,17 +61,6 @@ pub fn for_tests(log: &Log) -> Result<(), Failure> {
     jit_compilers(log)
 }
 
-/// What this machine's own code is compiled for.
-pub fn host_target() -> Result<String, Failure> {
-    let text = crate::shell::output(Command::new("rustc").arg("-vV"))?;
-    let text = String::from_utf8_lossy(&text).into_owned();
-    let host = text.lines().find_map(|line| line.strip_prefix("host: "));
-    host.map_or_else(
-        || failure("`rustc -vV` does not say what its host is"),
-        |host| Ok(host.to_owned()),
-    )
-}
-
 /// Rust's library for [`OTHER_TARGET`] is there, or could be had: it cannot where Rust did not come by rustup, or without a network.
 pub fn other_target() -> bool {
     let is_there = || {

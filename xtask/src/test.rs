@@ -124,14 +124,6 @@ fn add_slow<'p>(
         units::passed(&log.text())
     });
     plan.cargo("other", &["cargo"], other_processor);
-    plan.cargo("models", &["cargo"], |log| {
-        // Loom's atomics need a build of their own, of this crate alone: what it needs from the compiler's side is shared.
-        let mut command = cargo();
-        command.args(["test", "--quiet", "-p", "warpbpf-wire", "--lib"]);
-        command.args(["--target", &setup::host_target()?, "models"]);
-        log.cargo(command.env("RUSTFLAGS", "--cfg loom"))?;
-        units::passed(&log.text())
-    });
     // What the parts of tests/gpu/run.sh make of reports, without a GPU.
     plan.step("scripts", &[], |log| {
         let script = root().join("tests/gpu/test_backends.py");
@@ -159,7 +151,11 @@ fn variables(tools: &Tools, depth: Depth) -> Vec<(&'static str, String)> {
 fn unit(log: &Log, tools: &Tools, depth: Depth) -> Told {
     let variables = variables(tools, depth);
     let variables: Vec<_> = variables.iter().map(|(n, v)| (*n, v.as_str())).collect();
-    units::run(log, &variables)
+    let arguments: &[&str] = match depth {
+        Depth::Deep => &["--include-ignored"],
+        Depth::Quick | Depth::Gate => &[],
+    };
+    units::run(log, arguments, &variables)
 }
 
 /// What is for the other processor that the agent is written for is at least compiled.

@@ -40,11 +40,11 @@ fn kept() -> PathBuf {
     log_folder().join("programs.json")
 }
 
-/// Runs all programs that were written down, with variables that they are to have, and adds up what they say.
+/// Runs all programs that were written down, with arguments and variables that they are to have, and adds up what they say.
 ///
 /// # Errors
 /// Which failed; what they said is in the log.
-pub fn run(log: &Log, variables: &[(&str, &str)]) -> Told {
+pub fn run(log: &Log, arguments: &[&str], variables: &[(&str, &str)]) -> Told {
     let mut programs = programs(&read(&kept())?);
     let rank = |program: &Program| {
         let name = program.folder.file_name().unwrap_or_default();
@@ -57,7 +57,8 @@ pub fn run(log: &Log, variables: &[(&str, &str)]) -> Told {
         let start = Instant::now();
         let shown = name(&program.executable);
         let mut command = Command::new(&program.executable);
-        command.arg("--quiet").current_dir(&program.folder);
+        command.arg("--quiet").args(arguments);
+        command.current_dir(&program.folder);
         command.env("CARGO_MANIFEST_DIR", &program.folder);
         command.envs(variables.iter().copied());
         let own = Log::new(&format!("unit-{shown}"));

@@ -6,6 +6,7 @@
 
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use rustix::time::{ClockId, DynamicClockId};
 use warpbpf_abi::layout::env;
@@ -18,6 +19,9 @@ use crate::held::Held;
 const ROUNDS: u64 = 24;
 /// How long the host waits for one answer before it gives the measurement up: the device may be full of other work.
 const PATIENCE_NS: u64 = 50_000_000;
+/// How long the host looks without a pause. An answer of a kernel that runs comes in microseconds; one that has not begun needs no
+/// processor to wait for it.
+const SPIN_NS: u64 = 200_000;
 /// Estimates closer together than this say little about the drift.
 const DRIFT_BASE_NS: u64 = 40_000_000;
 
@@ -251,10 +255,11 @@ impl Measuring {
                     drift: 0,
                 });
             }
-            if monotonic_ns() - before > PATIENCE_NS {
-                return None;
+            match monotonic_ns() - before {
+                ..SPIN_NS => std::hint::spin_loop(),
+                SPIN_NS..=PATIENCE_NS => std::thread::sleep(Duration::from_nanos(SPIN_NS / 2)),
+                _ => return None,
             }
-            std::hint::spin_loop();
         }
     }
 }

@@ -613,7 +613,7 @@ fn copies(words: &Words, area: Area) -> [&[AtomicU64]; 2] {
     [0, 1].map(|copy| words.slice(area.offset + area.stride * copy, bytes))
 }
 
-#[cfg(all(test, loom))]
+#[cfg(test)]
 mod models;
 #[cfg(test)]
 mod tests;

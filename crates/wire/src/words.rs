@@ -10,6 +10,10 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 /// An atomic word of shared memory, as the protocols over it need it.
 pub(crate) trait Word {
+    /// A chunk in a ring of such words begins at a multiple of this many bytes, where copy engines write best.
+    const CHUNK_ALIGN: u64;
+    /// Bytes of a chunk that a consumer copies before it looks at records, if none of them is larger.
+    const PIECE: u64;
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);
     /// A compare and swap, with acquire and release.
@@ -24,8 +28,10 @@ pub(crate) trait Word {
 /// [`Word`] for an atomic, of the standard library or of a model checker. Inlined, because copies of whole chunks go word by word
 /// and the orders are known where they are asked for.
 macro_rules! word {
-    ($atomic:ty, $fence:path, $pause:path) => {
+    ($atomic:ty, $fence:path, $pause:path, align: $align:expr, piece: $piece:expr) => {
         impl $crate::words::Word for $atomic {
+            const CHUNK_ALIGN: u64 = $align;
+            const PIECE: u64 = $piece;
             #[inline]
             fn load(&self, order: Ordering) -> u64 {
                 <$atomic>::load(self, order)
@@ -53,10 +59,10 @@ macro_rules! word {
         }
     };
 }
-#[cfg(loom)]
+#[cfg(test)]
 pub(crate) use word;
 
-word!(AtomicU64, std::sync::atomic::fence, std::thread::yield_now);
+word!(AtomicU64, std::sync::atomic::fence, std::thread::yield_now, align: 256, piece: 64 << 10);
 
 /// A mapped memfd. Lengths and offsets are bytes and multiples of 8.
 #[derive(Debug)]

@@ -39,12 +39,14 @@ pub struct Run {
 }
 
 impl Bench {
-    /// A bench over a bundle.
+    /// A bench over a bundle, in a folder.
     pub fn new(folder: &str, soft: bool) -> Bench {
         let scratch = std::env::temp_dir().join(format!("s-{}", std::process::id()));
         let _ = std::fs::create_dir_all(&scratch);
+        // Cases start programs elsewhere, in other folders. A path that leads nowhere is said where it is opened.
+        let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.into());
         Bench {
-            folder: Path::new(folder).to_path_buf(),
+            folder,
             soft,
             scratch,
             variables: Vec::new(),

@@ -220,8 +220,9 @@ fn products_and_sums_stay_fused() {
 }
 
 macro_rules! architectures {
-    ($($name:ident $arch:literal)*) => {$(
+    ($($(#[$attribute:meta])* $name:ident $arch:literal)*) => {$(
         #[test]
+        $(#[$attribute])*
         fn $name() {
             check($arch, &[], &[], stringify!($name));
         }
@@ -231,10 +232,14 @@ macro_rules! architectures {
 architectures! {
     sm_75 "75"
     sm_80 "80"
+    #[ignore = "cargo xtask test --deep"]
     sm_86 "86"
+    #[ignore = "cargo xtask test --deep"]
     sm_89 "89"
     sm_90 "90"
+    #[ignore = "cargo xtask test --deep"]
     sm_90a "90a"
+    #[ignore = "cargo xtask test --deep"]
     sm_100 "100"
     sm_120 "120"
 }

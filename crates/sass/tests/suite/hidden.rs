@@ -210,10 +210,7 @@ fn as_written(
     );
     in_segments(original, &cubin);
 
-    let (old, new) = (
-        disassemble(&format!("{name}.{arch}.before"), original),
-        disassemble(&format!("{name}.{arch}.after"), &cubin),
-    );
+    let new = disassemble(&format!("{name}.{arch}.after"), &cubin);
     let base = if arch == "sm_80" { 0x160 } else { 0x210 };
     let hidden = edits[0].change.hidden.expect("a parameter");
     let loads = |words: u8| {
@@ -235,12 +232,10 @@ fn as_written(
         ("other", &edits[1], Vec::new()),
         ("third", &edits[2], vec![launch.exit, launch.exit]),
     ] {
-        let lines = |all: &[(String, Vec<crate::common::Line>)]| {
-            let of = |(name, _): &&(String, _)| *name == format!(".text.{kernel}");
-            all.iter().find(of).expect("the code").1.clone()
-        };
-        let own = lines(&old).len();
-        let added = lines(&new)[own..].to_vec();
+        let of = |(name, _): &&(String, _)| *name == format!(".text.{kernel}");
+        let (_, lines) = new.iter().find(of).expect("the code");
+        let own = edit.change.code_bytes.0 as usize / BYTES;
+        let added = &lines[own..];
         let found: Vec<String> = (added.iter().map(|line| line.text.clone()))
             .filter(|text| text.contains("c[0x0]") && !text.contains("[0x28]"))
             .collect();

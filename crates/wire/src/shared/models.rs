@@ -1,5 +1,5 @@
 //! Every order in which the threads of a writer and its readers can meet, and what memory may show each of them then, by
-//! loom. `cargo xtask test` runs this: `RUSTFLAGS="--cfg loom" cargo test -p warpbpf-wire --lib models`.
+//! loom.
 
 use std::sync::atomic::Ordering;
 
@@ -270,4 +270,5 @@ fn a_snapshot_is_of_one_moment() {
     });
 }
 
-word!(AtomicU64, loom::sync::atomic::fence, thread::yield_now);
+// Rings of models are small.
+word!(AtomicU64, loom::sync::atomic::fence, thread::yield_now, align: 16, piece: 32);

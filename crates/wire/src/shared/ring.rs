@@ -15,10 +15,6 @@ pub(super) const ENTRY_HEADER: u64 = 16;
 const EVENT: u32 = 0;
 /// In an entry's header: a chunk of a device ring.
 pub(super) const CHUNK: u32 = 1;
-/// A chunk begins at a multiple of this, where copy engines write best. Models have small rings.
-const CHUNK_ALIGN: u64 = if cfg!(loom) { 16 } else { 256 };
-/// Bytes of a chunk that a consumer copies before it looks at records, if none of them is larger.
-const PIECE: u64 = if cfg!(loom) { 32 } else { 64 << 10 };
 
 /// The ring in shared memory: what the writer moves, what consumers move, and a power of two of bytes.
 pub(super) struct Ring<'a, W> {
@@ -47,10 +43,10 @@ struct Entry {
 impl Entry {
     /// The entry at `position` with a payload of `len` bytes. Positions do not overflow: a ring would have to be used for
     /// centuries.
-    fn new(position: u64, [map, shard, len, kind]: [u32; 4]) -> Entry {
+    fn new<W: Word>(position: u64, [map, shard, len, kind]: [u32; 4]) -> Entry {
         let is_chunk = kind == CHUNK;
         let start = match is_chunk {
-            true => (position + ENTRY_HEADER).next_multiple_of(CHUNK_ALIGN),
+            true => (position + ENTRY_HEADER).next_multiple_of(W::CHUNK_ALIGN),
             false => position + ENTRY_HEADER,
         };
         Entry {
@@ -90,7 +86,7 @@ impl<W: Word> Ring<'_, W> {
 
     /// Most bytes of a chunk that there is room for behind `next`: a multiple of what records begin at.
     pub(super) fn chunk_room(&self, next: u64) -> u64 {
-        let before = Entry::new(next, [0, 0, 0, CHUNK]).bytes.start - next;
+        let before = Entry::new::<W>(next, [0, 0, 0, CHUNK]).bytes.start - next;
         let room = self.free(next).saturating_sub(before).min(1 << 31);
         room / RingLayout::ALIGN * RingLayout::ALIGN
     }
@@ -111,7 +107,7 @@ impl<W: Word> Ring<'_, W> {
 
     /// Writes an entry's header at `next` and moves that behind the entry.
     fn begin(&self, next: &mut u64, header: [u32; 4]) -> Option<Range<u64>> {
-        let entry = Entry::new(*next, header);
+        let entry = Entry::new::<W>(*next, header);
         if entry.end - *next > self.free(*next) {
             return None;
         }
@@ -243,7 +239,7 @@ impl Consumer {
         if !begun {
             self.within = start;
         }
-        let mut want = PIECE;
+        let mut want = W::PIECE;
         while self.within < end {
             let piece = self.within..end.min(self.within + want);
             self.copy.resize((piece.end - piece.start) as usize, 0);
@@ -251,7 +247,7 @@ impl Consumer {
             if !self.is_as_read(ring)? {
                 return Ok(Came::Late);
             }
-            want = PIECE;
+            want = W::PIECE;
             let mut rest = &self.copy[..];
             while !rest.is_empty() {
                 let room = end - self.within;
@@ -270,7 +266,7 @@ impl Consumer {
                 };
                 let Some((bytes, behind)) = rest.split_at_checked(record.bytes as usize) else {
                     // It begins the next piece.
-                    want = PIECE.max(record.bytes);
+                    want = W::PIECE.max(record.bytes);
                     break;
                 };
                 let mut more = true;
@@ -317,7 +313,7 @@ impl Consumer {
         if kind != EVENT && kind != CHUNK {
             return Err(damaged(format!("there is no entry of kind {kind}")));
         }
-        let entry = Entry::new(self.tail, fields);
+        let entry = Entry::new::<W>(self.tail, fields);
         if entry.end - self.tail > there {
             let what = if entry.is_chunk { "chunk" } else { "record" };
             return Err(damaged(format!(
