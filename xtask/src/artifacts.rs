@@ -289,3 +289,32 @@ fn jit_folder(link: &Path) -> Result<(), Failure> {
     std::os::unix::fs::symlink(&folder, link)
         .map_err(|e| Failure(format!("cannot link `{}`: {e}", link.display())))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_release_build_with_sites_that_can_fail_is_refused() {
+        let folder = scratch("sites");
+        let (with, without) = (folder.join("with.so"), folder.join("without.so"));
+        std::fs::write(&with, b"\x7fELF..\0WARPBPF_FAULT\0..").unwrap();
+        std::fs::write(&without, b"\x7fELF..\0WARPBPF_CACHE\0..").unwrap();
+        assert!(has_no_sites(&without).is_ok());
+        let Err(Failure(text)) = has_no_sites(&with) else {
+            panic!("it has them");
+        };
+        let wanted = "with.so` is a release build and has sites that can be made to fail";
+        assert!(text.ends_with(wanted), "{text}");
+        let Err(Failure(text)) = has_no_sites(&folder.join("none.so")) else {
+            panic!("it is not there");
+        };
+        assert!(text.starts_with("cannot read `"), "{text}");
+    }
+
+    fn scratch(name: &str) -> PathBuf {
+        let folder = target_dir().join("tmp").join(name);
+        std::fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+}

@@ -264,6 +264,9 @@ fn table(ended: &[Done], total: Duration) -> String {
     text
 }
 
+/// Columns of a line that is replaced: one that wraps cannot be.
+const COLUMNS: usize = 79;
+
 /// On a terminal, a line that says what runs, until all is done.
 fn show_progress(state: &Mutex<State>, steps: usize, start: Instant) {
     loop {
@@ -272,23 +275,28 @@ fn show_progress(state: &Mutex<State>, steps: usize, start: Instant) {
         if state.is_over {
             break;
         }
-        let running = state.running.iter().map(|(name, _, since, log)| {
-            let words = progress(log).map_or_else(String::new, |words| format!(" ({words})"));
-            format!("{name}{words} {} s", since.elapsed().as_secs())
-        });
-        let running: Vec<String> = running.collect();
-        let line = format!(
-            "[{}/{steps}, {} s] {}",
-            state.ended.len(),
-            start.elapsed().as_secs(),
-            running.join(", ")
-        );
-        let shown: String = line.chars().take(100).collect();
+        let line = progress_line(&state, steps, start);
         clear_line();
-        print!("{shown}");
+        print!("{line}");
         let _ = std::io::stdout().flush();
     }
     clear_line();
+}
+
+/// How many steps have ended, and what runs, for how long and how far it is.
+fn progress_line(state: &State, steps: usize, start: Instant) -> String {
+    let running = state.running.iter().map(|(name, _, since, log)| {
+        let words = progress(log).map_or_else(String::new, |words| format!(" ({words})"));
+        format!("{name}{words} {} s", since.elapsed().as_secs())
+    });
+    let running: Vec<String> = running.collect();
+    let line = format!(
+        "[{}/{steps}, {} s] {}",
+        state.ended.len(),
+        start.elapsed().as_secs(),
+        running.join(", ")
+    );
+    line.chars().take(COLUMNS).collect()
 }
 
 /// What a step says of how far it is.
@@ -337,6 +345,23 @@ mod tests {
         let result = plan.run();
         assert_eq!(*lock(&order), ["first", "last"]);
         assert!(matches!(result, Err(Failure(text)) if text == "failed: test-bad"));
+    }
+
+    #[test]
+    fn the_line_of_progress_says_what_runs_and_how_far_it_is() {
+        let (first, second) = (Log::new("test-progress"), Log::new("test-silent"));
+        first.progress("7/30");
+        let now = Instant::now();
+        let ago = |seconds| now.checked_sub(Duration::from_secs(seconds)).unwrap();
+        let mut state = State::default();
+        for (name, since, log) in [("cargo", 12, &first), ("cuda", 3, &second)] {
+            let path = log.path().to_owned();
+            state.running.push((name, Kind::Any, ago(since), path));
+        }
+        let line = progress_line(&state, 9, ago(20));
+        assert_eq!(line, "[0/9, 20 s] cargo (7/30) 12 s, cuda 3 s");
+        first.progress(&"x".repeat(200));
+        assert_eq!(progress_line(&state, 9, ago(20)).len(), COLUMNS);
     }
 
     #[test]

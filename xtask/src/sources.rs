@@ -171,6 +171,7 @@ pub const APPS: &[(&str, &str)] = &[
     ("ranges", "tests/apps/ranges.cu"),
     ("forks", "tests/apps/forks.cu"),
     ("jit", "tests/apps/jit.cu"),
+    ("libraries", "tests/apps/libraries.cu"),
     ("linked", "tests/apps/linked.cu"),
     ("swapstress", "tests/apps/swapstress.cu"),
     ("graphs", "tests/apps/graphs.cu"),

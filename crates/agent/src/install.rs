@@ -321,12 +321,6 @@ pub(crate) fn watch_the_end() {
 }
 
 fn watch() {
-    unsafe extern "C" fn prepare() {
-        nvrtc::before_fork();
-    }
-    unsafe extern "C" fn parent() {
-        nvrtc::after_fork();
-    }
     unsafe extern "C" fn child() {
         nvrtc::forked();
         if let Some(agent) = agent() {
@@ -334,8 +328,8 @@ fn watch() {
         }
     }
     bring_home_at_exit();
-    // SAFETY: the functions live as long as the process: this library is never unloaded.
-    unsafe { libc::pthread_atfork(Some(prepare), Some(parent), Some(child)) };
+    // SAFETY: the function lives as long as the process: this library is never unloaded.
+    unsafe { libc::pthread_atfork(None, None, Some(child)) };
     stay_loaded();
 }
 

@@ -5,16 +5,16 @@
 //! by `cuMemAlloc` and loads images, and by the control thread; a look is a number compared. There is no control thread before the first image, and a framework may load
 //! the compiler and ask it between two calls of the driver (CuPy), so a thread looks from the first allocation until then. What is compiled before that has no PTX, which the report says.
 //!
-//! Only a thread of ours, which holds nothing of the application's, asks the dynamic loader for anything: a thread of the application may hold a lock that a
-//! library's constructor waits for.
+//! Who looks reads the dynamic linker's list as a debugger does, and calls nothing of it: the application loads and unloads meanwhile. Only a thread of ours, which
+//! holds nothing of the application's, asks the linker for a compiler's functions, once: a thread of the application may hold a lock that a library's constructor
+//! waits for.
 
-use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use warpbpf_driver::loaded::list_loaded;
+use warpbpf_driver::loaded;
 use warpbpf_wire::NoteLevel;
 
 use crate::agent::{Agent, Mode};
@@ -65,10 +65,10 @@ struct Known {
 }
 
 static KNOWN: Mutex<Vec<Known>> = Mutex::new(Vec::new());
-/// How many libraries had come when all compilers among them were done.
+/// The generation of libraries in which all compilers were done.
 static LIBRARIES: AtomicU64 = AtomicU64::new(0);
 
-/// How many there were when somebody last waited for that.
+/// That for which somebody last waited.
 static WAITED: AtomicU64 = AtomicU64::new(0);
 /// Compilers are being hooked.
 static HOOKING: AtomicBool = AtomicBool::new(false);
@@ -132,7 +132,7 @@ pub(crate) fn look(to: &'static Agent) {
         return;
     }
     watch(to);
-    let Some(libraries) = count_libraries().filter(|count| !is_done(*count)) else {
+    let Some(libraries) = loaded::generation().filter(|count| !is_done(*count)) else {
         return;
     };
     let Some(compilers) = compilers() else { return };
@@ -156,7 +156,7 @@ pub(crate) fn look(to: &'static Agent) {
 
 /// The control thread looks for compilers that have come. A thread of its own hooks them: the loader may let it wait as long as a library's constructor runs.
 pub(crate) fn serve(to: &'static Agent) {
-    let libraries = count_libraries().filter(|count| !is_done(*count));
+    let libraries = loaded::generation().filter(|count| !is_done(*count));
     let Some((libraries, compilers)) = libraries.zip(compilers()) else {
         return;
     };
@@ -221,81 +221,17 @@ fn is_known(place: &Place) -> bool {
         .any(|known| known.done && known.place == *place)
 }
 
-/// Somebody goes through the linker's list, whose lock a child has for ever if it is forked meanwhile.
-static LISTING: AtomicBool = AtomicBool::new(false);
-/// How often it is tried to be the one that does.
-const TURNS: usize = 10_000;
-
-thread_local! {
-    /// This thread forks, and nobody goes through the list meanwhile.
-    static FORKING: Cell<bool> = const { Cell::new(false) };
-}
-/// How long a fork waits for who does.
-const BRIEFLY: Duration = Duration::from_millis(100);
-
-/// Before a fork: nobody is in the list until [`after_fork`], if that can be had soon.
-pub(crate) fn before_fork() {
-    let end = Instant::now() + BRIEFLY;
-    while LISTING.swap(true, Ordering::Acquire) {
-        if Instant::now() >= end {
-            return;
-        }
-        std::thread::yield_now();
-    }
-    FORKING.set(true);
-}
-
-/// In the parent.
-pub(crate) fn after_fork() {
-    if FORKING.replace(false) {
-        LISTING.store(false, Ordering::Release);
-    }
-}
-
-/// In the child, where nobody else is.
+/// In a forked child, which has no thread of ours.
 pub(crate) fn forked() {
-    FORKING.set(false);
-    LISTING.store(false, Ordering::Release);
-    // It has no thread of ours.
     WATCHED.store(false, Ordering::Release);
     ENDING.store(false, Ordering::Release);
 }
 
-/// Calls `each` with the linker's entries until that says that it is enough; false if it could not be done.
-fn list(each: impl FnMut(&libc::dl_phdr_info) -> bool) -> bool {
-    if !(0..TURNS).any(|_| !LISTING.swap(true, Ordering::Acquire)) {
-        return false;
-    }
-    list_loaded(each);
-    LISTING.store(false, Ordering::Release);
-    true
-}
-
-/// Libraries that were loaded so far, those that are gone among them. `None`: not now.
-fn count_libraries() -> Option<u64> {
-    let mut count = None;
-    // One says it for all.
-    list(|info| {
-        count = Some(info.dlpi_adds);
-        true
-    });
-    count
-}
-
 /// Those that are loaded now. `None`: that cannot be said just now.
 fn compilers() -> Option<Vec<Place>> {
-    let mut all = Vec::new();
-    let whole = list(|info| {
-        if !info.dlpi_name.is_null() {
-            // SAFETY: the linker's name of a library, which stays while the list is gone through.
-            let path = unsafe { CStr::from_ptr(info.dlpi_name) };
-            if is_compiler(path) {
-                all.push((path.to_owned(), info.dlpi_addr as usize));
-            }
-        }
-        false
-    });
-    whole.then_some(all)
+    let all = loaded::loaded()?.into_iter();
+    let compilers = all.filter(|file| is_compiler(&file.path));
+    Some(compilers.map(|file| (file.path, file.base)).collect())
 }
 
 /// Packages rename it: `libnvrtc.so.13`, `libnvrtc.alt.so.13`, `libnvrtc-1a2b3c4d.so.12`.
@@ -454,24 +390,5 @@ mod tests {
         let of = |path: &CStr| functions(path, 0).unwrap_err();
         assert_eq!(of(c"libnvrtc-is-not-here.so.1"), "it is gone");
         assert_eq!(of(c"libc.so.6"), "it has no `nvrtcGetCUBIN`");
-    }
-
-    #[test]
-    fn a_fork_waits_for_who_goes_through_the_list() {
-        assert!(count_libraries().is_some_and(|count| count > 1));
-        assert_eq!(compilers(), Some(Vec::new()));
-        before_fork();
-        // Nobody is let in, and nobody waits for ever.
-        assert_eq!((count_libraries(), compilers()), (None, None));
-        // Nor does another fork.
-        std::thread::spawn(|| {
-            before_fork();
-            after_fork();
-        })
-        .join()
-        .unwrap();
-        assert_eq!(count_libraries(), None);
-        after_fork();
-        assert!(count_libraries().is_some());
     }
 }

@@ -5,7 +5,7 @@ use std::ptr;
 use std::sync::Arc;
 
 use warpbpf_driver::front::is_driver_name;
-use warpbpf_driver::loaded::list_loaded;
+use warpbpf_driver::loaded::loaded;
 
 const DRIVER: &CStr = c"libcuda.so.1";
 /// Bytes that are read of a function whose size the symbol table does not say: enough for any prologue.
@@ -49,10 +49,9 @@ impl Library {
     pub(crate) fn driver() -> Option<Library> {
         open_loaded(DRIVER).or_else(|| {
             // A driver without a SONAME that was opened by its path is only known by that path.
-            loaded_paths()
-                .iter()
-                .find(|path| is_driver_name(path))
-                .and_then(|path| open_loaded(path))
+            let all = loaded()?;
+            let driver = all.iter().find(|file| is_driver_name(&file.path))?;
+            open_loaded(&driver.path)
         })
     }
 
@@ -122,18 +121,6 @@ fn open_loaded(path: &CStr) -> Option<Library> {
     (!handle.is_null()).then_some(Library(handle))
 }
 
-fn loaded_paths() -> Vec<CString> {
-    let mut paths: Vec<CString> = Vec::new();
-    list_loaded(|info| {
-        if !info.dlpi_name.is_null() {
-            // SAFETY: NUL-terminated, as long as the file is loaded.
-            paths.push(unsafe { CStr::from_ptr(info.dlpi_name) }.to_owned());
-        }
-        false
-    });
-    paths
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,11 +133,6 @@ mod tests {
         // SAFETY: a function of libc.
         let code = unsafe { code_of(address) };
         assert!(!code.is_empty() && code.len() < 4096);
-        assert!(
-            loaded_paths()
-                .iter()
-                .any(|p| p.to_bytes().ends_with(b"libc.so.6"))
-        );
         assert!(open_loaded(c"libcuda-is-not-here.so.1").is_none());
         assert_eq!(
             Library::kept(c"libc.so.6").unwrap().address("getppid"),

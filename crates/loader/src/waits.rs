@@ -3,10 +3,11 @@
 //! The CUDA driver in the tool's process waits all the time, on threads of its own and in calls of the tool's, and says nothing by it. So
 //! each knows where its caller goes on: a few instructions put that address behind the arguments.
 
-use std::ffi::{CStr, c_int, c_uint, c_void};
+use std::ffi::{c_int, c_uint, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use warpbpf_driver::front::is_of_driver;
-use warpbpf_driver::loaded::list_loaded;
+use warpbpf_driver::loaded::loaded;
 
 use crate::global;
 use crate::guard::inside;
@@ -14,7 +15,7 @@ use crate::next;
 
 /// Around a call that waits, of who goes on at `caller`.
 fn waiting<T>(caller: usize, endless: bool, wait: impl FnOnce() -> T) -> T {
-    // Without a kernel nothing is counted; and a child that is forked then must not find the loader's lock taken by a thread that is here.
+    // Without a kernel nothing is counted.
     let counts = || global::exists() && !is_in_driver(caller);
     let begun = inside(|| counts().then(|| global::before_wait(endless)));
     let result = wait();
@@ -24,25 +25,25 @@ fn waiting<T>(caller: usize, endless: bool, wait: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Callers that were looked up, by a few bits of their addresses: twice the address, and one more for the driver's. The driver stays
+/// where it is.
+static CALLERS: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
+
 /// Code of the CUDA driver lies there.
 fn is_in_driver(address: usize) -> bool {
-    let mut found = false;
-    list_loaded(|info| {
-        if info.dlpi_name.is_null() || info.dlpi_phdr.is_null() {
-            return false;
-        }
-        // SAFETY: as many as the linker says that there are.
-        let parts = unsafe { std::slice::from_raw_parts(info.dlpi_phdr, info.dlpi_phnum.into()) };
-        let holds = parts.iter().any(|part| {
-            let start = info.dlpi_addr.wrapping_add(part.p_vaddr);
-            part.p_type == libc::PT_LOAD && (address as u64).wrapping_sub(start) < part.p_memsz
-        });
-        if holds {
-            // SAFETY: NUL-terminated, as long as the file is loaded.
-            found = is_of_driver(unsafe { CStr::from_ptr(info.dlpi_name) });
-        }
-        holds
-    });
+    let slot = &CALLERS[address / 4 % CALLERS.len()];
+    let known = slot.load(Ordering::Relaxed);
+    if known / 2 == address {
+        return known % 2 == 1;
+    }
+    let Some(all) = loaded() else {
+        // Libraries come or go just now; the driver does not then wait for anything.
+        return false;
+    };
+    let before = all.iter().filter(|file| file.base <= address);
+    let holds = before.max_by_key(|file| file.base);
+    let found = holds.is_some_and(|file| is_of_driver(&file.path));
+    slot.store(address * 2 + usize::from(found), Ordering::Relaxed);
     found
 }
 

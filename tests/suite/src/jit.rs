@@ -36,6 +36,7 @@ pub fn cases() -> Vec<Case> {
         }),
         case("jit: the driver links two texts", by_driver_of_two),
         case("jit: CuPy's kernels", cupy),
+        case("jit: libraries come and go", libraries),
     ]
 }
 
@@ -53,6 +54,46 @@ fn compiled(bench: &Bench, how: &str, source: &str) -> Told {
     let (launches, folder) = (LAUNCHES.to_string(), folder.display().to_string());
     let run = bench.both("launchcount", "jit", &[how, &launches, &folder])?;
     counted(&run, "jit_add", source)
+}
+
+/// Who looks for compilers reads the linker's list while other threads load and unload libraries, one of them with its program
+/// headers in no segment, as tools that edit files leave them.
+fn libraries(bench: &Bench) -> Told {
+    let from = bench.folder().join("apps/libothertool.so");
+    let bytes = std::fs::read(&from).map_err(|e| format!("{}: {e}", from.display()))?;
+    let odd = with_headers_at_the_end(bytes.clone()).ok_or("no program headers")?;
+    let mut files = Vec::new();
+    for (name, bytes) in [("plain", &bytes), ("odd", &odd), ("other", &odd)] {
+        let file = bench.scratch(&format!("lib{name}.so"));
+        std::fs::write(&file, bytes).map_err(|e| format!("{}: {e}", file.display()))?;
+        files.push(file.display().to_string());
+    }
+    let mut arguments = vec!["3000"];
+    arguments.extend(files.iter().map(String::as_str));
+    let run = bench.both("launchcount", "libraries", &arguments)?;
+    let errors = String::from_utf8_lossy(&run.output.stderr).into_owned();
+    let launches = errors.lines().find_map(|l| l.strip_prefix("launches: "));
+    let launches: u64 = launches.and_then(|n| n.parse().ok()).ok_or("no number")?;
+    let kernel = run.kernel("together")?;
+    same("launches", kernel["launches"].as_u64(), Some(launches))?;
+    Ok(format!("{launches} launches beside 9000 loads"))
+}
+
+/// A file of 64 bits whose program headers are copied to its end.
+fn with_headers_at_the_end(mut file: Vec<u8>) -> Option<Vec<u8>> {
+    let number = |at: usize, size: usize| {
+        let mut bytes = [0; 8];
+        bytes[..size].copy_from_slice(file.get(at..at + size)?);
+        usize::try_from(u64::from_le_bytes(bytes)).ok()
+    };
+    // `e_phoff`, `e_phentsize`, `e_phnum`
+    let (at, size, count) = (number(32, 8)?, number(54, 2)?, number(56, 2)?);
+    let headers = file.get(at..at + size * count)?.to_vec();
+    file.resize(file.len().next_multiple_of(8), 0);
+    let end = file.len() as u64;
+    file.extend(headers);
+    file[32..40].copy_from_slice(&end.to_le_bytes());
+    Some(file)
 }
 
 /// Each launch of the kernel counted, and by which text.

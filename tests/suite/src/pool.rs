@@ -166,15 +166,20 @@ impl Pool<'_> {
             cases.insert(child.id());
             child
         };
-        let done = self.wait(&mut child, case, folder);
+        let limit = Duration::from_secs(case.seconds());
+        let done = self.wait(&mut child, limit, folder);
         lock(&self.cases).remove(&child.id());
         self.end_orphans(Some(folder));
         done
     }
 
     /// Waits for a case's process. One that takes too long is ended with all that it started; the error says what it waited for.
-    fn wait(&self, child: &mut Child, case: &Case, folder: &Path) -> Result<ExitStatus, String> {
-        let limit = Duration::from_secs(case.seconds());
+    fn wait(
+        &self,
+        child: &mut Child,
+        limit: Duration,
+        folder: &Path,
+    ) -> Result<ExitStatus, String> {
         let end = Instant::now() + limit;
         loop {
             if let Some(status) = child.try_wait().map_err(|e| e.to_string())? {
@@ -197,8 +202,7 @@ impl Pool<'_> {
         let _ = child.kill();
         let _ = child.wait();
         Err(format!(
-            "it did not end within {} s and was killed. Its processes:\n{}",
-            limit.as_secs(),
+            "it did not end within {limit:?} and was killed. Its processes:\n{}",
             waits.trim_end()
         ))
     }
@@ -255,4 +259,55 @@ fn make(folder: &Path, mode: u32) -> std::io::Result<()> {
 /// A thread that panicked is told of by the panic itself.
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::mem::ManuallyDrop;
+
+    use super::*;
+
+    /// It ends what it started, too, also where the one between has ended; and it says what each of them did.
+    #[test]
+    fn a_case_that_hangs_is_ended_at_its_deadline() {
+        let way = Way {
+            device: "soft".to_owned(),
+            folder: String::new(),
+            jobs: 1,
+            shows: false,
+        };
+        // Dropped, it would end the children of other tests.
+        let pool = ManuallyDrop::new(Pool::new(&way));
+        let folder = pool.base.join("hangs");
+        let script = "(sleep 1002 &) ; sleep 1003 & sleep 1004; true";
+        let mut hanging = Command::new("sh");
+        hanging.args(["-c", script]).env(MARK, &folder);
+        let mut child = hanging.stdin(Stdio::null()).spawn().unwrap();
+        lock(&pool.cases).insert(child.id());
+        let started = || {
+            let below = tree::descendants(child.id()).len();
+            below == 2 && pool.orphans(Some(&folder)).len() == 1
+        };
+        while !started() {
+            std::thread::sleep(TICK);
+        }
+        let limit = Duration::from_millis(300);
+        let reason = pool.wait(&mut child, limit, &folder).unwrap_err();
+        let (first, processes) = reason.split_once('\n').unwrap();
+        assert_eq!(
+            first,
+            "it did not end within 300ms and was killed. Its processes:"
+        );
+        assert_eq!(processes.lines().count(), 4, "{reason}");
+        for sleeps in [
+            "sleeps `sleep 1002`",
+            "sleeps `sleep 1003`",
+            "sleeps `sleep 1004`",
+        ] {
+            assert!(processes.contains(sleeps), "{reason}");
+        }
+        assert!(tree::descendants(child.id()).is_empty());
+        pool.end_orphans(Some(&folder));
+        assert!(pool.orphans(Some(&folder)).is_empty());
+    }
 }

@@ -33,6 +33,8 @@ struct Inner {
     functions: HashMap<(usize, String), usize>,
     /// Live allocations and streams.
     held: HashMap<usize, Vec<u64>>,
+    /// The last allocation, if nothing was filled since.
+    fresh: usize,
     /// Functions that were launched by the application, or in their place; and were those ours?
     launched: Vec<(usize, bool)>,
     /// Which of the parameters of ours is looked at, and what was found there.
@@ -226,7 +228,9 @@ impl World {
     fn allocate(&self, bytes: usize) -> usize {
         let memory = vec![0u64; bytes.div_ceil(8)];
         let address = memory.as_ptr() as usize;
-        self.lock().held.insert(address, memory);
+        let mut inner = self.lock();
+        inner.held.insert(address, memory);
+        inner.fresh = address;
         address
     }
 }
@@ -401,8 +405,12 @@ driver! {
         *address = pointer as u64;
         Ok(())
     }
-    memset_d8 = "cuMemsetD8Async"(address: u64, value: u8, bytes: usize, _stream: usize) |_world| {
-        std::ptr::write_bytes(address as *mut u8, value, bytes);
+    memset_d8 = "cuMemsetD8Async"(address: u64, value: u8, bytes: usize, _stream: usize) |world| {
+        // New memory is zero already, and pages that nobody writes to cost nothing.
+        let fresh = std::mem::take(&mut world.lock().fresh);
+        if value != 0 || fresh != address as usize {
+            std::ptr::write_bytes(address as *mut u8, value, bytes);
+        }
         Ok(())
     }
     copy_to_device = "cuMemcpyHtoDAsync_v2"(to: u64, from: *const u8, bytes: usize, _stream: usize) |world| {
