@@ -8,9 +8,10 @@ use std::sync::OnceLock;
 use crate::compile::{self, Unit, headers_beside, make_dir};
 use crate::cuda::{self, Runtimes};
 use crate::jobs::{Plan, Told};
+use crate::libbpf::Newest;
 use crate::log::Log;
 use crate::setup::{self, Tools};
-use crate::shell::{Failure, cargo, failure, root};
+use crate::shell::{Failure, cargo, failure, make_link, root};
 use crate::sources::PROGRAMS;
 use crate::{libbpf, soft, units};
 
@@ -114,7 +115,15 @@ pub fn add_steps<'p>(
     plan.cargo("cargo", &[], move |log| cargo_step(profile, extent, log));
     let made = artifacts.clone();
     plan.step("bpf", &["setup"], move |log| {
-        compile::all(log, &bpf(found(tools)?, extent, &made)?)
+        let tools = found(tools)?;
+        let objects = compile::all(log, &bpf(tools, extent, &made)?)?;
+        if extent < Extent::Suite {
+            return Ok(objects);
+        }
+        let newest = Newest::fetched(&made.folder.join("libbpf-newest"))?;
+        compile::all(log, &newest.units()?)?;
+        let programs = compile::all(log, &libbpf::tools(tools, &newest, &made.libbpf)?)?;
+        Ok(format!("{objects}; {programs}"))
     });
     let made = artifacts.clone();
     plan.step("cuda", &["setup"], move |log| {
@@ -223,9 +232,6 @@ fn bpf<'t>(
             compile::clang(tools, &source)
         }));
     }
-    if extent >= Extent::Suite {
-        units.extend(libbpf::tools(tools, &artifacts.libbpf));
-    }
     Ok(units)
 }
 
@@ -280,14 +286,7 @@ pub fn torch(into: &Path) -> Result<(), Failure> {
 
 /// Says where what `jit` compiles with is. A bundle has none of it: the machine that it runs on has its own.
 fn jit_folder(link: &Path) -> Result<(), Failure> {
-    let folder = setup::jit_folder();
-    if std::fs::read_link(link).is_ok_and(|there| there == folder) {
-        return Ok(());
-    }
-    // What stands there may be a link of another checkout.
-    let _ = std::fs::remove_file(link);
-    std::os::unix::fs::symlink(&folder, link)
-        .map_err(|e| Failure(format!("cannot link `{}`: {e}", link.display())))
+    make_link(&setup::jit_folder(), link)
 }
 
 #[cfg(test)]

@@ -87,3 +87,16 @@ pub fn write(path: &Path, bytes: impl AsRef<[u8]>) -> Result<(), Failure> {
     made.and_then(|()| std::fs::write(path, bytes))
         .map_err(|e| Failure(format!("cannot write `{}`: {e}", path.display())))
 }
+
+/// Has a link lead to a file or folder, whatever it led to before: that may be another checkout's.
+pub fn make_link(to: &Path, link: &Path) -> Result<(), Failure> {
+    if std::fs::read_link(link).is_ok_and(|there| there == to) {
+        return Ok(());
+    }
+    let failed = |e: std::io::Error| Failure(format!("cannot link `{}`: {e}", link.display()));
+    if let Some(folder) = link.parent() {
+        std::fs::create_dir_all(folder).map_err(failed)?;
+    }
+    let _ = std::fs::remove_file(link);
+    std::os::unix::fs::symlink(to, link).map_err(failed)
+}

@@ -71,8 +71,32 @@ extern "C" fn syscall(number: c_long, a: u64, b: u64, c: u64, d: u64, e: u64, f:
         if let Some(Some(result)) = result {
             return give(result);
         }
+        if let Some(result) = by_name(number, [a, b, c, d, e, f]) {
+            return result;
+        }
     }
     answer(raw(number, [a, b, c, d, e, f]))
+}
+
+/// A call by number of which we know by name: what it does to a descriptor is the same. (libbpf moves descriptors so since 1.4.)
+fn by_name(number: c_long, [a, b, c, d, e, f]: [u64; 6]) -> Option<c_long> {
+    let (fd, second, third) = (a as c_int, b as c_int, c as c_int);
+    let result = match number {
+        libc::SYS_close => close(fd),
+        libc::SYS_close_range => close_range(a as c_uint, b as c_uint, third),
+        libc::SYS_dup => dup(fd),
+        #[cfg(target_arch = "x86_64")]
+        libc::SYS_dup2 => dup2(fd, second),
+        libc::SYS_dup3 => dup3(fd, second, third),
+        libc::SYS_fcntl => fcntl(fd, second, c),
+        libc::SYS_ioctl => ioctl(fd, b, c),
+        libc::SYS_pidfd_getfd => pidfd_getfd(fd, second, c as c_uint),
+        libc::SYS_mmap => {
+            return Some(mmap(a, b, third, d as c_int, e as c_int, f as i64) as c_long);
+        }
+        _ => return None,
+    };
+    Some(result.into())
 }
 
 fn bpf(command: u32, attr: u64, size: u32) -> Result<i64, Errno> {
@@ -110,6 +134,48 @@ extern "C" fn close(fd: c_int) -> c_int {
         Some(())
     });
     next!(c"close", fn(c_int) -> c_int, (fd), -1)
+}
+
+/// All numbers from `first` to `last`, both of them.
+#[unsafe(no_mangle)]
+extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+    // `CLOSE_RANGE_CLOEXEC` closes nothing yet.
+    const CLOSES_LATER: c_int = 4;
+    if flags & CLOSES_LATER == 0 {
+        inside(|| remote::closed_all(first, last));
+        ask(|kernel| {
+            let range =
+                |fd: &RawFd| u32::try_from(*fd).is_ok_and(|fd| (first..=last).contains(&fd));
+            let all: Vec<RawFd> = kernel.fds.keys().copied().filter(range).collect();
+            all.into_iter().for_each(|fd| kernel.closed(fd));
+            Some(())
+        });
+    }
+    answer(raw(
+        libc::SYS_close_range,
+        [first.into(), last.into(), flags as u64, 0, 0, 0],
+    )) as c_int
+}
+
+#[unsafe(no_mangle)]
+extern "C" fn closefrom(first: c_int) {
+    close_range(first.max(0) as c_uint, c_uint::MAX, 0);
+}
+
+/// Another process' descriptor, or one of this process.
+#[unsafe(no_mangle)]
+extern "C" fn pidfd_getfd(process: c_int, fd: c_int, flags: c_uint) -> c_int {
+    let arguments = [process as u64, fd as u64, flags.into(), 0, 0, 0];
+    let made = answer(raw(libc::SYS_pidfd_getfd, arguments)) as c_int;
+    let is_own = || {
+        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{process}")).ok()?;
+        let pid = info.lines().find_map(|line| line.strip_prefix("Pid:"))?;
+        Some(pid.trim() == std::process::id().to_string())
+    };
+    match made >= 0 && inside(is_own).flatten() == Some(true) {
+        true => duplicated(fd, made),
+        false => made,
+    }
 }
 
 fn duplicated(from: c_int, to: c_int) -> c_int {

@@ -5,6 +5,7 @@
 //! one beforehand, and says when one was closed or duplicated.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io::{Read as _, Write as _};
 use std::os::fd::{IntoRawFd as _, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -151,6 +152,14 @@ struct Asking {
     known: BTreeSet<RawFd>,
 }
 
+/// A connection to another process of this user's.
+fn connected(path: &OsStr) -> Result<UnixStream, String> {
+    let socket = warpbpf_wire::connect_to_own(path.as_ref()).map_err(|error| error.to_string())?;
+    let stream = UnixStream::from(socket);
+    let waits = stream.set_nonblocking(false);
+    waits.map_err(|error| error.to_string()).map(|()| stream)
+}
+
 /// The process that is asked, if one is.
 pub fn inside_another() -> Option<&'static Inside> {
     static INSIDE_ANOTHER: OnceLock<Option<Inside>> = OnceLock::new();
@@ -159,7 +168,7 @@ pub fn inside_another() -> Option<&'static Inside> {
             .unwrap_or_default()
             .into_os_string();
         path.push(SUFFIX);
-        let stream = match UnixStream::connect(&path) {
+        let stream = match connected(&path) {
             Ok(stream) => stream,
             Err(error) => {
                 tell(&format!("no tool is at `{}`: {error}", path.display()));
@@ -223,6 +232,22 @@ pub fn closed(fd: RawFd) {
         let mut asking = inside.asking();
         if asking.known.remove(&fd) {
             // One that is gone has nothing of ours.
+            let _ = asking.ask(&request(CLOSED, fd, [0; 3]));
+        }
+    }
+}
+
+/// The same of all from `first` to `last`.
+pub fn closed_all(first: u32, last: u32) {
+    if std::env::var_os(INSIDE).is_none() {
+        return;
+    }
+    if let Some(inside) = inside_another() {
+        let mut asking = inside.asking();
+        let range = |fd: &RawFd| u32::try_from(*fd).is_ok_and(|fd| (first..=last).contains(&fd));
+        let all: Vec<RawFd> = asking.known.iter().copied().filter(range).collect();
+        for fd in all {
+            asking.known.remove(&fd);
             let _ = asking.ask(&request(CLOSED, fd, [0; 3]));
         }
     }

@@ -32,6 +32,9 @@ const LIMIT: usize = 256 << 20;
 /// Most bytes kept for a peer that does not read.
 const BACKLOG: usize = 64 << 20;
 
+/// How long a listener that takes nobody in is waited for.
+const CONNECTING: Duration = Duration::from_secs(2);
+
 /// Why a connection cannot be used.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "fields are named in the messages")]
@@ -101,24 +104,7 @@ impl<S, R> std::fmt::Debug for Connection<S, R> {
 impl<S: Serialize, R: DeserializeOwned> Connection<S, R> {
     /// Connects to a listener's path and checks who is there.
     pub fn connect(path: &Path) -> Result<Connection<S, R>, WireError> {
-        let failed = |errno| WireError::Path {
-            what: "connect to",
-            path: path.display().to_string(),
-            errno,
-        };
-        fault("wire/socket", Errno::MFILE).map_err(failed)?;
-        let socket = socket_with(
-            AddressFamily::UNIX,
-            SocketType::STREAM,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .map_err(failed)?;
-        let address = SocketAddrUnix::new(path).map_err(failed)?;
-        fault("wire/connect", Errno::CONNREFUSED)
-            .and_then(|()| connect(&socket, &address))
-            .map_err(failed)?;
-        Connection::new(socket)
+        Connection::new(connect_to_own(path)?)
     }
 
     /// Takes a connected unix stream socket. Fails if the peer runs as another user.
@@ -426,6 +412,42 @@ fn faults_of_recv() -> Result<(), Errno> {
     fault("wire/receive-interrupted", Errno::INTR)
 }
 
+/// Connects to a socket of this user's, by its path. Nobody else's is asked for anything: its owner could let this process wait. Nor
+/// is a listener waited for that takes nobody in, for longer than two seconds. The socket does not block.
+///
+/// # Errors
+/// [`WireError::Path`]: there is none, or nobody takes connections. [`WireError::Peer`]: it belongs to another user.
+pub fn connect_to_own(path: &Path) -> Result<OwnedFd, WireError> {
+    let failed = |errno| WireError::Path {
+        what: "connect to",
+        path: path.display().to_string(),
+        errno,
+    };
+    let address = SocketAddrUnix::new(path).map_err(failed)?;
+    let file = rustix::fs::stat(path).map_err(failed)?;
+    check_user(file.st_uid, rustix::process::geteuid().as_raw())?;
+    fault("wire/socket", Errno::MFILE).map_err(failed)?;
+    let socket = socket_with(
+        AddressFamily::UNIX,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+        None,
+    )
+    .map_err(failed)?;
+    let end = Instant::now() + CONNECTING;
+    loop {
+        let done = fault("wire/connect", Errno::CONNREFUSED);
+        match done.and_then(|()| connect(&socket, &address)) {
+            Ok(()) => return Ok(socket),
+            // Its queue is full.
+            Err(Errno::AGAIN) if Instant::now() < end => std::thread::sleep(CONNECTING / 400),
+            Err(Errno::AGAIN) => return Err(failed(Errno::TIMEDOUT)),
+            Err(Errno::INTR) => {}
+            Err(errno) => return Err(failed(errno)),
+        }
+    }
+}
+
 fn check_user(peer: u32, own: u32) -> Result<(), WireError> {
     if peer == own {
         Ok(())
@@ -607,6 +629,31 @@ mod tests {
             "the process at the other end of the control socket runs as user 1000, this one as user 0: run both as the same user"
         );
         assert!(check_user(5, 5).is_ok());
+    }
+
+    #[test]
+    fn a_listener_that_takes_nobody_in_is_waited_for_briefly() {
+        let folder = std::env::temp_dir().join(format!("warpbpf-full-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("socket");
+        let listener = socket_with(
+            AddressFamily::UNIX,
+            SocketType::STREAM,
+            SocketFlags::CLOEXEC,
+            None,
+        );
+        let listener = listener.unwrap();
+        rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let first = AgentConnection::connect(&path);
+        assert!(first.is_ok());
+        let error = AgentConnection::connect(&path).unwrap_err().to_string();
+        let wanted = format!(
+            "cannot connect to the control socket `{}`: Connection timed out (os error 110)",
+            path.display()
+        );
+        assert_eq!(error, wanted);
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -42,6 +42,7 @@ pub fn cases() -> Vec<Case> {
         case("loader: the verifier's text in log_buf", refused),
         case("loader: a kernel that is not there", unmatched),
         case("loader: statuses", statuses),
+        case("loader: numbers, descriptors moved and closed", numbers),
         case("loader: an application started by others", apart),
         case("loader: bpftool reads a running tool", bpftool),
         case("loader: bpftrace and a kernel", bpftrace),
@@ -642,6 +643,19 @@ fn statuses(bench: &Bench) -> Told {
     same("an application that fails", code, Some(7))?;
     says(&errors, "the application loaded no CUDA code")?;
     Ok("127, 126, 125, 1, 7".into())
+}
+
+/// libc's functions and calls by number do the same.
+fn numbers(bench: &Bench) -> Told {
+    let tool = bench.folder.join("libbpf/numbers");
+    if !tool.exists() {
+        return Ok(SKIPPED.into());
+    }
+    let output = bench.warpbpf("loader").arg(&tool).output();
+    let output = output.map_err(|e| format!("warpbpf: {e}"))?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    same("output", text.as_str(), "done\n")?;
+    Ok("nine ways to another number, five to close one".to_owned())
 }
 
 /// The tool is started by one command, the application by another that knows a file name.

@@ -67,7 +67,10 @@ fn connect(socket: &Path) -> Result<(PathBuf, UnixStream), CliError> {
     let control = std::fs::canonicalize(socket).map_err(nobody)?;
     let mut beside = control.clone().into_os_string();
     beside.push(SUFFIX);
-    let stream = UnixStream::connect(&beside).map_err(nobody)?;
+    let socket = warpbpf_wire::connect_to_own(beside.as_ref())
+        .map_err(|error| nobody(std::io::Error::other(error)))?;
+    let stream = UnixStream::from(socket);
+    stream.set_nonblocking(false).map_err(nobody)?;
     Ok((control, stream))
 }
 

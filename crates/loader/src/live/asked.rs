@@ -10,12 +10,12 @@ use super::{Agent, Copies, Live, State};
 use crate::kernel::Tell;
 use crate::session::{Copied, Session};
 
-/// How old a copy may be that a lookup is answered from, at least; if making it takes longer, [`COPY_SHARE`] times as old as that took.
+/// How long lookups are answered from a copy, at least; if making it took longer, [`COPY_SHARE`] times as long as that.
 pub(super) const FRESH: Duration = Duration::from_millis(1);
 /// Else a walk through a large map would be nothing but copies of it.
 const COPY_SHARE: u32 = 2;
-/// But no older than this, whatever held the application up.
-const STALE: Duration = Duration::from_millis(100);
+/// But no longer than this, whatever held the application up.
+const STALE: Duration = Duration::from_millis(500);
 /// A map with a larger copy is large.
 const LARGE: u64 = 1 << 20;
 /// Lookups without a change between them that are asked for one by one, before a copy is made for those that follow.
@@ -44,7 +44,8 @@ impl Session for Live {
         agent.refresh(token, self.tell)?;
         let copy = agent.copy(number);
         if agent.refreshed != before {
-            agent.fresh = FRESH.max(begun.elapsed() * COPY_SHARE).min(STALE);
+            let took = begun.elapsed();
+            agent.fresh = took + (took * COPY_SHARE).clamp(FRESH, STALE);
             agent.refreshed = Some(begun);
         }
         Ok(copy)
