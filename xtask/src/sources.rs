@@ -217,6 +217,8 @@ pub const MACHINE_CODE: &[&str] = &[
 ];
 /// The first of them with line information, which holds the PTX.
 pub const RECOVERED: &str = "lineinfo";
+/// Applications that have PTX for older GPUs, too, and run there.
+pub const FOR_OLDER: &[&str] = &["vectoradd", "matmul", "reduction", "variants"];
 /// The application that has wgmma, which no other architecture has.
 pub const INSTRUCTIONS: &str = "instructions";
 /// The same without PTX.

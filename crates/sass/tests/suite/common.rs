@@ -395,6 +395,14 @@ const NEEDS_90A: &[&str] = &["wgmma", "specialised"];
 /// Compiled for the device linker only; and an application whose kernels are of instructions that others here have one by one.
 const LEFT_OUT: &[&str] = &["device_launch", "instructions"];
 
+/// Every other one of them, from the first or the second. What two tests make of the corpus is disassembled for one half by the one
+/// and for the other half by the other, as that takes longest; all of it by both in `cargo xtask test --deep`.
+pub fn half<T>(all: Vec<T>, first: usize) -> Vec<T> {
+    let step = if is_deep() { 1 } else { 2 };
+    let first = if is_deep() { 0 } else { first };
+    all.into_iter().skip(first).step_by(step).collect()
+}
+
 /// Cubins of all our kernels, with their names. `arch` is 80 or 90.
 pub fn corpus(arch: u32) -> Vec<(String, Vec<u8>)> {
     let mut sources = Vec::new();
