@@ -239,6 +239,11 @@ impl<'a> SiteCode<'a> {
             }
         } else {
             w.entry(&self.warp, &self.block);
+            if needs_mask && meets {
+                // Behind code that lanes go through differently ptxas makes a second copy of whatever lanes do together, for lanes
+                // that come apart: it is slow, and at the limit of registers it was wrong (docs/measurements.md, "Lanes that meet").
+                w.put(format_args!("bar.warp.sync {GROUP_MASK};"));
+            }
         }
         if w.shuts || w.leaves {
             w.mark("shut");
