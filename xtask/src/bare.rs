@@ -19,8 +19,6 @@ const PACKAGES: &str = "ca-certificates,gcc,libc6-dev,python3,git";
 const SETTINGS: &[&str] = &[
     "/etc/resolv.conf",
     "/etc/hosts",
-    "/etc/apt/sources.list",
-    "/etc/apt/sources.list.d",
     "/etc/apt/apt.conf.d",
     "/etc/apt/trusted.gpg.d",
     "/etc/apt/keyrings",
@@ -92,8 +90,9 @@ fn make_root(log: &Log, folder: &Path) -> Result<(), Failure> {
     let mut debootstrap = Command::new("debootstrap");
     debootstrap.arg("--variant=minbase");
     debootstrap.arg(format!("--include={PACKAGES}"));
-    debootstrap.arg(codename()?).arg(folder);
-    if let Some(mirror) = mirror() {
+    let codename = codename()?;
+    debootstrap.arg(&codename).arg(folder);
+    if let Some(mirror) = mirror(&codename) {
         debootstrap.arg(mirror);
     }
     log.run(&mut debootstrap)?;
@@ -112,25 +111,58 @@ fn codename() -> Result<String, Failure> {
     )
 }
 
-/// Where this machine has its packages from, if that is not Debian's own place.
-fn mirror() -> Option<String> {
-    let list = std::fs::read_to_string("/etc/apt/sources.list").unwrap_or_default();
-    let lines = list.lines().filter(|line| line.starts_with("deb "));
-    let mut addresses = lines.flat_map(str::split_whitespace);
-    let old = addresses
-        .find(|word| word.contains("://"))
-        .map(str::to_owned);
-    let folder = std::fs::read_dir("/etc/apt/sources.list.d")
-        .into_iter()
-        .flatten();
-    let texts = folder
-        .flatten()
-        .filter_map(|entry| std::fs::read_to_string(entry.path()).ok());
-    let new = texts.into_iter().find_map(|text| {
-        let line = text.lines().find_map(|line| line.strip_prefix("URIs: "));
-        line.map(|line| line.trim().to_owned())
+/// A file that says where apt has packages from.
+struct Sources {
+    path: PathBuf,
+    text: String,
+}
+
+/// Those of this machine that are for its release alone, and not for somebody else's packages.
+fn sources(codename: &str) -> Vec<Sources> {
+    let mut paths = vec![PathBuf::from("/etc/apt/sources.list")];
+    let folder = std::fs::read_dir("/etc/apt/sources.list.d").into_iter();
+    paths.extend(folder.flatten().flatten().map(|entry| entry.path()));
+    let read = paths.into_iter().filter_map(|path| {
+        let text = std::fs::read_to_string(&path).ok()?;
+        Some(Sources { path, text })
     });
-    old.or(new)
+    let ours = read.filter(|sources| {
+        let suites: Vec<String> = entries(&sources.text)
+            .into_iter()
+            .flat_map(|e| e.1)
+            .collect();
+        !suites.is_empty() && suites.iter().all(|suite| suite.starts_with(codename))
+    });
+    ours.collect()
+}
+
+/// Each address in such a file with its suites: `deb [options] URI SUITE component…` on a line, or `URIs:` and `Suites:` in a paragraph.
+fn entries(text: &str) -> Vec<(String, Vec<String>)> {
+    let mut all = Vec::new();
+    for line in text.lines().filter(|line| line.starts_with("deb ")) {
+        let mut words = line
+            .split_whitespace()
+            .skip_while(|word| !word.contains("://"));
+        if let (Some(address), Some(suite)) = (words.next(), words.next()) {
+            all.push((address.to_owned(), vec![suite.to_owned()]));
+        }
+    }
+    for paragraph in text.split("\n\n") {
+        let field = |name: &str| paragraph.lines().find_map(|line| line.strip_prefix(name));
+        if let (Some(addresses), Some(suites)) = (field("URIs: "), field("Suites: ")) {
+            let suites: Vec<String> = suites.split_whitespace().map(str::to_owned).collect();
+            let addresses = addresses.split_whitespace();
+            all.extend(addresses.map(|address| (address.to_owned(), suites.clone())));
+        }
+    }
+    all
+}
+
+/// Where this machine has the packages of its release from.
+fn mirror(codename: &str) -> Option<String> {
+    let all = sources(codename).into_iter().flat_map(|s| entries(&s.text));
+    let mut of_release = all.filter(|(_, suites)| suites.iter().any(|suite| suite == codename));
+    of_release.next().map(|(address, _)| address)
 }
 
 fn copy_settings(log: &Log, folder: &Path) -> Result<(), Failure> {
@@ -142,9 +174,12 @@ fn copy_settings(log: &Log, folder: &Path) -> Result<(), Failure> {
         (format!("{home}/.pip"), "root/.pip"),
         (format!("{home}/.netrc"), "root/.netrc"),
     ];
-    let settings = SETTINGS
-        .iter()
-        .map(|path| (PathBuf::from(path), folder.join(&path[1..])));
+    let inside = |path: &Path| folder.join(path.strip_prefix("/").unwrap_or(path));
+    let sources = sources(&codename()?)
+        .into_iter()
+        .map(|sources| sources.path);
+    let settings = SETTINGS.iter().map(PathBuf::from).chain(sources);
+    let settings = settings.map(|path| (path.clone(), inside(&path)));
     let own = own
         .into_iter()
         .map(|(from, to)| (PathBuf::from(from), folder.join(to)));
@@ -178,4 +213,28 @@ fn remove(path: &Path) -> Result<(), Failure> {
         false => return Ok(()),
     };
     done.map_err(|e| Failure(format!("cannot remove `{}`: {e}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::entries;
+
+    #[test]
+    fn both_forms_of_sources_are_read() {
+        let lines = "# deb http://a/ b main\ndeb [arch=amd64 signed-by=/k] http://deb.debian.org/debian bookworm main\n";
+        let paragraphs = "Types: deb\n# a comment\nURIs: http://x/debian\nSuites: bookworm bookworm-updates\n\nTypes: deb\nURIs: https://y\nSuites: nodistro\n";
+        let entry = |address: &str, suites: &[&str]| {
+            let suites = suites.iter().map(|s| (*s).to_owned());
+            (address.to_owned(), suites.collect::<Vec<_>>())
+        };
+        assert_eq!(
+            entries(lines),
+            [entry("http://deb.debian.org/debian", &["bookworm"])]
+        );
+        let expected = [
+            entry("http://x/debian", &["bookworm", "bookworm-updates"]),
+            entry("https://y", &["nodistro"]),
+        ];
+        assert_eq!(entries(paragraphs), expected);
+    }
 }
