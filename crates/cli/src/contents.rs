@@ -76,7 +76,7 @@ pub fn fill(
         }
     };
     let mut filling = Filling::new(map, def, printer);
-    for entry in view.entries() {
+    for entry in view.entries_set() {
         match entry.value {
             warpbpf_maps::Value::One(value) => {
                 if matches!(plan.layout, MapLayout::Array(_)) && value.iter().all(|b| *b == 0) {

@@ -142,6 +142,30 @@ pub(crate) fn value(layout: &ArrayLayout, fields: &[SumField], bytes: &[u8], key
     value
 }
 
+/// Keys in order, without those whose copies are zeros everywhere: at once where many that lie together are.
+pub(crate) fn keys_set<'a>(layout: &'a ArrayLayout, bytes: &'a [u8]) -> impl Iterator<Item = u32> {
+    const BLOCK: usize = 4096;
+    static ZEROS: [u8; BLOCK] = [0; BLOCK];
+    // Compared as a whole: byte by byte, code that is not optimised takes seconds for a large map.
+    let is_zero = |bytes: &[u8]| {
+        bytes
+            .chunks(BLOCK)
+            .all(|block| *block == ZEROS[..block.len()])
+    };
+    let (stride, end) = (layout.value_stride().max(1), layout.max_entries);
+    let are_zero = move |first: u32, last: u32| {
+        let length = stride * u64::from(last - first);
+        (0..layout.shards).all(|shard| is_zero(slice(bytes, layout.value(shard, first), length)))
+    };
+    let group = (BLOCK as u64 / stride).max(1) as u32;
+    let groups = (0..end)
+        .step_by(group as usize)
+        .map(move |first| (first, end.min(first + group)));
+    let found = groups.filter(move |(first, last)| !are_zero(*first, *last));
+    let keys = found.flat_map(|(first, last)| first..last);
+    keys.filter(move |key| !are_zero(*key, key + 1))
+}
+
 /// One copy of a value.
 pub(crate) fn copy<'a>(layout: &ArrayLayout, bytes: &'a [u8], shard: u32, key: u32) -> &'a [u8] {
     slice(

@@ -121,6 +121,22 @@ impl<'a> MapView<'a> {
         view.plain_entries()
     }
 
+    /// The same, but of an array only what is not zeros everywhere: what a report shows of it.
+    pub fn entries_set(&self) -> Box<dyn Iterator<Item = Entry> + 'a> {
+        let (view, plan) = (*self, self.plan);
+        match &plan.layout {
+            MapLayout::Array(layout) if self.others.is_empty() && !inner::is_outer(plan) => {
+                let keys = array::keys_set(layout, self.bytes);
+                Box::new(keys.filter_map(move |key| {
+                    let value = view.indexed(key)?;
+                    let key = key.to_le_bytes().to_vec();
+                    Some(Entry { key, value })
+                }))
+            }
+            _ => self.entries(),
+        }
+    }
+
     /// Every key of a map with one value per key, with its value, without a copy of either: what a large map is read by.
     /// In the order of [`MapView::entries`]. Values of maps of maps are as they lie there. Nothing for maps with several
     /// values per key, and rings.

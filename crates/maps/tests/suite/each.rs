@@ -51,3 +51,51 @@ fn with_copies_and_without() {
     let view = MapView::new(&plan, &bytes).unwrap();
     view.each(|_, _| panic!("there is nothing"));
 }
+
+/// Of an array only what is not zeros: wherever it lies, first and last among them, in arrays of one value for all and of one for each
+/// multiprocessor, with values smaller and larger than what is looked at at once.
+#[test]
+fn what_is_not_zero() {
+    for (map_type, value_size, entries) in [(2, 8, 2000), (2, 5, 1), (2, 6000, 7), (6, 16, 900)] {
+        let plan = plan(&def(map_type, 4, value_size, entries), 3, &[]).unwrap();
+        let mut bytes = vec![0; plan.bytes() as usize];
+        let expected: Vec<u32> = (0..entries)
+            .filter(|key| *key == 0 || key % 611 == 5 || key + 1 == entries)
+            .collect();
+        for key in &expected {
+            let values = if map_type == 6 { 3 } else { 1 };
+            // The last byte of the last copy, or the first.
+            let mut value = vec![0; (value_size as usize).next_multiple_of(8) * values];
+            match key % 2 {
+                0 => value[0] = 1,
+                _ => value[(value_size as usize).next_multiple_of(8) * (values - 1)] = 1,
+            }
+            value.truncate(if map_type == 6 {
+                value.len()
+            } else {
+                value_size as usize
+            });
+            for write in update(&plan, &bytes, &key.to_le_bytes(), &value, 0).unwrap() {
+                let at = write.offset as usize;
+                bytes[at..at + write.bytes.len()].copy_from_slice(&write.bytes);
+            }
+        }
+        let view = MapView::new(&plan, &bytes).unwrap();
+        let set: Vec<_> = view.entries_set().map(|e| (e.key, e.value)).collect();
+        let all = view.entries().filter(|entry| match &entry.value {
+            Value::One(value) => value.iter().any(|byte| *byte != 0),
+            Value::PerSm(values) => values.iter().flatten().any(|byte| *byte != 0),
+            Value::PerThread(_) => panic!("these are arrays"),
+        });
+        let all: Vec<_> = all.map(|e| (e.key, e.value)).collect();
+        assert_eq!(set, all, "type {map_type}");
+        let keys: Vec<_> = expected
+            .iter()
+            .map(|key| key.to_le_bytes().to_vec())
+            .collect();
+        assert_eq!(
+            set.into_iter().map(|(key, _)| key).collect::<Vec<_>>(),
+            keys
+        );
+    }
+}
