@@ -36,7 +36,7 @@ wants() { [[ " $parts " == *" $1 "* ]]; }
 
 if wants suite; then
     echo "== suite, on the GPU"
-    timeout "${SUITE_SECONDS:-590}" "$bundle/warpbpf-suite" gpu "$bundle" ${SUITE_CASES:-} 2>&1 | tee "$out/suite.txt" || failed=1
+    timeout "${SUITE_SECONDS:-590}" "$bundle/warpbpf-suite" gpu "$bundle" ${SUITE_CASES:+"$SUITE_CASES"} 2>&1 | tee "$out/suite.txt" || failed=1
 fi
 
 if wants faults; then
