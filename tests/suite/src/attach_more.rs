@@ -76,7 +76,8 @@ impl Room {
     /// The same command in there.
     fn inside(&self, command: &Command) -> Command {
         let mut inside = Command::new("nsenter");
-        inside.args(["--target", &self.first, "--pid", "--mount", "--"]);
+        // The root may not be that of the mounts: in a `chroot` it is not.
+        inside.args(["--target", &self.first, "--pid", "--mount", "--root", "--"]);
         inside.arg(command.get_program()).args(command.get_args());
         for (name, value) in command.get_envs() {
             if let Some(value) = value {
