@@ -7,7 +7,7 @@ use std::sync::OnceLock;
 
 use crate::compile::{self, Unit, headers_beside, make_dir};
 use crate::cuda::{self, Runtimes};
-use crate::jobs::{Plan, Told};
+use crate::jobs::{Plan, StepResult};
 use crate::libbpf::Newest;
 use crate::log::Log;
 use crate::setup::{self, Tools};
@@ -151,7 +151,7 @@ pub fn found(tools: &OnceLock<Tools>) -> Result<&Tools, Failure> {
     tools.get().ok_or(Failure("nothing was set up".into()))
 }
 
-fn set_up(tools: &OnceLock<Tools>, extent: Extent, log: &Log) -> Told {
+fn set_up(tools: &OnceLock<Tools>, extent: Extent, log: &Log) -> StepResult {
     let there = setup::run(log)?;
     if extent >= Extent::Suite {
         setup::for_tests(log)?;
@@ -168,7 +168,7 @@ fn runtimes(extent: Extent) -> Runtimes {
     }
 }
 
-fn cargo_step(profile: Profile, extent: Extent, log: &Log) -> Told {
+fn cargo_step(profile: Profile, extent: Extent, log: &Log) -> StepResult {
     let selection: &[&str] = match extent {
         Extent::Demo | Extent::Examples => &[
             "-p",

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::artifacts::target_dir;
-use crate::jobs::{Plan, Told};
+use crate::jobs::{Plan, StepResult};
 use crate::log::Log;
 use crate::shell::{Failure, failure, output, root, succeeds};
 
@@ -51,7 +51,7 @@ pub fn alone() -> Result<(), Failure> {
 }
 
 /// Makes the root, if there is none, and runs both commands there.
-pub fn run(log: &Log) -> Told {
+pub fn run(log: &Log) -> StepResult {
     if !succeeds(Command::new("test").args(["-w", "/etc/shadow"])) {
         return Ok("skipped: only root can make a root of its own".into());
     }

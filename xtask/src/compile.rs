@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use crate::jobs::{self, Told};
+use crate::jobs::{self, StepResult};
 use crate::log::Log;
 use crate::setup::Tools;
 use crate::shell::Failure;
@@ -52,7 +52,7 @@ impl<'u> Unit<'u> {
 }
 
 /// Makes all units that are not made yet.
-pub fn all(log: &Log, units: &[Unit<'_>]) -> Told {
+pub fn all(log: &Log, units: &[Unit<'_>]) -> StepResult {
     let missing: Vec<&Unit<'_>> = units.iter().filter(|unit| !unit.is_made()).collect();
     for unit in &missing {
         for folder in unit.made.iter().filter_map(|made| made.parent()) {

@@ -4,14 +4,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
-use crate::jobs::{Told, each};
+use crate::jobs::{StepResult, each};
 use crate::shell::{Failure, cargo, failure, output};
 
 /// For each package, in its version, the sets of features, and who asks for each.
 type Asked = BTreeMap<String, BTreeMap<String, BTreeSet<String>>>;
 
 /// Asks cargo for what each crate of the workspace would be built with.
-pub fn check() -> Told {
+pub fn check() -> StepResult {
     let members = members()?;
     let asked = std::sync::Mutex::new(Asked::new());
     each(&members, |member| {

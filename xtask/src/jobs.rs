@@ -12,9 +12,9 @@ use crate::log::Log;
 use crate::shell::{Failure, failure};
 
 /// What a step says when it is done: a few words for its line, or why it failed.
-pub type Told = Result<String, Failure>;
+pub type StepResult = Result<String, Failure>;
 
-type Run<'p> = Box<dyn FnOnce(&Log) -> Told + Send + 'p>;
+type Run<'p> = Box<dyn FnOnce(&Log) -> StepResult + Send + 'p>;
 
 /// Which others a step cannot run beside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,7 +64,7 @@ impl<'p> Plan<'p> {
         &mut self,
         name: &'static str,
         after: &'static [&'static str],
-        run: impl FnOnce(&Log) -> Told + Send + 'p,
+        run: impl FnOnce(&Log) -> StepResult + Send + 'p,
     ) {
         self.add(name, after, Kind::Any, Box::new(run));
     }
@@ -74,7 +74,7 @@ impl<'p> Plan<'p> {
         &mut self,
         name: &'static str,
         after: &'static [&'static str],
-        run: impl FnOnce(&Log) -> Told + Send + 'p,
+        run: impl FnOnce(&Log) -> StepResult + Send + 'p,
     ) {
         self.add(name, after, Kind::Cargo, Box::new(run));
     }
@@ -235,7 +235,7 @@ pub fn each<T: Sync>(
     first.map_or(Ok(()), Err)
 }
 
-fn tell(name: &str, took: Duration, told: &Told, log: &Log) {
+fn tell(name: &str, took: Duration, told: &StepResult, log: &Log) {
     let seconds = took.as_secs_f64();
     match told {
         Ok(words) => println!("{name:<12} {seconds:>7.1} s  {words}"),

@@ -7,7 +7,7 @@ use crate::artifacts::{self, Artifacts, BUILT, Extent, Profile};
 use crate::bare;
 use crate::conformance;
 use crate::generated;
-use crate::jobs::{Plan, Told};
+use crate::jobs::{Plan, StepResult};
 use crate::log::Log;
 use crate::setup::{self, Tools};
 use crate::shell::{Failure, cargo, failure, root, succeeds};
@@ -148,7 +148,7 @@ fn variables(tools: &Tools, depth: Depth) -> Vec<(&'static str, String)> {
 }
 
 /// Unit and file tests of all crates.
-fn unit(log: &Log, tools: &Tools, depth: Depth) -> Told {
+fn unit(log: &Log, tools: &Tools, depth: Depth) -> StepResult {
     let variables = variables(tools, depth);
     let variables: Vec<_> = variables.iter().map(|(n, v)| (*n, v.as_str())).collect();
     let arguments: &[&str] = match depth {
@@ -159,7 +159,7 @@ fn unit(log: &Log, tools: &Tools, depth: Depth) -> Told {
 }
 
 /// What is for the other processor that the agent is written for is at least compiled.
-fn other_processor(log: &Log) -> Told {
+fn other_processor(log: &Log) -> StepResult {
     if !setup::other_target() {
         let target = setup::OTHER_TARGET;
         return Ok(format!(
@@ -175,12 +175,12 @@ fn other_processor(log: &Log) -> Told {
     done(log.cargo(command.env("RUSTFLAGS", "-D warnings")))
 }
 
-fn done(result: Result<(), Failure>) -> Told {
+fn done(result: Result<(), Failure>) -> StepResult {
     result.map(|()| String::new())
 }
 
 /// The last line of a log with these words, in which a program of ours says what came of a run.
-fn line_with(log: &Log, words: &str) -> Told {
+fn line_with(log: &Log, words: &str) -> StepResult {
     let text = log.text();
     let line = text.lines().rfind(|line| line.contains(words));
     line.map_or_else(
@@ -190,7 +190,7 @@ fn line_with(log: &Log, words: &str) -> Told {
 }
 
 /// The same of the suite, alone on a line, too, as those who look for the numbers of tests expect them.
-fn counted(log: &Log) -> Told {
+fn counted(log: &Log) -> StepResult {
     let line = line_with(log, "passed, ")?;
     println!("suite: {line}");
     Ok(line)

@@ -1,5 +1,5 @@
-//! Runs the tests of all crates, several programs at once: `cargo test` runs one after the other, and beside it no other cargo can
-//! begin.
+//! Runs the tests of all crates, several programs at once: `cargo test` runs one after the other, and keeps every other cargo
+//! waiting.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use serde_json::Value;
 
-use crate::jobs::{Told, each, log_folder};
+use crate::jobs::{StepResult, each, log_folder};
 use crate::log::Log;
 use crate::shell::{Failure, failure, read, write};
 
@@ -44,7 +44,7 @@ fn kept() -> PathBuf {
 ///
 /// # Errors
 /// Which failed; what they said is in the log.
-pub fn run(log: &Log, arguments: &[&str], variables: &[(&str, &str)]) -> Told {
+pub fn run(log: &Log, arguments: &[&str], variables: &[(&str, &str)]) -> StepResult {
     let mut programs = programs(&read(&kept())?);
     let rank = |program: &Program| {
         let name = program.folder.file_name().unwrap_or_default();
@@ -111,7 +111,7 @@ fn programs(messages: &str) -> Vec<Program> {
 }
 
 /// Adds up what tests said.
-pub fn passed(text: &str) -> Told {
+pub fn passed(text: &str) -> StepResult {
     let (mut passed, mut ignored, mut programs) = (0, 0, 0);
     for line in text.lines() {
         let Some(counts) = line.strip_prefix("test result: ok. ") else {

@@ -7,6 +7,7 @@
 pub mod front;
 pub mod jit;
 pub mod loaded;
+pub mod own_memory;
 pub mod sys;
 
 mod beside;

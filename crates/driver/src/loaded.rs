@@ -1,12 +1,14 @@
 //! The files that the dynamic linker has loaded, read as a debugger reads them: from the linker's list for debuggers, `r_debug` of
 //! `<link.h>`, by copies that fail where memory is gone.
 //!
-//! Threads of ours look while the application loads and unloads libraries, so nothing here calls the linker: `dl_iterate_phdr` reads
-//! objects that another thread is just adding, and its locks are held by whoever runs a library's constructor or forks.
+//! Threads of ours look while the application loads and unloads libraries, so nothing here calls the linker: applications died in
+//! `dl_iterate_phdr` on such a thread while another one was in `dlopen`, and its lock is lost to a child that is forked meanwhile.
 
 use std::ffi::{CString, c_int};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crate::own_memory;
 
 /// A file of the process.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -117,7 +119,7 @@ fn name(address: usize) -> Option<CString> {
         let at = address + bytes.len();
         let mut part = [0; PART];
         let part = &mut part[..PART - at % PART];
-        copy(at, part)?;
+        own_memory::read(at, part).then_some(())?;
         if let Some(end) = part.iter().position(|byte| *byte == 0) {
             bytes.extend_from_slice(&part[..end]);
             return CString::new(bytes).ok();
@@ -132,24 +134,9 @@ fn peek<T: Copy>(address: usize) -> Option<T> {
     // SAFETY: the bytes of the value, all of which are something.
     let bytes =
         unsafe { std::slice::from_raw_parts_mut(value.as_mut_ptr().cast(), size_of::<T>()) };
-    copy(address, bytes)?;
+    own_memory::read(address, bytes).then_some(())?;
     // SAFETY: only called for structures of numbers, of which any bytes are a value.
     Some(unsafe { value.assume_init() })
-}
-
-/// Copies memory of this process that may be gone. (`process_vm_readv`: the kernel looks.)
-fn copy(address: usize, into: &mut [u8]) -> Option<()> {
-    let local = libc::iovec {
-        iov_base: into.as_mut_ptr().cast(),
-        iov_len: into.len(),
-    };
-    let remote = libc::iovec {
-        iov_base: address as *mut libc::c_void,
-        iov_len: into.len(),
-    };
-    // SAFETY: the kernel writes into a live buffer, and fails where there is nothing at the other address.
-    let copied = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
-    (usize::try_from(copied) == Ok(into.len())).then_some(())
 }
 
 #[cfg(test)]
@@ -225,7 +212,6 @@ mod tests {
 
     #[test]
     fn memory_that_is_not_there_is_not_read() {
-        assert_eq!(copy(8, &mut [0; 8]), None);
         assert_eq!(name(8), None);
         assert!(peek::<LinkMap>(usize::MAX - 8).is_none());
     }

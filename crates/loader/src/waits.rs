@@ -37,7 +37,7 @@ fn is_in_driver(address: usize) -> bool {
         return known % 2 == 1;
     }
     let Some(all) = loaded() else {
-        // Libraries come or go just now; the driver does not then wait for anything.
+        // Libraries come or go just now. It is taken for the tool's own, and is looked up again the next time.
         return false;
     };
     let before = all.iter().filter(|file| file.base <= address);

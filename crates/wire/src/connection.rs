@@ -42,7 +42,7 @@ pub enum WireError {
     #[error("the other side of the control socket is gone")]
     Closed,
     #[error(
-        "the process at the other end of the control socket runs as user {peer}, this one as user {own}: run both as the same user"
+        "the control socket is of a process of user {peer}, and this one is of user {own}: run both as the same user"
     )]
     Peer { peer: u32, own: u32 },
     #[error("the control socket carries something that is no warpbpf frame: {what}")]
@@ -626,9 +626,34 @@ mod tests {
     fn another_user_is_refused() {
         assert_eq!(
             check_user(1000, 0).unwrap_err().to_string(),
-            "the process at the other end of the control socket runs as user 1000, this one as user 0: run both as the same user"
+            "the control socket is of a process of user 1000, and this one is of user 0: run both as the same user"
         );
         assert!(check_user(5, 5).is_ok());
+    }
+
+    #[test]
+    fn a_socket_of_another_user_is_not_connected_to() {
+        let own = rustix::process::geteuid();
+        let listener = std::env::temp_dir().join(format!("warpbpf-others-{}", std::process::id()));
+        let _ = std::fs::remove_file(&listener);
+        let socket = std::os::unix::net::UnixListener::bind(&listener).unwrap();
+        socket.set_nonblocking(true).unwrap();
+        // Who is not root has files of root's.
+        let (path, owner) = match own.is_root() {
+            true => (listener.as_path(), 54321),
+            false => (Path::new("/"), 0),
+        };
+        if own.is_root() {
+            std::os::unix::fs::chown(path, Some(owner), None).unwrap();
+        }
+        let error = connect_to_own(path).unwrap_err();
+        let own = own.as_raw();
+        assert!(
+            matches!(error, WireError::Peer { peer, own: found } if (peer, found) == (owner, own)),
+            "{error}"
+        );
+        assert!(socket.accept().is_err(), "nobody came");
+        std::fs::remove_file(&listener).unwrap();
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, EAGAIN, EBUSY, EEXIST, EIO, ENOENT};
+use warpbpf_driver::own_memory;
 use warpbpf_maps::words;
 use warpbpf_session::cpu::{Coordinates, Surroundings, is_percpu, store_by_update};
 use warpbpf_session::{Action, Answer, HostOp, Progress};
@@ -191,17 +192,7 @@ impl Surroundings for World<'_> {
     }
 
     fn read(&mut self, address: u64, into: &mut [u8]) -> bool {
-        let local = libc::iovec {
-            iov_base: into.as_mut_ptr().cast(),
-            iov_len: into.len(),
-        };
-        let remote = libc::iovec {
-            iov_base: address as *mut libc::c_void,
-            iov_len: into.len(),
-        };
-        // SAFETY: the kernel copies into memory of ours, and says so where there is none at the other address.
-        let copied = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
-        copied == into.len() as isize
+        own_memory::read(address as usize, into)
     }
 
     fn cpu(&mut self) -> u32 {

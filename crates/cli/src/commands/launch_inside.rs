@@ -65,9 +65,9 @@ fn connect(socket: &Path) -> Result<(PathBuf, UnixStream), CliError> {
         ))
     };
     let control = std::fs::canonicalize(socket).map_err(nobody)?;
-    let mut beside = control.clone().into_os_string();
-    beside.push(SUFFIX);
-    let socket = warpbpf_wire::connect_to_own(beside.as_ref())
+    let mut questions = control.clone().into_os_string();
+    questions.push(SUFFIX);
+    let socket = warpbpf_wire::connect_to_own(questions.as_ref())
         .map_err(|error| nobody(std::io::Error::other(error)))?;
     let stream = UnixStream::from(socket);
     stream.set_nonblocking(false).map_err(nobody)?;
