@@ -172,6 +172,7 @@ pub const APPS: &[(&str, &str)] = &[
     ("forks", "tests/apps/forks.cu"),
     ("jit", "tests/apps/jit.cu"),
     ("libraries", "tests/apps/libraries.cu"),
+    ("odd", "tests/apps/odd.cu"),
     ("linked", "tests/apps/linked.cu"),
     ("swapstress", "tests/apps/swapstress.cu"),
     ("graphs", "tests/apps/graphs.cu"),

@@ -155,7 +155,7 @@ fn unit(log: &Log, tools: &Tools, depth: Depth) -> StepResult {
         Depth::Deep => &["--include-ignored"],
         Depth::Quick | Depth::Gate => &[],
     };
-    units::run(log, arguments, &variables)
+    units::run(log, arguments, &variables, depth != Depth::Quick)
 }
 
 /// What is for the other processor that the agent is written for is at least compiled.

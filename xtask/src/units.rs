@@ -1,16 +1,18 @@
 //! Runs the tests of all crates, several programs at once: `cargo test` runs one after the other, and keeps every other cargo
 //! waiting.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Mutex;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use serde_json::Value;
 
 use crate::jobs::{StepResult, each, log_folder};
 use crate::log::Log;
-use crate::shell::{Failure, failure, read, write};
+use crate::shell::{Failure, failure, output, read, root, write};
 
 /// Crates whose tests take longest, the longest first: what is left alone at the end is short.
 const LONG: &[&str] = &[
@@ -40,12 +42,61 @@ fn kept() -> PathBuf {
     log_folder().join("programs.json")
 }
 
-/// Runs all programs that were written down, with arguments and variables that they are to have, and adds up what they say.
+/// Programs that passed, each with what it was then: the program, its arguments and variables, and all files that are not Rust.
+type Passed = BTreeMap<String, u64>;
+
+fn kept_passed() -> PathBuf {
+    log_folder().join("passed.json")
+}
+
+/// All files of the repository that no compiler reads, as a number that changes when one of them does. `None` where git does not list them.
+fn data() -> Option<u64> {
+    let mut command = Command::new("git");
+    command.args(["ls-files", "-z", "--cached", "--others"]);
+    command.arg("--exclude-standard").current_dir(root());
+    let names = output(&mut command).ok()?;
+    let mut hasher = DefaultHasher::new();
+    for name in names.split(|byte| *byte == 0) {
+        let name = String::from_utf8_lossy(name);
+        if !name.ends_with(".rs") {
+            about(&root().join(&*name)).hash(&mut hasher);
+        }
+    }
+    Some(hasher.finish())
+}
+
+/// A file's name, bytes and time.
+fn about(path: &Path) -> (&Path, u64, Option<SystemTime>) {
+    let there = std::fs::metadata(path).ok();
+    let bytes = there.as_ref().map_or(0, std::fs::Metadata::len);
+    (path, bytes, there.and_then(|there| there.modified().ok()))
+}
+
+/// Runs all programs that were written down, with arguments and variables that they are to have, and adds up what they say. `again`: also those that
+/// passed and are what they were then, as is everything that they read.
 ///
 /// # Errors
 /// Which failed; what they said is in the log.
-pub fn run(log: &Log, arguments: &[&str], variables: &[(&str, &str)]) -> StepResult {
+pub fn run(log: &Log, arguments: &[&str], variables: &[(&str, &str)], again: bool) -> StepResult {
     let mut programs = programs(&read(&kept())?);
+    let text = std::fs::read_to_string(kept_passed()).unwrap_or_default();
+    let before: Passed = serde_json::from_str(&text).unwrap_or_default();
+    let data = data();
+    let state = |program: &Program| {
+        let mut hasher = DefaultHasher::new();
+        (about(&program.executable), data?, arguments, variables).hash(&mut hasher);
+        Some(hasher.finish())
+    };
+    let all = programs.len();
+    let known: BTreeSet<String> = programs.iter().map(|p| name(&p.executable)).collect();
+    if !again {
+        programs.retain(|program| {
+            let there = before.get(&name(&program.executable)).copied();
+            there.is_none() || there != state(program)
+        });
+    }
+    let left_out = all - programs.len();
+    let now = Mutex::new(before);
     let rank = |program: &Program| {
         let name = program.folder.file_name().unwrap_or_default();
         let at = LONG.iter().position(|long| name == *long);
@@ -72,16 +123,32 @@ pub fn run(log: &Log, arguments: &[&str], variables: &[(&str, &str)]) -> StepRes
             *done += 1;
             log.progress(&format!("{done}/{}", programs.len()));
         }
+        if let Ok(mut now) = now.lock() {
+            match state(program).filter(|_| well) {
+                Some(state) => now.insert(shown.clone(), state),
+                None => now.remove(&shown),
+            };
+        }
         if !well && let Ok(mut failed) = failed.lock() {
             failed.push(shown);
         }
         Ok(())
     })?;
+    let mut now = now.into_inner().unwrap_or_default();
+    now.retain(|name, _| known.contains(name));
+    write(&kept_passed(), serde_json::to_vec(&now).unwrap_or_default())?;
     let failed = failed.into_inner().unwrap_or_default();
     if !failed.is_empty() {
         return failure(format!("tests failed in {}", failed.join(", ")));
     }
-    passed(&log.text())
+    if programs.is_empty() {
+        return Ok(format!("all {all} programs as they passed before"));
+    }
+    let told = passed(&log.text())?;
+    Ok(match left_out {
+        0 => told,
+        _ => format!("{told}; {left_out} as they passed before"),
+    })
 }
 
 /// `…/suite-0123456789abcdef` → `suite-0123456789abcdef`.

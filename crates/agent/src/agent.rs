@@ -3,16 +3,13 @@
 //! It is off until the application loads its first image; then it says hello to the tool and does what it is told. It is
 //! off again, for good, when the tool goes away, and in a forked child.
 
-use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{
-    AtomicBool, AtomicI32, AtomicIsize, AtomicU32, AtomicU64, AtomicUsize, Ordering,
-};
+use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use warpbpf_driver::{Context, DeviceInfo, Driver, DriverError};
-use warpbpf_session::{Assembled, Live, Placement, Sanitizer, Session, SessionError};
+use warpbpf_session::{Assembled, Placement, Sanitizer, Session, SessionError};
 use warpbpf_wire::{
     AgentConnection, CacheWish, HANDSHAKE, NoteLevel, Place, SharedError, ToAgent, ToTool,
     WireError,
@@ -20,7 +17,9 @@ use warpbpf_wire::{
 
 use crate::bound::MemoryBound;
 use crate::contexts::Retains;
+use crate::descriptors::{OwnDescriptor, Table as DescriptorTable};
 use crate::door::{Door, with_door};
+use crate::ends::Ends;
 use crate::entry::Entry;
 use crate::generation::Generations;
 use crate::graphs::Graphs;
@@ -41,7 +40,7 @@ use crate::symbols::Symbols;
 use crate::table::{EmptyTable, Table};
 use crate::unknown::Unknown;
 use crate::watchdog::Watchdog;
-use crate::{code_cache, control, guard, host_ops, nvrtc, nvtx, sanitizer, swap};
+use crate::{code_cache, control, host_ops, nvtx, sanitizer, swap};
 
 /// How the tool is reached.
 #[derive(Debug)]
@@ -49,7 +48,7 @@ pub(crate) enum Tool {
     /// By the path of its control socket.
     Path(PathBuf),
     /// By a socket that is connected already; taken by the first handshake.
-    Socket(Mutex<Option<OwnedFd>>),
+    Socket(Mutex<Option<OwnDescriptor>>),
 }
 
 /// What the tool wants.
@@ -93,7 +92,7 @@ impl From<SharedError> for Unmade {
 #[derive(Debug)]
 pub(crate) struct Outgoing {
     pub(crate) message: ToTool,
-    pub(crate) fd: Option<OwnedFd>,
+    pub(crate) fd: Option<OwnDescriptor>,
 }
 
 /// How far the end is.
@@ -163,13 +162,15 @@ pub(crate) struct Agent {
     pub(crate) said: Said,
     pub(crate) finish: Mutex<Finish>,
     pub(crate) finished: Condvar,
-    /// Written to wake the control thread.
-    pub(crate) wake: OwnedFd,
+    /// Ends without handlers.
+    pub(crate) ends: Ends,
+    /// Where its descriptors are.
+    pub(crate) descriptors: Arc<DescriptorTable>,
     drowsy: AtomicBool,
     /// Launches of executable graphs that were asked for.
     graph_launches: AtomicU64,
-    /// The control socket, for a forked child to close; -1 without one.
-    socket: AtomicI32,
+    /// A tool has said what it wants.
+    connected: AtomicBool,
     ring_bytes: AtomicUsize,
     /// Threads of ours that were started: nobody waits for one that was not.
     threads: AtomicU32,
@@ -183,12 +184,10 @@ impl Agent {
         driver: Driver,
         symbols: Symbols,
         tool: Tool,
-    ) -> Result<&'static Agent, rustix::io::Errno> {
-        let flags = rustix::event::EventfdFlags::CLOEXEC | rustix::event::EventfdFlags::NONBLOCK;
-        warpbpf_faults::check("agent/eventfd", || rustix::io::Errno::MFILE)?;
-        let wake = rustix::event::eventfd(0, flags)?;
+        descriptors: Arc<DescriptorTable>,
+    ) -> &'static Agent {
         let elapsed = symbols.address("cuEventElapsedTime");
-        Ok(Box::leak(Box::new(Agent {
+        Box::leak(Box::new(Agent {
             driver: with_door(driver),
             symbols,
             tool,
@@ -226,14 +225,15 @@ impl Agent {
             said: Said::default(),
             finish: Mutex::default(),
             finished: Condvar::new(),
-            wake,
+            ends: Ends::look(),
+            descriptors,
             drowsy: AtomicBool::new(false),
             graph_launches: AtomicU64::new(0),
-            socket: AtomicI32::new(-1),
+            connected: AtomicBool::new(false),
             ring_bytes: AtomicUsize::new(warpbpf_wire::DEFAULT_RING_BYTES as usize),
             threads: AtomicU32::new(0),
             elapsed,
-        })))
+        }))
     }
 
     /// Hooks have work to do.
@@ -241,6 +241,11 @@ impl Agent {
     pub(crate) fn is_on(&self) -> bool {
         // In one order with launches under way.
         self.on.load(Ordering::SeqCst)
+    }
+
+    /// The process ends.
+    pub(crate) fn begin_exit(&self) {
+        self.at_exit.store(true, Ordering::Relaxed);
     }
 
     pub(crate) fn is_at_exit(&self) -> bool {
@@ -295,11 +300,11 @@ impl Agent {
         self.door.forget_in_child();
         self.graphs.forget_in_child();
         self.memory.forget_in_child();
-        let socket = self.socket.swap(-1, Ordering::Relaxed);
-        if socket >= 0 {
-            // SAFETY: the thread that owns the descriptor does not exist in this process.
-            unsafe { libc::close(socket) };
-        }
+    }
+
+    /// This process is the one that it is of, and no child of it that came by whatever call.
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.pid == std::process::id()
     }
 
     /// This process is a forked child of the one that it is of.
@@ -323,7 +328,7 @@ impl Agent {
     /// What the tool wants. The first call asks it; that needs an initialised driver.
     pub(crate) fn mode(&'static self) -> &'static Mode {
         self.mode.get_or_init(|| {
-            let mode = self.handshake().unwrap_or_else(|_| {
+            let mode = control::ask(self).unwrap_or_else(|_| {
                 // Nobody to tell it to: the tool is what could not be reached.
                 self.turn_off();
                 Mode::PassThrough
@@ -345,7 +350,7 @@ impl Agent {
 
     /// A tool has said what it wants.
     pub(crate) fn is_connected(&self) -> bool {
-        self.socket.load(Ordering::Relaxed) >= 0
+        self.connected.load(Ordering::Relaxed)
     }
 
     /// The tool will not be asked.
@@ -377,7 +382,7 @@ impl Agent {
     }
 
     /// Asks what devices there are. The one with ordinal `used` must say what it is.
-    fn ask_devices(&self, used: i32) -> Result<Vec<DeviceInfo>, DriverError> {
+    pub(crate) fn ask_devices(&self, used: i32) -> Result<Vec<DeviceInfo>, DriverError> {
         let used_info = self.driver.device_info(used)?;
         let info = |ordinal: i32| match ordinal == used {
             true => Some(used_info.clone()),
@@ -394,23 +399,29 @@ impl Agent {
         match &self.tool {
             Tool::Path(path) => AgentConnection::connect(path),
             Tool::Socket(socket) => {
-                let socket = lock(socket).take().ok_or(WireError::Closed)?;
+                let socket = lock(socket).take().and_then(OwnDescriptor::take);
+                let socket = socket.ok_or(WireError::Closed)?;
                 // Whoever could put it into this process could do anything here.
                 AgentConnection::trusted(socket)
             }
         }
     }
 
-    fn handshake(&'static self) -> Result<Mode, WireError> {
+    /// Asks the tool what it wants, on a thread of ours, where the application uses the device `ordinal` of these. The connection goes on if there is a session.
+    pub(crate) fn handshake(
+        &'static self,
+        ordinal: i32,
+        devices: Result<Vec<DeviceInfo>, DriverError>,
+    ) -> Result<(Mode, Option<AgentConnection>), WireError> {
         let mut connection = self.connect()?;
-        let ordinal = self.driver.current_device().unwrap_or(0);
-        let devices = match self.ask_devices(ordinal) {
+        let nothing = (Mode::PassThrough, None);
+        let devices = match devices {
             Ok(devices) => self.devices.get_or_init(|| devices),
             Err(error) => {
                 hello(&mut connection, None)?;
                 let message = format!("the device cannot be asked what it is: {error}");
                 self.refuse(&mut connection, message)?;
-                return Ok(Mode::PassThrough);
+                return Ok(nothing);
             }
         };
         let device = &devices[ordinal as usize];
@@ -491,13 +502,13 @@ impl Agent {
                         }
                         Err(message) => {
                             self.refuse(&mut connection, message)?;
-                            return Ok(Mode::PassThrough);
+                            return Ok(nothing);
                         }
                     }
                 }
                 ToAgent::Detach => {
                     self.turn_off();
-                    return Ok(Mode::PassThrough);
+                    return Ok(nothing);
                 }
                 ToAgent::Cache(wish) => {
                     cache = wish;
@@ -538,15 +549,8 @@ impl Agent {
                     continue;
                 }
             };
-            let socket = std::os::fd::AsFd::as_fd(&connection).as_raw_fd();
-            self.socket.store(socket, Ordering::Relaxed);
-            if control::start(self, connection).is_err() {
-                self.turn_off();
-                return Ok(Mode::PassThrough);
-            }
-            self.threads.fetch_add(1, Ordering::Relaxed);
-            crate::install::bring_home_at_exit();
-            return Ok(mode);
+            self.connected.store(true, Ordering::Relaxed);
+            return Ok((mode, Some(connection)));
         }
     }
 
@@ -574,11 +578,13 @@ impl Agent {
 
     /// Says hello and why nothing will happen, where not even the hooks could be set.
     pub(crate) fn refuse_at_once(&self, message: String) {
-        if let Ok(mut connection) = self.connect() {
-            // Nobody to tell it to if this fails.
-            let _ =
-                hello(&mut connection, None).and_then(|()| self.refuse(&mut connection, message));
-        }
+        self.descriptors.run(|| {
+            if let Ok(mut connection) = self.connect() {
+                let said = hello(&mut connection, None);
+                // Nobody to tell it to if this fails.
+                let _ = said.and_then(|()| self.refuse(&mut connection, message));
+            }
+        });
         self.turn_off();
     }
 
@@ -626,12 +632,11 @@ impl Agent {
         if warpbpf_faults::strikes("agent/wake") {
             return;
         }
-        // It fails if the counter is full: then the thread is awake anyway.
-        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        self.descriptors.ring();
     }
 
     /// Has the control thread send a message.
-    pub(crate) fn send(&self, message: ToTool, fd: Option<OwnedFd>) {
+    pub(crate) fn send(&self, message: ToTool, fd: Option<OwnDescriptor>) {
         if self.is_on() {
             lock(&self.outbox).push(Outgoing { message, fd });
         }
@@ -639,6 +644,12 @@ impl Agent {
 
     pub(crate) fn take_outbox(&self) -> Vec<Outgoing> {
         std::mem::take(&mut lock(&self.outbox))
+    }
+
+    /// There is a thread that speaks with the tool: at the end it is waited for.
+    pub(crate) fn goes_on(&self) {
+        self.threads.fetch_add(1, Ordering::Relaxed);
+        crate::install::bring_home_at_exit();
     }
 
     /// Has the control thread bring everything home and say good-bye, and waits for it at most `limit`.
@@ -664,35 +675,10 @@ impl Agent {
     }
 }
 
-/// Nobody answers calls to the host any more.
-fn stop_calls(live: &Live) {
-    if let Some(calls) = live.calls() {
-        calls.pause().close();
-    }
-}
-
 fn placement((map, place): (String, Place)) -> (String, Placement) {
     let place = match place {
         Place::Device => Placement::Device,
         Place::Host => Placement::Host,
     };
     (map, place)
-}
-
-/// Brings everything home at the end of the process.
-pub(crate) fn at_exit(agent: &Agent) {
-    // A thread that does not exist in this process may hold any lock.
-    if agent.is_forked() || agent.pid != std::process::id() {
-        return;
-    }
-    agent.at_exit.store(true, Ordering::Relaxed);
-    if agent.is_on() {
-        let _ = guard::quietly(|| agent.finish("exit", Duration::from_secs(60)));
-    }
-    // The driver ends next, and a thread of ours may be in it.
-    agent.unknown.settle(Duration::from_secs(10));
-    agent.swap.settle(Duration::from_secs(2));
-    nvrtc::settle(Duration::from_secs(2));
-    // The driver takes its memory away next. Who holds the lock ends a context, and closes them itself.
-    agent.lives.try_each(stop_calls);
 }

@@ -12,9 +12,11 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
+use rustix::fs::{Mode, OFlags, open, openat};
 use warpbpf_cache::is_trusted;
 use warpbpf_session::{ImageInfo, Session, inspect_compiled};
 
+use crate::descriptors;
 use crate::lock::lock;
 use crate::made::Known;
 
@@ -48,8 +50,10 @@ pub(crate) fn with_text(
     if info.ptx.is_some() || !wanted || !bytes.starts_with(b"\x7fELF") {
         return info;
     }
-    let folders = folders(&|name| std::env::var_os(name));
-    let kept = of_code(&folders, &kernel.mangled, bytes);
+    let kept = descriptors::run(|| {
+        let folders = folders(&|name| std::env::var_os(name));
+        of_code(&folders, &kernel.mangled, bytes)
+    });
     let read = kept
         .and_then(|kept| inspect_compiled(bytes, capability, Some(kept.known.made_from())).ok());
     read.unwrap_or(info)
@@ -138,7 +142,8 @@ struct Kept {
 
 impl Kept {
     fn update(&mut self, folder: &Path) {
-        if !is_trusted(folder) {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        if !open(folder, flags, Mode::empty()).is_ok_and(is_trusted) {
             return;
         }
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -167,10 +172,15 @@ impl Kept {
 /// A file, if it has so many bytes. What is in it runs in the application, so nobody else may have put it there.
 fn read(path: &Path, length: Option<u64>) -> Option<Vec<u8>> {
     warpbpf_faults::check("agent/artefact", || ()).ok()?;
-    if !path.parent().is_some_and(is_trusted) || !is_trusted(path) {
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let folder = open(path.parent()?, flags | OFlags::DIRECTORY, Mode::empty()).ok()?;
+    // What is looked at is what is read, whatever has its name by then. One that lets its reader wait is no file.
+    let flags = flags | OFlags::NONBLOCK;
+    let file = openat(&folder, path.file_name()?, flags, Mode::empty()).ok()?;
+    if !is_trusted(&folder) || !is_trusted(&file) {
         return None;
     }
-    let file = File::open(path).ok()?;
+    let file = File::from(file);
     let there = file.metadata().ok()?;
     let fits = length.is_none_or(|length| length == there.len());
     if !there.is_file() || !fits || there.len() > LARGEST {

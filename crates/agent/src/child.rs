@@ -11,6 +11,7 @@ use warpbpf_driver::Driver;
 use warpbpf_driver::sys::{self, CUresult};
 
 use crate::agent::{Agent, Tool};
+use crate::descriptors::Table;
 use crate::exports::{original, publish};
 use crate::guard::Outcome;
 use crate::install::hooked_api;
@@ -39,7 +40,9 @@ fn start_anew(parents: &'static Agent) {
         return;
     };
     let tool = Tool::Path(path.to_owned());
-    if let Ok(own) = Agent::leak(Driver::new(api), symbols.clone(), tool) {
-        publish(own);
+    // The parent's has no thread here.
+    if let Ok((descriptors, _)) = Table::start(None) {
+        let driver = Driver::new(api);
+        publish(Agent::leak(driver, symbols.clone(), tool, descriptors));
     }
 }

@@ -11,6 +11,7 @@ use warpbpf_session::CodeCache;
 use warpbpf_wire::{CacheWish, NoteLevel};
 
 use crate::agent::Agent;
+use crate::descriptors;
 
 /// The build of the driver that the kernel has, which `libcuda` must be of too.
 const BUILD: &str = "/sys/module/nvidia/version";
@@ -25,12 +26,21 @@ pub(crate) fn open(agent: &Agent, device: &DeviceInfo, wish: &CacheWish) -> Opti
     let place = place.map_err(|error| error.to_string());
     let opened = place.and_then(|place| match place {
         Place::Off => Ok(None),
-        Place::Folder(path) => Store::open(&path, wish.bytes.unwrap_or(DEFAULT_BYTES))
-            .map(Some)
-            .map_err(|error| error.to_string()),
+        Place::Folder(path) => {
+            let bytes = wish.bytes.unwrap_or(DEFAULT_BYTES);
+            let opened = descriptors::run(|| Store::open(&path, bytes));
+            opened.map(Some).map_err(|error| error.to_string())
+        }
     });
+    let table = Arc::clone(&agent.descriptors);
+    // What is open there means nothing anywhere else.
+    let elsewhere = move |work: &mut (dyn FnMut() + Send)| table.run_only(work).unwrap_or(());
     match opened {
-        Ok(store) => Some(Arc::new(CodeCache::new(store?, driver_of(device)))),
+        Ok(store) => Some(Arc::new(CodeCache::new(
+            store?,
+            driver_of(device),
+            Box::new(elsewhere),
+        ))),
         Err(error) => {
             let text = format!("{error}; kernels are compiled anew each time");
             agent.note(NoteLevel::Warning, text);

@@ -4,42 +4,107 @@
 //! all probes go off and the thread ends.
 
 use std::collections::VecDeque;
-use std::os::fd::AsFd;
-use std::sync::PoisonError;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use warpbpf_driver::Context;
 use warpbpf_session::Live;
-use warpbpf_wire::{AgentConnection, ToAgent, ToTool, WireError};
+use warpbpf_wire::{AgentConnection, HANDSHAKE, ToAgent, ToTool, WireError};
 
-use crate::agent::{Agent, Outgoing};
+use crate::agent::{Agent, Mode, Outgoing};
 use crate::compaction::Compaction;
+use crate::descriptors::Place;
 use crate::host_ops::{Reply, Requests};
 use crate::lives::{LiveState, Shard};
 use crate::pace::{BUSY, DRAIN_SHORT, Pace};
 use crate::pump::Pump;
 use crate::spread::Work;
-use crate::{graphs, modules, nvrtc, nvtx, sanitizer, settled, stacks, thread, timeline, unknown};
+use crate::{
+    ends, graphs, modules, nvrtc, nvtx, sanitizer, settled, stacks, thread, timeline, unknown,
+};
 
 /// Time between two looks at operations of the tool that the device has not done yet.
 const OPS: Duration = Duration::from_micros(200);
 /// Bytes that the tool has not read from which on no operation on a map is begun and no answer is sent. With one answer
 /// on top it stays far below what a connection keeps, so other messages find room.
 const BEHIND: usize = 16 << 20;
+/// How long a kernel that has done its work may take to have ended.
+const ALMOST_DONE: Duration = Duration::from_millis(20);
 /// How long the last messages may take to be read.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// How long kernels are waited for at the end: less than who detaches waits for that.
 const KERNELS: Duration = Duration::from_secs(55);
 
-/// Starts the thread.
-pub(crate) fn start(agent: &'static Agent, connection: AgentConnection) -> std::io::Result<()> {
-    let end = End(agent);
-    thread::start("warpbpf", move || {
-        let _end = end;
-        let _beside = agent.work_beside();
-        run(agent, connection);
-    })
+/// How far the thread is.
+enum Step {
+    /// It runs.
+    Begun,
+    /// What the tool wants, and whether the thread goes on.
+    Asked(Result<Mode, WireError>, bool),
+}
+
+/// Starts the thread, which asks the tool what it wants, and waits for that. Where there is a session, the thread goes on. Nothing of it is
+/// done on the caller's stack, which may be small, or with the application's descriptors.
+pub(crate) fn ask(agent: &'static Agent) -> Result<Mode, WireError> {
+    // What is current is so on the application's thread.
+    let ordinal = agent.driver.current_device().unwrap_or(0);
+    let devices = agent.ask_devices(ordinal);
+    let (tell, told) = mpsc::sync_channel(2);
+    let given_up = Arc::new(AtomicBool::new(false));
+    let too_late = Arc::clone(&given_up);
+    let work = move || {
+        if too_late.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let tell = move |step| tell.send(step).is_ok();
+        tell(Step::Begun);
+        match agent.handshake(ordinal, devices) {
+            Ok((mode, Some(connection))) => {
+                let _end = End(agent);
+                ends::hook(agent);
+                if tell(Step::Asked(Ok(mode), true)) {
+                    drop(tell);
+                    let _beside = agent.work_beside();
+                    run(agent, connection);
+                }
+            }
+            Ok((mode, None)) => {
+                tell(Step::Asked(Ok(mode), false));
+            }
+            Err(error) => {
+                tell(Step::Asked(Err(error), false));
+            }
+        }
+    };
+    // What it opens is where this agent's descriptors are.
+    let started = agent
+        .descriptors
+        .run(|| thread::start_large("warpbpf", work));
+    started.map_err(|error| WireError::Os {
+        call: "clone",
+        errno: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN),
+    })?;
+    let nobody = WireError::Timeout {
+        seconds: HANDSHAKE.as_secs(),
+    };
+    // It may have to wait for the dynamic loader, in a constructor of which the caller may be.
+    let begun = told.recv_timeout(HANDSHAKE).is_ok();
+    if !begun && !given_up.swap(true, Ordering::AcqRel) {
+        return Err(nobody);
+    }
+    // From here on each of its steps ends in time; nothing comes where it panicked.
+    let asked = told.into_iter().find_map(|step| match step {
+        Step::Begun => None,
+        Step::Asked(mode, goes_on) => Some((mode, goes_on)),
+    });
+    let (mode, goes_on) = asked.ok_or(nobody)?;
+    if goes_on {
+        agent.goes_on();
+    }
+    mode
 }
 
 /// The thread's end, or that it never began: nobody would fetch data any more, and nobody waits for it.
@@ -48,6 +113,7 @@ struct End(&'static Agent);
 impl Drop for End {
     fn drop(&mut self) {
         self.0.turn_off();
+        self.0.descriptors.close();
         let mut finish = self.0.finish.lock().unwrap_or_else(PoisonError::into_inner);
         finish.done = true;
         self.0.finished.notify_all();
@@ -58,6 +124,7 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
     let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let mut thread = Control {
             agent,
+            place: Place::of(connection.as_fd()),
             connection,
             context: None,
             copied: 0,
@@ -82,6 +149,10 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
         thread.each_context(|agent, pump, _| {
             agent.driver.relaxed(|| pump.unlock_pages(&agent.driver));
         });
+        if !thread.has_socket() {
+            // The number is the application's by now: nothing is closed.
+            std::mem::forget(thread);
+        }
         ended
     }));
     if let Err(payload) = worked {
@@ -92,6 +163,8 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
 struct Control {
     agent: &'static Agent,
     connection: AgentConnection,
+    /// Where its socket is.
+    place: Place,
     /// Current on this thread, with the number of its maps: a handle may come again for another context.
     context: Option<(Context, u32)>,
     /// Contexts whose maps were copied the last time.
@@ -166,12 +239,22 @@ impl Control {
                 self.last_round();
                 return self.farewell(&reason);
             }
+            if let Some(asked) = self.agent.ends.asked() {
+                let done = self.bring_home_at_once();
+                self.agent.ends.answer(asked);
+                if done? {
+                    return Ok(());
+                }
+            }
             self.work()?;
         }
     }
 
     /// Sleeps until the next look at maps or rings, a message, a launch after a pause, or the application's end.
     fn wait(&mut self) -> Result<(), WireError> {
+        if !self.has_socket() {
+            return Err(WireError::Closed);
+        }
         self.reply([])?;
         let everything_sent = self.connection.flush()?;
         let now = Instant::now();
@@ -199,9 +282,10 @@ impl Control {
         if !everything_sent {
             interest |= PollFlags::OUT;
         }
+        let bell = self.agent.descriptors.bell().ok_or(WireError::Closed)?;
         let mut set = [
             PollFd::from_borrowed_fd(self.connection.as_fd(), interest),
-            PollFd::from_borrowed_fd(self.agent.wake.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(bell, PollFlags::IN),
         ];
         let polled = warpbpf_faults::check("agent/poll", || rustix::io::Errno::NOMEM)
             .and_then(|()| {
@@ -217,10 +301,20 @@ impl Control {
                 });
             }
         }
-        let mut counter = [0; 8];
-        // Nothing to read is the usual case.
-        let _ = rustix::io::read(&self.agent.wake, &mut counter);
-        Ok(())
+        let mut rings = [0; 8];
+        if let Some(bell) = self.agent.descriptors.bell() {
+            // Nothing to read is the usual case.
+            let _ = rustix::io::read(bell, &mut rings);
+        }
+        match self.has_socket() {
+            true => Ok(()),
+            false => Err(WireError::Closed),
+        }
+    }
+
+    /// The application has not closed it.
+    fn has_socket(&self) -> bool {
+        self.place.is(self.connection.as_fd())
     }
 
     fn work(&mut self) -> Result<(), WireError> {
@@ -403,6 +497,36 @@ impl Control {
         }
     }
 
+    /// The process is about to end without handlers, or to become another program: what there is goes to the tool. Kernels that still run
+    /// are not waited for; where there are none, that is all, and true.
+    fn bring_home_at_once(&mut self) -> Result<bool, WireError> {
+        let until = Instant::now() + ALMOST_DONE;
+        let is_all = self.agent.ends.is_last()
+            && settled::all(settled::wait_for(self.agent, until, || true)).is_ok();
+        self.each_context(|agent, pump, live| {
+            agent.driver.relaxed(|| {
+                pump.snapshot(live);
+                let _ = pump.drain(live);
+            });
+        });
+        if let Some(timeline) = timeline::of(self.agent) {
+            self.each_context(|agent, _, live| timeline.turn(agent, live.context(), is_all));
+        }
+        nvtx::turn(self.agent, is_all);
+        if let Some(stacks) = stacks::of(self.agent) {
+            stacks.turn(self.agent);
+        }
+        if is_all {
+            self.farewell("exit")?;
+            return Ok(true);
+        }
+        self.post()?;
+        let counts = ToTool::Counts(self.agent.roster.counts());
+        self.connection.queue(&counts, &[], None)?;
+        self.connection.flush()?;
+        Ok(false)
+    }
+
     fn farewell(&mut self, reason: &str) -> Result<(), WireError> {
         crate::uprobe::report(self.agent);
         nvtx::report(self.agent);
@@ -412,7 +536,8 @@ impl Control {
             self.connection.send(&message, &blob, None, FAREWELL)?;
         }
         // The last of a timeline may be more than what may wait.
-        for Outgoing { message, fd } in self.agent.take_outbox() {
+        for outgoing in self.agent.take_outbox() {
+            let (message, fd) = parts(outgoing)?;
             match self.connection.backlog() < BEHIND {
                 true => self.connection.queue(&message, &[], fd)?,
                 false => self.connection.send(&message, &[], fd, FAREWELL)?,
@@ -428,7 +553,8 @@ impl Control {
     /// Hands over what hooks wanted to be sent.
     fn post(&mut self) -> Result<(), WireError> {
         for outgoing in self.agent.take_outbox() {
-            self.connection.queue(&outgoing.message, &[], outgoing.fd)?;
+            let (message, fd) = parts(outgoing)?;
+            self.connection.queue(&message, &[], fd)?;
         }
         Ok(())
     }
@@ -461,4 +587,10 @@ impl Control {
         });
         done.flatten()
     }
+}
+
+/// A message, and the descriptor with it, if that is still ours.
+fn parts(outgoing: Outgoing) -> Result<(ToTool, Option<OwnedFd>), WireError> {
+    let fd = outgoing.fd.map(|fd| fd.take().ok_or(WireError::Closed));
+    Ok((outgoing.message, fd.transpose()?))
 }

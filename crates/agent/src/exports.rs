@@ -104,6 +104,7 @@ macro_rules! hooks {
                         return original();
                     }
                     protect(
+                        const { is_of_launch($symbol) },
                         original,
                         // SAFETY: as above; handlers use the arguments as the driver would.
                         |outcome| unsafe { $handler($agent, outcome, $($arg),*) },
@@ -117,6 +118,19 @@ macro_rules! hooks {
     (@essential $($other:ident)?) => { false };
     (@asked asked) => { true };
     (@asked $($other:ident)?) => { false };
+}
+
+/// A function that applications call so often that changing stacks would be seen, and which does little but at a kernel's first launch.
+const fn is_of_launch(symbol: &str) -> bool {
+    let (symbol, launch) = (symbol.as_bytes(), b"cuLaunch");
+    let mut at = 0;
+    while at < launch.len() && at < symbol.len() {
+        if symbol[at] != launch[at] {
+            return false;
+        }
+        at += 1;
+    }
+    at == launch.len()
 }
 
 /// `CUDA_ERROR_NOT_SUPPORTED`

@@ -17,11 +17,11 @@ pub(crate) fn hello(
     device: Option<(&DeviceInfo, u32)>,
 ) -> Result<(), WireError> {
     let readable = !warpbpf_faults::strikes("agent/who");
-    let exe = std::fs::read_link("/proc/self/exe")
+    let exe = std::fs::read_link("/proc/thread-self/exe")
         .ok()
         .filter(|_| readable)
         .unwrap_or_default();
-    let arguments = std::fs::read("/proc/self/cmdline")
+    let arguments = std::fs::read("/proc/thread-self/cmdline")
         .ok()
         .filter(|_| readable)
         .unwrap_or_default();

@@ -3,13 +3,13 @@
 //!
 //! A context that comes meanwhile gets the maps that are in force when it comes; what it lacks then it gets as soon as the exchange is done.
 
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 use warpbpf_session::{Growth, Live, Session};
 use warpbpf_wire::{MoreMaps, NoteLevel, ToTool};
 
 use crate::agent::Agent;
+use crate::descriptors::OwnDescriptor;
 use crate::door::is_beside;
 use crate::lives::{Shard, tried};
 use crate::lock::lock;
@@ -22,7 +22,7 @@ pub(crate) struct Growing {
     generation: u64,
     growth: Growth,
     /// Memory that is shared with the tool, if some of the maps are copied there.
-    more: Option<(More, OwnedFd)>,
+    more: Option<(More, OwnDescriptor)>,
 }
 
 impl Agent {
@@ -49,7 +49,7 @@ impl Agent {
         };
         let growth = live.grow(session).map_err(|error| brought(&error))?;
         let more = match &*shard.pump() {
-            Some(pump) => pump.more(session),
+            Some(pump) => pump.more(session, &self.descriptors),
             // Nothing is copied out of it any more.
             None => Ok(None),
         };

@@ -5,6 +5,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use warpbpf_driver::sys::CUresult;
 
+use crate::stack;
+
 thread_local! {
     /// Our code runs on this thread. No destructor, so it can be read while the thread ends.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
@@ -51,9 +53,10 @@ fn set_errno(value: i32) {
     unsafe { *libc::__errno_location() = value };
 }
 
-/// Runs `body` in place of `original`. Inside ourselves it is `original`; if `body` panics, `broke` is told what was said, and the
+/// Runs `body` in place of `original`, on a stack of ours unless it needs little (`is_small`). Inside ourselves it is `original`; if `body` panics, `broke` is told what was said, and the
 /// application gets what the driver said to it already, or `original` is called now.
 pub(crate) fn protect(
+    is_small: bool,
     original: impl Fn() -> CUresult,
     body: impl FnOnce(&Outcome) -> CUresult,
     broke: impl FnOnce(&str),
@@ -63,14 +66,20 @@ pub(crate) fn protect(
     };
     let outcome = Outcome::default();
     let before = errno();
-    let result = catch_unwind(AssertUnwindSafe(|| body(&outcome)));
-    let result = result.map_err(|payload| {
-        let said = said_by(&*payload);
-        // Dropping a panic's payload may panic again.
-        std::mem::forget(payload);
-        // What is told of a panic is no reason for another one to leave.
-        let _ = catch_unwind(AssertUnwindSafe(|| broke(&said))).map_err(std::mem::forget);
-    });
+    let work = || {
+        let result = catch_unwind(AssertUnwindSafe(|| body(&outcome)));
+        result.map_err(|payload| {
+            let said = said_by(&*payload);
+            // Dropping a panic's payload may panic again.
+            std::mem::forget(payload);
+            // What is told of a panic is no reason for another one to leave.
+            let _ = catch_unwind(AssertUnwindSafe(|| broke(&said))).map_err(std::mem::forget);
+        })
+    };
+    let result = match is_small {
+        true => work(),
+        false => stack::large(work),
+    };
     drop(guard);
     let kept = outcome.0.get();
     set_errno(kept.map_or(before, |(_, errno)| errno));
@@ -93,10 +102,10 @@ fn said_by(payload: &(dyn std::any::Any + Send)) -> String {
 pub(crate) fn quietly<T>(body: impl FnOnce() -> T) -> Option<T> {
     let guard = Guard::enter()?;
     let before = errno();
-    let result = catch_unwind(AssertUnwindSafe(body));
+    let result = stack::large(|| catch_unwind(AssertUnwindSafe(body)).map_err(std::mem::forget));
     drop(guard);
     set_errno(before);
-    result.map_err(std::mem::forget).ok()
+    result.ok()
 }
 
 #[cfg(test)]
@@ -110,19 +119,31 @@ mod tests {
     #[test]
     fn inside_ourselves_everything_passes_through() {
         let result = protect(
+            false,
             || 1,
-            |_| protect(|| 2, |_| panic!("the inner body must not run"), unheard) + 40,
+            |_| {
+                protect(
+                    true,
+                    || 2,
+                    |_| panic!("the inner body must not run"),
+                    unheard,
+                ) + 40
+            },
             unheard,
         );
         assert_eq!(result, 42);
-        assert_eq!(protect(|| 1, |_| 5, unheard), 5, "the guard is released");
-        assert_eq!(quietly(|| protect(|| 3, |_| 4, unheard)), Some(3));
+        assert_eq!(
+            protect(true, || 1, |_| 5, unheard),
+            5,
+            "the guard is released"
+        );
+        assert_eq!(quietly(|| protect(true, || 3, |_| 4, unheard)), Some(3));
         let guard = Guard::enter().unwrap();
         assert_eq!(quietly(|| 1), None);
         assert_eq!(quietly(|| 1), None, "a refusal does not open the door");
-        assert_eq!(protect(|| 10, |_| 11, unheard), 10);
-        assert_eq!(protect(|| 10, |_| 11, unheard), 10);
-        let other = std::thread::spawn(|| protect(|| 1, |_| 6, unheard))
+        assert_eq!(protect(true, || 10, |_| 11, unheard), 10);
+        assert_eq!(protect(true, || 10, |_| 11, unheard), 10);
+        let other = std::thread::spawn(|| protect(true, || 1, |_| 6, unheard))
             .join()
             .unwrap();
         assert_eq!(other, 6, "another thread is not inside");
@@ -137,6 +158,7 @@ mod tests {
         };
         set_errno(libc::ENOENT);
         protect(
+            true,
             driver,
             |outcome| {
                 set_errno(libc::EBADF);
@@ -151,6 +173,7 @@ mod tests {
         quietly(|| set_errno(libc::EINVAL));
         assert_eq!(errno(), libc::ENOENT);
         protect(
+            true,
             driver,
             |_| panic!("before the driver was asked"),
             |_| {
@@ -164,8 +187,9 @@ mod tests {
     fn a_panic_becomes_the_original() {
         let heard = std::cell::RefCell::new(Vec::new());
         let hear = |said: &str| heard.borrow_mut().push(said.to_owned());
-        assert_eq!(protect(|| 7, |_| panic!("before {}", 1), hear), 7);
+        assert_eq!(protect(true, || 7, |_| panic!("before {}", 1), hear), 7);
         let after = protect(
+            true,
             || panic!("must not be called twice"),
             |outcome| {
                 outcome.keep(8);
@@ -180,7 +204,7 @@ mod tests {
         assert_eq!(*heard.borrow(), ["before 1", "after"]);
         assert_eq!(quietly(|| -> i32 { panic!("x") }), None);
         assert_eq!(
-            protect(|| 1, |_| 9, unheard),
+            protect(true, || 1, |_| 9, unheard),
             9,
             "the guard is released by a panic"
         );

@@ -9,7 +9,9 @@ use warpbpf_driver::Driver;
 use warpbpf_driver::sys::Api;
 use warpbpf_wire::rendezvous::{SHM_NAME, places};
 
-use crate::agent::{Agent, Tool, at_exit};
+use crate::agent::{Agent, Tool};
+use crate::descriptors::Table;
+use crate::ends::at_exit;
 use crate::exports::{ROWS, Row, agent, publish};
 use crate::hook::{HookError, Kind, Staged, Target, in_force, stage};
 use crate::symbols::{Library, Symbols, code_of};
@@ -89,14 +91,16 @@ pub unsafe fn install_into(find: impl Fn(&str) -> Option<usize> + Send + Sync + 
 }
 
 fn install_for(library: &Symbols, tool: Tool, moment: Moment) {
+    // Files are read from here on.
+    let Ok((descriptors, _)) = Table::start(None) else {
+        return;
+    };
     let hooks = Hooks::stage(library, moment);
-    let Ok(agent) = (match hooks.api(library) {
+    let agent = match hooks.api(library) {
         Some(_) if warpbpf_faults::strikes("agent/old-driver") => return,
-        Some(api) => Agent::leak(Driver::new(api), library.clone(), tool),
+        Some(api) => Agent::leak(Driver::new(api), library.clone(), tool, descriptors),
         // Older than CUDA 12: the tool hears nothing and says so.
         None => return,
-    }) else {
-        return;
     };
     warpbpf_faults::bug("agent/install-panics");
     if let Some(reason) = hooks.obstacle() {

@@ -7,14 +7,16 @@
 use std::ffi::CStr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use warpbpf_driver::Driver;
 use warpbpf_driver::sys::Api;
 use warpbpf_wire::late::{CONTROL_VERSION, Control, Patch, operation, state};
 
 use crate::agent::{Agent, Mode, Tool};
+use crate::descriptors::Table;
 use crate::exports::{agent, publish};
 use crate::guard::quietly;
 use crate::hook;
@@ -124,23 +126,36 @@ impl Call {
         let symbols = Symbols::new(move |symbol| library.address(symbol));
         // SAFETY: a descriptor that the caller made for us.
         let socket = unsafe { BorrowedFd::borrow_raw(self.control().socket) };
-        let socket = warpbpf_faults::check("late/socket", || {
-            std::io::Error::from_raw_os_error(libc::EMFILE)
-        })
-        .and_then(|()| socket.try_clone_to_owned())
-        .map_err(|error| format!("its socket cannot be used: {error}"))?;
+        let started = warpbpf_faults::check("late/socket", || Errno::MFILE)
+            .and_then(|()| Table::start(Some(socket)));
+        let (descriptors, socket) =
+            started.map_err(|error| format!("its socket cannot be used: {error}"))?;
+        let tool = Tool::Socket(Mutex::new(socket));
+        let done = self.attach_with(&symbols, tool, &descriptors);
+        if done.is_err() {
+            descriptors.close();
+        }
+        done
+    }
+
+    fn attach_with(
+        &self,
+        symbols: &Symbols,
+        tool: Tool,
+        descriptors: &Arc<Table>,
+    ) -> Result<String, String> {
         // The driver may still call us when it is initialised: one agent is enough.
         claim();
         let in_force = !hook::in_force().is_empty();
         let agent = match in_force {
             // A tool died and left them.
-            true => make(hooked_api(&symbols), &symbols, socket)?,
+            true => make(hooked_api(symbols), symbols, tool, descriptors)?,
             false => {
-                let hooks = Hooks::stage(&symbols, Moment::InsideInit);
+                let hooks = Hooks::stage(symbols, Moment::InsideInit);
                 if let Some(reason) = hooks.obstacle() {
                     return Err(reason);
                 }
-                let agent = make(hooks.api(&symbols), &symbols, socket)?;
+                let agent = make(hooks.api(symbols), symbols, tool, descriptors)?;
                 let patches = hooks.staged.patches();
                 if let Err(reason) = self.patch(&patches) {
                     agent.turn_off();
@@ -207,11 +222,19 @@ impl Call {
     }
 }
 
-fn make(api: Option<Api>, symbols: &Symbols, socket: OwnedFd) -> Result<&'static Agent, String> {
+fn make(
+    api: Option<Api>,
+    symbols: &Symbols,
+    tool: Tool,
+    descriptors: &Arc<Table>,
+) -> Result<&'static Agent, String> {
     let api = api.ok_or("the CUDA driver is older than CUDA 12")?;
-    let tool = Tool::Socket(Mutex::new(Some(socket)));
-    let agent = Agent::leak(Driver::new(api), symbols.clone(), tool)
-        .map_err(|error| format!("no agent can be made: {error}"))?;
+    let agent = Agent::leak(
+        Driver::new(api),
+        symbols.clone(),
+        tool,
+        Arc::clone(descriptors),
+    );
     agent.graphs.come_late();
     Ok(agent)
 }

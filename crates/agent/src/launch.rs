@@ -22,6 +22,7 @@ use crate::graphs::Captured;
 use crate::guard::Outcome;
 use crate::modules::place_at_launch;
 use crate::params::with_hidden;
+use crate::stack::large;
 use crate::watchdog::Sample;
 use crate::{parties, sanitizer, unknown, uprobe};
 
@@ -115,8 +116,8 @@ unsafe fn dispatch(
     // All that this launch runs is of the programs that are in force now.
     let flight = agent.begin_launch(stream);
     let known = agent.table.get(function as usize);
-    let Some(entry) = known.or_else(|| unknown::ask(agent, function)) else {
-        look_for_life(agent);
+    let Some(entry) = known.or_else(|| large(|| unknown::ask(agent, function))) else {
+        large(|| look_for_life(agent));
         agent.graphs.look_for_capture(agent, stream);
         return plain();
     };
@@ -220,7 +221,7 @@ unsafe fn dispatch(
         if captured.is_some() && matches!(miss, Miss::Skipped) {
             agent.tell_of_choice_in_graph(entry);
         }
-        tell(agent, entry, miss);
+        large(|| tell(agent, entry, miss));
     }
     code
 }
@@ -245,7 +246,7 @@ pub(crate) unsafe fn try_variant(
 ) -> Result<(&'static Place, Chosen), Miss> {
     let place = launched_in.and_then(|context| {
         let known = entry.place(context, generation.number);
-        known.or_else(|| place_at_launch(agent, entry, (context, generation.number)))
+        known.or_else(|| large(|| place_at_launch(agent, entry, (context, generation.number))))
     });
     let place = place.ok_or_else(|| {
         // Its programs are just being exchanged.

@@ -4,7 +4,6 @@
 //! new one, holds up nobody in another. The list itself is locked for moments only.
 
 use std::collections::BTreeSet;
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{
     Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
@@ -18,6 +17,7 @@ use warpbpf_wire::{NoteLevel, SharedWriter, ToTool};
 
 use crate::agent::{Absent, Agent, Unmade};
 use crate::aside::Ours;
+use crate::descriptors::OwnDescriptor;
 use crate::greeting::{context_info, ready};
 use crate::growth::Growing;
 use crate::lock::lock;
@@ -50,7 +50,7 @@ pub(crate) struct Shard {
     /// The number by which the tool knows its maps, once it has some.
     pub(crate) number: OnceLock<u32>,
     /// The memory that it shares with the tool, once more: that of its first maps, then of those that came.
-    memory: Mutex<Vec<Option<OwnedFd>>>,
+    memory: Mutex<Vec<Option<OwnDescriptor>>>,
     /// What was made for programs that come into force next.
     pub(crate) growing: Mutex<Option<Growing>>,
     /// Held by the thread that sees to that.
@@ -79,23 +79,27 @@ impl Shard {
     }
 
     /// Keeps memory that it shares with the tool, for when its context has ended.
-    pub(crate) fn share(&self, memory: &OwnedFd) {
+    pub(crate) fn share(&self, memory: &OwnDescriptor) {
         let again = !warpbpf_faults::strikes("agent/memory-again");
-        let again = again.then(|| memory.try_clone().ok()).flatten();
+        let again = again.then(|| memory.again()).flatten();
         lock(&self.memory).push(again);
     }
 
     /// What it shared: of maps that cannot be read any more, and those behind them, nothing is left.
     fn left(&self) -> Option<SharedWriter> {
         let memory = std::mem::take(&mut *lock(&self.memory));
-        let mut parts = memory
-            .iter()
-            .map_while(|part| SharedWriter::reopen(part.as_ref()?).ok());
-        let first = parts.next()?;
-        Some(parts.fold(first, |mut all, part| {
-            all.append(part);
-            all
-        }))
+        let table = Arc::clone(&memory.iter().flatten().next()?.table);
+        let left = table.run_only(|| {
+            let mut parts = memory
+                .iter()
+                .map_while(|part| SharedWriter::reopen(part.as_ref()?.get()?).ok());
+            let first = parts.next()?;
+            Some(parts.fold(first, |mut all, part| {
+                all.append(part);
+                all
+            }))
+        });
+        left.flatten()
     }
 
     pub(crate) fn pump(&self) -> MutexGuard<'_, Option<Pump>> {
@@ -361,7 +365,7 @@ impl Agent {
         let made = self.take_device_memory(context, session).map_err(Unmade);
         let made = made.and_then(|()| {
             Live::new_with(&self.driver, Arc::clone(session), first, |live| {
-                Pump::new(live, ring).map_err(Unmade::from)
+                Pump::new(live, ring, &self.descriptors).map_err(Unmade::from)
             })
         });
         match made {
@@ -410,7 +414,14 @@ impl Agent {
     }
 
     /// Gives maps their number and tells the tool of them, in this order for all.
-    fn announce(&self, session: &Session, shard: &Shard, live: &Live, mut pump: Pump, fd: OwnedFd) {
+    fn announce(
+        &self,
+        session: &Session,
+        shard: &Shard,
+        live: &Live,
+        mut pump: Pump,
+        fd: OwnDescriptor,
+    ) {
         let numbering = lock(&self.lives.numbering);
         let number = self.lives.made.fetch_add(1, Ordering::SeqCst);
         let context = context_info(self, number);

@@ -7,6 +7,7 @@ use warpbpf_driver::JitOptions;
 use warpbpf_driver::sys::{self, CUfunction, CUkernel, CUlibrary, CUmodule, CUresult};
 
 use crate::agent::Agent;
+use crate::descriptors;
 use crate::exports::original;
 use crate::guard::Outcome;
 use crate::image;
@@ -249,7 +250,7 @@ unsafe fn read_file(path: *const c_char) -> Option<Vec<u8>> {
     }
     // SAFETY: the caller's promise.
     let path = OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes());
-    std::fs::read(path).ok()
+    descriptors::run(|| std::fs::read(path).ok())
 }
 
 /// # Safety

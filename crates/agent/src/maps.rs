@@ -1,6 +1,16 @@
-//! `/proc/PID/maps` line by line, because several parts ask what lies where, each with a question of its own.
+//! `/proc/PID/maps` line by line, because several parts ask what lies where, each with a question of its own. It is bytes and no text: a
+//! file may have any name.
 
+use std::borrow::Cow;
+use std::ffi::{OsStr, OsString};
 use std::ops::Range;
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::path::{Path, PathBuf};
+
+use crate::descriptors;
+
+/// How the kernel writes a line's end within a name.
+const LINE_END: &[u8] = b"\\012";
 
 /// A line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,13 +24,30 @@ pub(crate) struct Mapping<'m> {
     pub(crate) device: &'m str,
     pub(crate) inode: u64,
     /// The last word, which may hold spaces; empty for memory of no file, and no path where it begins with `[`.
-    pub(crate) path: &'m str,
+    pub(crate) name: &'m [u8],
 }
 
-impl Mapping<'_> {
+impl<'m> Mapping<'m> {
     /// It is of a file.
     pub(crate) fn is_file(&self) -> bool {
-        self.path.starts_with('/')
+        self.name.starts_with(b"/")
+    }
+
+    /// The file.
+    pub(crate) fn path(&self) -> Cow<'m, Path> {
+        let name = self.name;
+        let ends = |at: &usize| name[*at..].starts_with(LINE_END);
+        let Some(first) = (0..name.len()).find(ends) else {
+            return Cow::Borrowed(Path::new(OsStr::from_bytes(name)));
+        };
+        let mut bytes = name[..first].to_vec();
+        let mut at = first;
+        while at < name.len() {
+            let is_end = ends(&at);
+            bytes.push(if is_end { b'\n' } else { name[at] });
+            at += if is_end { LINE_END.len() } else { 1 };
+        }
+        Cow::Owned(PathBuf::from(OsString::from_vec(bytes)))
     }
 
     /// Threads may run in it.
@@ -34,19 +61,28 @@ impl Mapping<'_> {
     }
 }
 
-/// All of a text. A line that cannot be read is passed over.
-pub(crate) fn mappings(maps: &str) -> impl Iterator<Item = Mapping<'_>> {
-    maps.lines().filter_map(|line| {
-        let mut words = line.splitn(6, ' ');
-        let (start, end) = words.next()?.split_once('-')?;
+/// What this process has mapped.
+///
+/// # Errors
+/// The system's.
+pub(crate) fn own() -> std::io::Result<Vec<u8>> {
+    descriptors::run(|| std::fs::read("/proc/thread-self/maps"))
+}
+
+/// All lines. One that cannot be read is passed over.
+pub(crate) fn mappings(maps: &[u8]) -> impl Iterator<Item = Mapping<'_>> {
+    maps.split(|byte| *byte == b'\n').filter_map(|line| {
+        let mut words = line.splitn(6, |byte| *byte == b' ');
+        let mut word = || words.next().and_then(|word| std::str::from_utf8(word).ok());
+        let (start, end) = word()?.split_once('-')?;
         let address = |text| usize::from_str_radix(text, 16).ok();
         Some(Mapping {
             range: address(start)?..address(end)?,
-            rights: words.next()?,
-            offset: u64::from_str_radix(words.next()?, 16).ok()?,
-            device: words.next()?,
-            inode: words.next()?.parse().ok()?,
-            path: words.next().unwrap_or_default().trim_start(),
+            rights: word()?,
+            offset: u64::from_str_radix(word()?, 16).ok()?,
+            device: word()?,
+            inode: word()?.parse().ok()?,
+            name: words.next().unwrap_or_default().trim_ascii_start(),
         })
     })
 }
@@ -57,11 +93,12 @@ mod tests {
 
     #[test]
     fn lines_are_taken_apart() {
-        let maps = "\
+        let maps = b"\
 7f0000000000-7f0000004000 r-xp 00001000 08:02 77                         /opt/my libs/a.so
 7f0000004000-7f0000005000 rw-p 00000000 00:00 0 
 damaged
 7f0000005000-7f0000006000 r--p 00000000 00:00 0                          [vvar]
+7f0000006000-7f0000007000 r--p 00000000 08:02 78                         /opt/\xff\\012b\\0123
 ";
         let all: Vec<Mapping<'_>> = mappings(maps).collect();
         let first = Mapping {
@@ -70,19 +107,22 @@ damaged
             offset: 0x1000,
             device: "08:02",
             inode: 77,
-            path: "/opt/my libs/a.so",
+            name: b"/opt/my libs/a.so",
         };
         assert_eq!(all[0], first);
         let facts = all
             .iter()
-            .map(|m| (m.is_file(), m.is_readable_code(), m.path));
+            .map(|m| (m.is_file(), m.is_readable_code(), m.path()));
         let facts: Vec<_> = facts.collect();
+        let path = |bytes: &'static [u8]| Cow::from(Path::new(OsStr::from_bytes(bytes)));
         assert_eq!(
             facts,
             [
-                (true, true, "/opt/my libs/a.so"),
-                (false, false, ""),
-                (false, false, "[vvar]")
+                (true, true, path(b"/opt/my libs/a.so")),
+                (false, false, path(b"")),
+                (false, false, path(b"[vvar]")),
+                // Whatever stands behind it, that is how a line's end is written.
+                (true, false, path(b"/opt/\xff\nb\n3")),
             ]
         );
     }

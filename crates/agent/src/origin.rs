@@ -5,6 +5,9 @@
 
 use warpbpf_session::ImageInfo;
 
+use std::borrow::Cow;
+use std::path::Path;
+
 use crate::maps::{Mapping, mappings};
 
 /// Beginnings of the file names of NVIDIA's libraries that bring kernels.
@@ -27,9 +30,9 @@ const KERNELS: &[&str] = &[
 ];
 
 /// Why the machine code of an image at `address` is left alone. `maps` is what `/proc/self/maps` says.
-pub(crate) fn untouchable(address: usize, maps: &str, info: &ImageInfo) -> Option<String> {
+pub(crate) fn untouchable(address: usize, maps: &[u8], info: &ImageInfo) -> Option<String> {
     if let Some(path) = file_at(address, maps) {
-        let name = path.rsplit('/').next().unwrap_or(path);
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
         let begins = |all: &[&str]| all.iter().any(|start| name.starts_with(start));
         if begins(LIBRARIES) && !begins(OTHERS) {
             return Some(format!(
@@ -51,10 +54,10 @@ pub(crate) fn untouchable(address: usize, maps: &str, info: &ImageInfo) -> Optio
 }
 
 /// The file that is mapped at an address.
-fn file_at(address: usize, maps: &str) -> Option<&str> {
+fn file_at(address: usize, maps: &[u8]) -> Option<Cow<'_, Path>> {
     let here = |mapping: &Mapping<'_>| mapping.range.contains(&address);
     let mapping = mappings(maps).find(here)?;
-    mapping.is_file().then_some(mapping.path)
+    mapping.is_file().then(|| mapping.path())
 }
 
 #[cfg(test)]
@@ -85,7 +88,7 @@ mod tests {
 
     #[test]
     fn libraries_are_known_by_their_files_and_else_by_their_kernels() {
-        let why = |address, kernel| untouchable(address, MAPS, &of(kernel));
+        let why = |address, kernel| untouchable(address, MAPS.as_bytes(), &of(kernel));
         assert_eq!(
             why(0x7f00_0000_0800, "k").as_deref(),
             Some("it is part of NVIDIA's `libcublasLt.so.13`, whose machine code is left alone")

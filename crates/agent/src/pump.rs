@@ -1,12 +1,14 @@
 //! Moves data from the device to the shared memory: snapshots of maps, records of rings.
 
-use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use warpbpf_abi::maps::{EINVAL, EIO};
 use warpbpf_driver::{Driver, DriverError};
 use warpbpf_session::{Answer, Chunk, DrainStats, Landing, Live, Part, Session};
 use warpbpf_wire::{Chunks, DeviceLosses, SNAPSHOT_PART, SharedError, SharedWriter, Span};
+
+use crate::descriptors::{OwnDescriptor, Table};
 
 /// How long the last events wait for a tool that reads nothing at all. Only our own thread waits, or a context that ends.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -131,9 +133,25 @@ unsafe impl Landing for Home<'_> {
     }
 }
 
+/// Memory that is shared with the tool: made where our descriptors are.
+fn shared(
+    sizes: &[u64],
+    ring_bytes: u64,
+    table: &Arc<Table>,
+) -> Result<(SharedWriter, OwnDescriptor), SharedError> {
+    table.run(|| {
+        let (writer, fd) = SharedWriter::create(sizes, ring_bytes)?;
+        Ok((writer, table.own(fd)))
+    })
+}
+
 impl Pump {
     /// Shared memory for the maps of a session; the descriptor is for the tool.
-    pub(crate) fn new(live: &Live, ring_bytes: u64) -> Result<(Pump, OwnedFd), SharedError> {
+    pub(crate) fn new(
+        live: &Live,
+        ring_bytes: u64,
+        table: &Arc<Table>,
+    ) -> Result<(Pump, OwnDescriptor), SharedError> {
         #[cfg(test)]
         if crate::tests::faults::shared_memory_fails() {
             return Err(SharedError::TooLarge { bytes: 0 });
@@ -142,7 +160,7 @@ impl Pump {
         let sizes: Vec<u64> = live.layouts().iter().map(|m| m.snapshot_bytes).collect();
         // The largest chunk that cannot be cut has room, and another one while it is read.
         let largest = live.largest_chunk();
-        let (writer, fd) = SharedWriter::create(&sizes, ring_bytes.max(largest * 2 + 1))?;
+        let (writer, fd) = shared(&sizes, ring_bytes.max(largest * 2 + 1), table)?;
         let pump = Pump {
             most: largest.max(writer.ring_pages().bytes / CHUNKS),
             writer,
@@ -170,7 +188,11 @@ impl Pump {
     ///
     /// # Errors
     /// [`SharedError`]: there is none.
-    pub(crate) fn more(&self, session: &Session) -> Result<Option<(More, OwnedFd)>, SharedError> {
+    pub(crate) fn more(
+        &self,
+        session: &Session,
+        table: &Arc<Table>,
+    ) -> Result<Option<(More, OwnDescriptor)>, SharedError> {
         let layouts = session.layouts().into_iter().skip(self.sizes.len());
         let sizes: Vec<u64> = layouts.map(|map| map.snapshot_bytes).collect();
         if sizes.iter().all(|bytes| *bytes == 0) {
@@ -179,7 +201,7 @@ impl Pump {
         warpbpf_faults::check("agent/more-shared", || SharedError::TooLarge {
             bytes: 1 << 70,
         })?;
-        let (writer, fd) = SharedWriter::create(&sizes, 0)?;
+        let (writer, fd) = shared(&sizes, 0, table)?;
         let scratch = Scratch::new(&sizes);
         let scratch = (scratch.bytes.len() > self.scratch.bytes.len()).then_some(scratch);
         let more = More {

@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd as _;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -21,8 +22,9 @@ use object::{Object as _, ObjectSection as _, ObjectSegment as _};
 use warpbpf_wire::{HostModule, HostStack, HostStacks, ToTool};
 
 use crate::agent::Agent;
+use crate::descriptors;
 use crate::lock::lock;
-use crate::maps::{Mapping, mappings};
+use crate::maps::{self, Mapping, mappings};
 use crate::uprobe::sites;
 
 /// Frames of a stack, from the innermost.
@@ -49,7 +51,7 @@ pub(crate) struct Stacks {
     strange: AtomicBool,
     looks: AtomicU64,
     looked: Mutex<Option<Instant>>,
-    files: Mutex<HashMap<String, Option<Bytes>>>,
+    files: Mutex<HashMap<PathBuf, Option<Bytes>>>,
     numbers: Mutex<HashMap<Vec<u64>, u32>>,
     news: Mutex<Vec<HostStack>>,
     modules_told: AtomicU64,
@@ -92,7 +94,7 @@ impl Stacks {
         if self.looks.load(Ordering::Relaxed) >= LOOKS {
             return;
         }
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        let maps = maps::own().unwrap_or_default();
         let known = Known::read(&maps, &mut lock(&self.files));
         // Code that is in no file was there, or nothing but a guess.
         if (self.known()).is_some_and(|before| before.modules == known.modules) {
@@ -184,7 +186,7 @@ pub(crate) struct Caller {
 }
 
 impl Known {
-    fn read(maps: &str, files: &mut HashMap<String, Option<Bytes>>) -> Known {
+    fn read(maps: &[u8], files: &mut HashMap<PathBuf, Option<Bytes>>) -> Known {
         let mut known = Known {
             unwinder: UnwinderX86_64::new(),
             modules: Vec::new(),
@@ -195,17 +197,19 @@ impl Known {
             if !lines.iter().any(|line| line.is_code) {
                 continue;
             }
-            let bytes = *files.entry(path.clone()).or_insert_with(|| map(&path));
+            let bytes = *files
+                .entry(path.clone())
+                .or_insert_with(|| descriptors::run(|| map(&path)));
             let Some(bytes) = bytes else { continue };
             // Our own mapping of the file is none of the application's.
             lines.retain(|line| line.range.start != bytes.as_ptr() as u64);
-            known.add(path, &lines, bytes);
+            known.add(&path, &lines, bytes);
         }
         known.code.sort_unstable_by_key(|code| code.start);
         known
     }
 
-    fn add(&mut self, path: String, lines: &[Line], bytes: Bytes) -> Option<()> {
+    fn add(&mut self, path: &Path, lines: &[Line], bytes: Bytes) -> Option<()> {
         let elf: ElfFile64<'_, object::Endianness> = ElfFile64::parse(bytes).ok()?;
         // Where the file's beginning lies, against where its first segment says that it does.
         let first = elf.segments().find(|segment| segment.file_range().0 == 0)?;
@@ -232,6 +236,7 @@ impl Known {
             eh_frame_hdr,
             ..Default::default()
         };
+        let path = path.display().to_string();
         let module = Module::new(path.clone(), start..end, bias, sections);
         self.unwinder.add_module(module);
         self.code.push(start..end);
@@ -312,25 +317,25 @@ struct Line {
 }
 
 /// Lines of each file.
-fn files_of(maps: &str) -> Vec<(String, Vec<Line>)> {
-    let mut files: Vec<(String, Vec<Line>)> = Vec::new();
+fn files_of(maps: &[u8]) -> Vec<(PathBuf, Vec<Line>)> {
+    let mut files: Vec<(PathBuf, Vec<Line>)> = Vec::new();
     for mapping in mappings(maps).filter(Mapping::is_file) {
-        let path = mapping.path;
+        let path = mapping.path();
         let line = Line {
             range: mapping.range.start as u64..mapping.range.end as u64,
             offset: mapping.offset,
             is_code: mapping.is_code(),
         };
-        match files.iter_mut().find(|(known, _)| known == path) {
+        match files.iter_mut().find(|(known, _)| *known == path) {
             Some((_, lines)) => lines.push(line),
-            None => files.push((path.to_owned(), vec![line])),
+            None => files.push((path.into_owned(), vec![line])),
         }
     }
     files
 }
 
 /// A file's bytes, for as long as the process lives. `None` for what is no regular file.
-fn map(path: &str) -> Option<Bytes> {
+fn map(path: &Path) -> Option<Bytes> {
     // A device does something when it is opened.
     let about = std::fs::metadata(path)
         .ok()
@@ -364,7 +369,7 @@ mod tests {
 
     #[test]
     fn lines_of_one_file_belong_together() {
-        let maps = "\
+        let maps = b"\
             5000-6000 r--p 00000000 08:01 7 /usr/lib/a b.so\n\
             6000-8000 r-xp 00001000 08:01 7 /usr/lib/a b.so\n\
             9000-a000 rw-p 00000000 00:00 0 [heap]\n\
@@ -374,7 +379,7 @@ mod tests {
             .iter()
             .map(|(path, lines)| {
                 (
-                    &**path,
+                    path.to_str().unwrap(),
                     lines
                         .iter()
                         .map(|l| (l.range.start + l.offset, l.is_code))

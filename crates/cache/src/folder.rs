@@ -3,7 +3,7 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -73,10 +73,10 @@ pub(crate) enum Content {
     Unsafe(Unsafe),
 }
 
-/// Nobody but this user and root can have put there, or changed, what is at a path.
-pub fn is_trusted(path: &Path) -> bool {
+/// Nobody but this user and root can have put there, or changed, what is open.
+pub fn is_trusted(file: impl AsFd) -> bool {
     let user = rustix::process::geteuid().as_raw();
-    rustix::fs::stat(path).is_ok_and(|there| owned_by(&there, user).is_ok())
+    rustix::fs::fstat(file).is_ok_and(|there| owned_by(&there, user).is_ok())
 }
 
 fn owned_by(stat: &Stat, user: u32) -> Result<(), Unsafe> {

@@ -1,5 +1,6 @@
 //! Machine code that earlier processes compiled, as a session uses it: what goes wrong is told once, and costs a compilation.
 
+use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -11,21 +12,34 @@ const OUT_OF_MEMORY: i32 = 2;
 /// What a context answers that a kernel broke, or that is gone: from `CUDA_ERROR_ILLEGAL_ADDRESS` on.
 const ELSEWHERE: std::ops::RangeInclusive<i32> = 700..=719;
 
+/// Runs what it is given, once, where the store's descriptors are; not at all if they are gone.
+pub type Elsewhere = Box<dyn Fn(&mut (dyn FnMut() + Send)) + Send + Sync>;
+
 /// See the module.
-#[derive(Debug)]
 pub struct CodeCache {
-    store: Store,
+    store: ManuallyDrop<Store>,
+    elsewhere: Elsewhere,
     driver: String,
     notes: Mutex<Vec<String>>,
     /// Something was not kept: no more is, so that a full disk is not tried again and again.
     full: AtomicBool,
 }
 
+impl std::fmt::Debug for CodeCache {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("CodeCache")
+            .field("store", &self.store)
+            .field("driver", &self.driver)
+            .finish_non_exhaustive()
+    }
+}
+
 impl CodeCache {
     /// Over a folder. `driver` tells drivers apart whose compilers may differ.
-    pub fn new(store: Store, driver: String) -> CodeCache {
+    pub fn new(store: Store, driver: String, elsewhere: Elsewhere) -> CodeCache {
         CodeCache {
-            store,
+            store: ManuallyDrop::new(store),
+            elsewhere,
             driver,
             notes: Mutex::default(),
             full: AtomicBool::new(false),
@@ -55,7 +69,7 @@ impl CodeCache {
 
     pub(crate) fn get(&self, key: &Key) -> Option<Entry> {
         let folder = self.store.path().display();
-        match self.store.get(key) {
+        match self.with(|| self.store.get(key))? {
             Found::Entry(entry) => return Some(entry),
             Found::Nothing => {}
             Found::Damaged(damage) => self.note(format!(
@@ -75,7 +89,7 @@ impl CodeCache {
         if self.full.load(Ordering::Relaxed) {
             return;
         }
-        if let Err(error) = self.store.put(key, entry) {
+        if let Some(Err(error)) = self.with(|| self.store.put(key, entry)) {
             let full = matches!(error, PutError::Write { .. });
             self.full.fetch_or(full, Ordering::Relaxed);
             self.note(error.to_string());
@@ -86,7 +100,7 @@ impl CodeCache {
     pub(crate) fn refused(&self, key: &Key, error: &DriverError) {
         // One that has no memory, or no context any more, says nothing of the code.
         if !ELSEWHERE.contains(&error.code) && error.code != OUT_OF_MEMORY {
-            self.store.remove(key);
+            self.with(|| self.store.remove(key));
         }
         self.note(format!(
             "the driver refuses compiled code from `{}`; it was compiled again: {error}",
@@ -94,8 +108,23 @@ impl CodeCache {
         ));
     }
 
+    /// What `work` gives, which uses the store.
+    fn with<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Option<T> {
+        let (mut work, mut result) = (Some(work), None);
+        (self.elsewhere)(&mut || result = work.take().map(|work| work()));
+        result
+    }
+
     /// The driver does not give code.
     pub(crate) fn not_linked(&self, error: &DriverError) {
         self.note(format!("compiled code is not kept: {error}"));
+    }
+}
+
+impl Drop for CodeCache {
+    fn drop(&mut self) {
+        // SAFETY: taken once, here. Where nothing runs it stays open, as what it is has gone with its table.
+        let store = ManuallyDrop::new(unsafe { ManuallyDrop::take(&mut self.store) });
+        self.with(move || drop(ManuallyDrop::into_inner(store)));
     }
 }

@@ -184,8 +184,8 @@ pub trait Surroundings {
     /// Name of the thread, with a NUL and zeroes.
     fn comm(&mut self) -> [u8; 16] {
         let mut name = [0; 16];
-        let text = std::fs::read("/proc/thread-self/comm").unwrap_or_default();
-        let text = text.strip_suffix(b"\n").unwrap_or(&text);
+        let text = rustix::thread::name().unwrap_or_default();
+        let text = text.as_bytes();
         let bytes = text.len().min(15);
         name[..bytes].copy_from_slice(&text[..bytes]);
         name

@@ -20,7 +20,6 @@ use crate::host_ops::{self, At, HostOp, HostOps, Loaded, Progress};
 use crate::machine::Once;
 use crate::plan::{Session, SessionError};
 use crate::prepare::{Prepared, PreparedKernel};
-use crate::process;
 use crate::standing::Standing;
 use crate::user_ring::{Filled, UserRing};
 use crate::variant::{Addresses, LaunchRecords, LoadedVariant, Loading};
@@ -149,8 +148,8 @@ impl Live {
             true => Some(DeviceGate::new(env, held.stream()?, session.has_slots())),
             false => None,
         };
-        for (at, bytes) in process::of_process() {
-            driver.write(env + at, &bytes, stream)?;
+        for (at, bytes) in &session.process {
+            driver.write(env + at, bytes, stream)?;
         }
         let device = driver.device_info(driver.current_device()?)?;
         let sms = u64::from(device.sms).to_le_bytes();

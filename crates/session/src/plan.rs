@@ -26,6 +26,7 @@ use crate::assembled::Assembled;
 use crate::code_cache::CodeCache;
 use crate::cpu::{self, CpuError, HostProgram};
 use crate::names;
+use crate::process::{self, ProcessFields};
 use crate::section::{self, AttachSpec, Form, SectionError};
 use crate::sites::Sites;
 use crate::succeed::Lineage;
@@ -196,6 +197,8 @@ pub struct Session {
     pub(crate) tensors: OnceLock<Option<TensorLayout>>,
     pub(crate) hardware: Hardware,
     pub(crate) lineage: Lineage,
+    /// What programs can ask about the process. Files are read for it, so it is known before there is a context.
+    pub(crate) process: ProcessFields,
 }
 
 /// Reads the programs of an object and proves each one. This is the part of [`Session::new`] that needs no device.
@@ -436,6 +439,7 @@ impl Session {
             tensors: OnceLock::new(),
             hardware,
             lineage,
+            process: process::of_process(),
         })
     }
 

@@ -3,8 +3,11 @@
 use rustix::process::{getgid, getuid};
 use warpbpf_abi::layout::env;
 
+/// Fields, each with its offset in the environment block.
+pub(crate) type ProcessFields = [(u64, Vec<u8>); 3];
+
 /// Offsets in the environment block, and the bytes there.
-pub(crate) fn of_process() -> [(u64, Vec<u8>); 3] {
+pub(crate) fn of_process() -> ProcessFields {
     let pid = u64::from(std::process::id());
     let (uid, gid) = (getuid().as_raw(), getgid().as_raw());
     [

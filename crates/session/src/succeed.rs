@@ -259,6 +259,7 @@ impl Session {
             tensors: self.tensors.clone(),
             hardware: self.hardware,
             lineage,
+            process: self.process.clone(),
         })
     }
 

@@ -39,6 +39,7 @@ use rustix::fs::{
     MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
 };
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 
 use crate::words::Words;
 
@@ -79,6 +80,10 @@ pub const SNAPSHOT_PART: u64 = 4 << 20;
 pub enum SharedError {
     #[error("the shared area cannot be set up: `{call}` failed with {errno}")]
     Os { call: &'static str, errno: Errno },
+    #[error(
+        "what is shared with the tool has {bytes} bytes, and files of this process may have {limit} (RLIMIT_FSIZE, `ulimit -f`): raise the limit"
+    )]
+    Limit { bytes: u64, limit: u64 },
     #[error("the shared area would have {bytes} bytes, more than this machine can address")]
     TooLarge { bytes: u128 },
     #[error("the shared area is not one of this warpbpf: {what}")]
@@ -262,7 +267,13 @@ impl SharedWriter {
             .map_err(os("memfd_create"))?;
         fault("shared/size", Errno::NOSPC)
             .and_then(|()| ftruncate(&fd, total))
-            .map_err(os("ftruncate"))?;
+            .map_err(|errno| match (errno, getrlimit(Resource::Fsize).current) {
+                (Errno::FBIG, Some(limit)) => SharedError::Limit {
+                    bytes: total,
+                    limit,
+                },
+                _ => os("ftruncate")(errno),
+            })?;
         let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
         fault("shared/seal", Errno::PERM)
             .and_then(|()| fcntl_add_seals(&fd, seals))

@@ -57,6 +57,7 @@ pub fn all() -> Vec<Case> {
         crate::guests::cases,
         crate::gate::cases,
         crate::slots::cases,
+        crate::unharmed::cases,
         crate::bad_input::cases,
         crate::faults::cases,
     ];

@@ -61,6 +61,7 @@ mod timeline;
 mod together;
 mod torch;
 mod tree;
+mod unharmed;
 mod uprobes;
 mod user_ring;
 mod waits;

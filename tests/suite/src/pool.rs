@@ -68,6 +68,8 @@ pub fn run(way: &Way, cases: &[&Case], mut tell: impl FnMut(&Case, &Done) + Send
     };
     std::thread::scope(|scope| {
         scope.spawn(|| pool.reap());
+        // Also where a worker panics: the scope waits for who reaps.
+        let _over = Over(&pool.is_over);
         for (chosen, jobs) in [(beside(false), way.jobs), (beside(true), 1)] {
             let next = AtomicUsize::new(0);
             std::thread::scope(|scope| {
@@ -80,8 +82,16 @@ pub fn run(way: &Way, cases: &[&Case], mut tell: impl FnMut(&Case, &Done) + Send
                 }
             });
         }
-        pool.is_over.store(true, Ordering::Relaxed);
     });
+}
+
+/// Says that it is over when it is dropped.
+struct Over<'o>(&'o AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }
 
 /// What a case's process does: the case, whose word goes into a file.

@@ -9,7 +9,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
 use super::{in_force, machine};
-use crate::maps::mappings;
+use crate::descriptors;
+use crate::maps::{self, mappings};
 
 /// Bytes of a function that must be those of the file, so that it is the file which was loaded. A file that was replaced by another has its
 /// path, and device and inode are not compared because an overlay's are not those that `/proc` shows.
@@ -23,23 +24,23 @@ pub(super) fn code(address: usize, code: &[u8]) -> Result<Cow<'_, [u8]>, String>
     let Some(covered) = machine::breakpoint(code) else {
         return Ok(Cow::Borrowed(code));
     };
-    let maps = std::fs::read_to_string("/proc/self/maps");
+    let maps = maps::own();
     let maps = maps.map_err(|error| format!("/proc/self/maps cannot be read: {error}"))?;
     under(&maps, address, code, covered).map(Cow::Owned)
 }
 
 /// The same, by a `/proc/PID/maps` text.
-fn under(maps: &str, address: usize, code: &[u8], covered: usize) -> Result<Vec<u8>, String> {
+fn under(maps: &[u8], address: usize, code: &[u8], covered: usize) -> Result<Vec<u8>, String> {
     let mut all = mappings(maps);
     let mapping = all.find(|mapping| mapping.range.contains(&address));
     let mapping = mapping.filter(|mapping| mapping.is_file());
     let mapping = mapping.ok_or("it is in no file")?;
-    let path = mapping.path;
+    let file = mapping.path();
+    let path = file.display();
     let unread = |error: &dyn std::fmt::Display| format!("`{path}` cannot be read: {error}");
     let mut there = vec![0; COMPARED.min(code.len()).min(mapping.range.end - address)];
     let at = mapping.offset + (address - mapping.range.start) as u64;
-    let file = File::open(path).map_err(|error| unread(&error))?;
-    let read = file.read_exact_at(&mut there, at);
+    let read = descriptors::run(|| File::open(&file)?.read_exact_at(&mut there, at));
     read.map_err(|error| unread(&error))?;
     if there.get(covered..) != without_ours(address, code).get(covered..there.len()) {
         return Err(format!("`{path}` has other code there"));
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
 
     /// A file of `bytes` from its second page on, and the text that says that they lie at `address`.
-    fn mapped(name: &str, bytes: &[u8], address: usize) -> (std::path::PathBuf, String) {
+    fn mapped(name: &str, bytes: &[u8], address: usize) -> (std::path::PathBuf, Vec<u8>) {
         let name = format!("warpbpf-beneath-{}-{name}", std::process::id());
         let path = std::env::temp_dir().join(name);
         let mut all = vec![0; 0x1000];
@@ -81,7 +82,7 @@ mod tests {
             address + 0x1000,
             path.display()
         );
-        (path, line)
+        (path, line.into_bytes())
     }
 
     #[test]
@@ -114,7 +115,7 @@ mod tests {
         );
         assert_eq!(
             under(
-                &format!("{AT:x}-{:x} r-xp 0 00:00 0 [vdso]", AT + 4),
+                format!("{AT:x}-{:x} r-xp 0 00:00 0 [vdso]", AT + 4).as_bytes(),
                 AT,
                 &in_memory(1),
                 1

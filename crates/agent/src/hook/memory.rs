@@ -7,7 +7,8 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, PoisonError};
 
 use super::machine;
-use crate::maps::mappings;
+use crate::descriptors;
+use crate::maps::{self, mappings};
 
 /// Bytes that regions are multiples of: the largest pages that the processor's kernels have.
 const PAGE: usize = if cfg!(target_arch = "aarch64") {
@@ -43,7 +44,7 @@ impl Region {
     pub(super) fn near(low: usize, high: usize, bytes: usize, reach: usize) -> Option<Region> {
         let bytes = bytes.next_multiple_of(PAGE);
         warpbpf_faults::check("hook/maps", || ()).ok()?;
-        let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+        let maps = maps::own().ok()?;
         let mut candidates = gaps(&maps, low..high, bytes, reach);
         candidates.sort_by_key(|base| base.abs_diff(low));
         candidates.into_iter().find_map(|base| map_at(base, bytes))
@@ -69,7 +70,7 @@ impl Region {
 
 /// Addresses of free ranges of `bytes` in a `/proc/PID/maps` text, within `reach` of both ends of `code`: one from each end
 /// of each gap.
-fn gaps(maps: &str, code: Range<usize>, bytes: usize, reach: usize) -> Vec<usize> {
+fn gaps(maps: &[u8], code: Range<usize>, bytes: usize, reach: usize) -> Vec<usize> {
     let first = code.end.saturating_sub(reach).max(LOWEST);
     let last = code.start.saturating_add(reach).saturating_sub(bytes);
     let mut found = Vec::new();
@@ -154,10 +155,13 @@ fn write_through_proc(at: usize, bytes: &[u8]) -> std::io::Result<()> {
     warpbpf_faults::check("hook/proc-mem", || {
         std::io::Error::from_raw_os_error(libc::EPERM)
     })?;
-    let file = std::fs::OpenOptions::new()
-        .write(true)
-        .open("/proc/self/mem")?;
-    file.write_all_at(bytes, at as u64)
+    // By a number of the application's, what it prints meanwhile could be written into its memory.
+    descriptors::run(|| {
+        let file = std::fs::OpenOptions::new()
+            .write(true)
+            .open("/proc/thread-self/mem")?;
+        file.write_all_at(bytes, at as u64)
+    })
 }
 
 /// For systems that forbid `/proc/self/mem`. A changed copy of the pages takes their place in one step: a thread that runs in
@@ -241,7 +245,7 @@ mod tests {
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn gaps_are_free_and_within_reach() {
-        let maps = "\
+        let maps = b"\
 200000-300000 r-xp 00000000 00:00 0
 500000-600000 r--p 00000000 00:00 0 /lib/x.so
 7f0000000000-7f0000100000 r-xp 00000000 00:00 0 /lib/y.so
@@ -277,7 +281,7 @@ mod tests {
         );
         assert!(
             gaps(
-                "100000-7fffffffffff r-xp 0",
+                b"100000-7fffffffffff r-xp 0",
                 0x500000..0x500000,
                 PAGE,
                 REACH

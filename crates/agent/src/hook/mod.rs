@@ -90,6 +90,8 @@ pub(crate) enum Kind {
     Driver,
     /// Any function. What it calls may throw: then no call is moved, because there is nothing to unwind by where it would stand.
     Function,
+    /// A function of the C library that takes so many arguments, none of them on the stack, and throws nothing: registers of further ones may be changed.
+    Of { arguments: usize },
     /// An entry of a procedure linkage table.
     Entry,
 }
@@ -133,6 +135,7 @@ pub(crate) fn stage(targets: &[Target]) -> Staged {
             let plan = match t.kind {
                 Kind::Entry => machine::plan_entry(t.address as u64, &code)?,
                 Kind::Driver | Kind::Function => machine::plan(t.address as u64, &code)?,
+                Kind::Of { arguments } => machine::plan_few(t.address as u64, &code, arguments)?,
             };
             if plan.replaces_start() && matches!(code, Cow::Owned(_)) {
                 return Err(HookError::Covered);

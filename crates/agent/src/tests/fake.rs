@@ -1,6 +1,7 @@
 //! A driver that knows its device and says yes to loads, and a tool at the other end of a socket pair.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::os::fd::AsFd as _;
 use std::os::unix::net::UnixStream;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,6 +12,7 @@ use warpbpf_wire::ToolConnection;
 
 use super::world::{self, application};
 use crate::agent::{Agent, Tool};
+use crate::descriptors::Table;
 use crate::exports::trampolines;
 use crate::symbols::Symbols;
 
@@ -156,9 +158,10 @@ pub(super) fn agent() -> (&'static Agent, ToolConnection) {
     // SAFETY: every function has the signature of its symbol, or ignores its arguments.
     let api = unsafe { Api::resolve(|symbol| address(symbol) as *const c_void) }.unwrap();
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let tool = Tool::Socket(Mutex::new(Some(ours.into())));
+    let (descriptors, ours) = Table::start(Some(ours.as_fd())).unwrap();
+    let tool = Tool::Socket(Mutex::new(ours));
     let symbols = Symbols::new(|symbol| Some(address(symbol)));
-    let agent = Agent::leak(Driver::new(api), symbols, tool).unwrap();
+    let agent = Agent::leak(Driver::new(api), symbols, tool, descriptors);
     (agent, ToolConnection::new(theirs.into()).unwrap())
 }
 

@@ -3,10 +3,12 @@
 //! Files are read where they are mapped again, a piece at a time and only as it is looked at: libraries of kernels are large. PyTorch's hold gigabytes
 //! of code, compressed, so several threads take it out, with the lowest priority that there is.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -17,7 +19,7 @@ use warpbpf_session::{executable, kernel_names};
 
 use crate::guard::Guard;
 use crate::lock::lock;
-use crate::maps::mappings;
+use crate::maps::{self, mappings};
 
 /// Files of the driver itself, whose kernels are its own affair, and ours.
 const NOT_THE_APPLICATIONS: &[&str] = &["libcuda.so", "libnvidia-", "libwarpbpf_", "memfd:warpbpf"];
@@ -70,19 +72,19 @@ impl Files {
         let mut files = known.unwrap_or_default();
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let most = HELPERS.min(cores / CORES_A_HELPER);
-        let mut maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        let mut maps = maps::own().unwrap_or_default();
         if warpbpf_faults::strikes("late/maps") {
             maps.clear();
         }
         for (path, inode) in mapped_files(&maps) {
             // One that was replaced since is not what was loaded.
-            let Some((file, device)) = open(path, inode) else {
+            let Some((file, device)) = open(&path, inode) else {
                 continue;
             };
             if !files.known.insert((device, inode)) {
                 continue;
             }
-            let there = Mapped::new(&file, path);
+            let there = Mapped::new(&file, &path);
             let Some(mapped) = there.filter(|_| !warpbpf_faults::strikes("late/file")) else {
                 continue;
             };
@@ -191,23 +193,27 @@ impl Looking<'_> {
 
 /// No filter (seccomp) says which system calls this process may make: some end it at those that they do not expect.
 fn is_unfiltered() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
     status.lines().any(|line| line == "Seccomp:\t0")
 }
 
 /// Paths and inodes of files that are mapped from their beginnings, by a `/proc/PID/maps` text.
-fn mapped_files(maps: &str) -> impl Iterator<Item = (&str, u64)> {
+fn mapped_files(maps: &[u8]) -> impl Iterator<Item = (Cow<'_, Path>, u64)> {
     mappings(maps)
         .filter(|mapping| {
-            let name = mapping.path.rsplit('/').next().unwrap_or_default();
-            let own = |part: &&str| name.starts_with(part);
+            let name = mapping
+                .name
+                .rsplit(|byte| *byte == b'/')
+                .next()
+                .unwrap_or_default();
+            let own = |part: &&str| name.starts_with(part.as_bytes());
             mapping.offset == 0 && mapping.is_file() && !NOT_THE_APPLICATIONS.iter().any(own)
         })
-        .map(|mapping| (mapping.path, mapping.inode))
+        .map(|mapping| (mapping.path(), mapping.inode))
 }
 
 /// The file, and the device that it is on, if it is still the one with this inode.
-fn open(path: &str, inode: u64) -> Option<(File, u64)> {
+fn open(path: &Path, inode: u64) -> Option<(File, u64)> {
     let file = File::open(path).ok()?;
     let there = file.metadata().ok()?;
     (there.is_file() && there.ino() == inode).then_some((file, there.dev()))
@@ -227,7 +233,7 @@ unsafe impl Send for Mapped {}
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
-    fn new(file: &File, path: &str) -> Option<Mapped> {
+    fn new(file: &File, path: &Path) -> Option<Mapped> {
         let length = usize::try_from(file.metadata().ok()?.len()).ok()?;
         // SAFETY: fresh memory; a program's file that is cut short while it runs would end the program without us too.
         let start = unsafe {
@@ -243,7 +249,7 @@ impl Mapped {
         Some(Mapped {
             start: start.ok()?,
             length,
-            path: path.to_owned(),
+            path: path.display().to_string(),
         })
     }
 
@@ -272,7 +278,7 @@ mod tests {
 
     #[test]
     fn files_are_named_once_each_by_their_beginnings() {
-        let maps = "\
+        let maps = b"\
 55d0c0000000-55d0c0001000 r--p 00000000 08:01 77                         /bin/my app
 55d0c0001000-55d0c0005000 r-xp 00001000 08:01 77                         /bin/my app
 7f0000000000-7f0000001000 rw-p 00000000 00:00 0
@@ -281,7 +287,11 @@ mod tests {
 7f0000002000-7f0000003000 r--p 00000000 08:01 6                          /lib/libcudart.so.13
 ";
         let found: Vec<_> = mapped_files(maps).collect();
-        assert_eq!(found, [("/bin/my app", 77), ("/lib/libcudart.so.13", 6)]);
+        let all = [("/bin/my app", 77), ("/lib/libcudart.so.13", 6)];
+        assert_eq!(
+            found,
+            all.map(|(path, inode)| (Cow::from(Path::new(path)), inode))
+        );
     }
 
     /// KiB of a mapping that the process is charged for.
@@ -301,7 +311,7 @@ mod tests {
     fn pages_that_were_looked_at_are_let_go() {
         let path = std::env::temp_dir().join(format!("warpbpf-large-{}", std::process::id()));
         std::fs::write(&path, vec![7; 32 << 20]).unwrap();
-        let mapped = Mapped::new(&File::open(&path).unwrap(), "large").unwrap();
+        let mapped = Mapped::new(&File::open(&path).unwrap(), Path::new("large")).unwrap();
         let sum = |mapped: &Mapped| -> u64 { mapped.bytes().iter().map(|b| u64::from(*b)).sum() };
         assert_eq!(sum(&mapped), 7 * (32 << 20));
         assert_eq!(resident(&mapped), 32 << 10);
@@ -322,7 +332,7 @@ mod tests {
         let texts: Vec<String> = (0..200).map(text).collect();
         let path = std::env::temp_dir().join(format!("warpbpf-images-{}", std::process::id()));
         std::fs::write(&path, texts.concat()).unwrap();
-        let file = Mapped::new(&File::open(&path).unwrap(), "images").unwrap();
+        let file = Mapped::new(&File::open(&path).unwrap(), Path::new("images")).unwrap();
         let (mut images, mut start) = (Vec::new(), 0);
         for text in &texts {
             images.push(&file.bytes()[start..start + text.len()]);
@@ -352,12 +362,12 @@ mod tests {
     #[test]
     fn a_file_that_was_replaced_is_not_taken() {
         let own = std::env::current_exe().unwrap();
-        let (path, inode) = (own.to_str().unwrap(), own.metadata().unwrap().ino());
-        let (file, _) = open(path, inode).unwrap();
-        let mapped = Mapped::new(&file, path).unwrap();
+        let inode = own.metadata().unwrap().ino();
+        let (file, _) = open(&own, inode).unwrap();
+        let mapped = Mapped::new(&file, &own).unwrap();
         assert_eq!(&mapped.bytes()[..4], b"\x7fELF");
         assert_eq!(mapped.bytes().len() as u64, own.metadata().unwrap().len());
-        assert!(open(path, inode + 1).is_none());
+        assert!(open(&own, inode + 1).is_none());
         // There is no code for a GPU in this one.
         let files = Files::index(None, (9, 0), &|_| true, &|| true);
         assert!(!files.known.is_empty() && files.images.is_empty());

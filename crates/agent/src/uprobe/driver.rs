@@ -9,6 +9,7 @@ use object::{Object as _, ObjectSymbol as _, ReadCache};
 
 use super::mapped_around;
 use crate::agent::Agent;
+use crate::descriptors;
 use crate::install::{ANCHOR, driver_at};
 use crate::symbols::code_of;
 
@@ -22,8 +23,8 @@ pub(super) enum Functions<'a> {
 
 impl<'a> Functions<'a> {
     /// Reads the driver's symbols.
-    pub(super) fn new(agent: &'a Agent, maps: &str) -> Functions<'a> {
-        match read(driver_at(), maps) {
+    pub(super) fn new(agent: &'a Agent, maps: &[u8]) -> Functions<'a> {
+        match descriptors::run(|| read(driver_at(), maps)) {
             Some(functions) => Functions::File(functions),
             None => Functions::Asked(agent),
         }
@@ -48,7 +49,7 @@ impl<'a> Functions<'a> {
 }
 
 /// Functions of the file whose code lies around `anchor`, which is [`ANCHOR`]'s.
-fn read(anchor: usize, maps: &str) -> Option<HashMap<String, (usize, usize)>> {
+fn read(anchor: usize, maps: &[u8]) -> Option<HashMap<String, (usize, usize)>> {
     let (path, code) = mapped_around(maps, anchor)?;
     let cache = ReadCache::new(File::open(path).ok()?);
     let elf: ElfFile64<'_, object::Endianness, _> = ElfFile64::parse(&cache).ok()?;

@@ -354,7 +354,8 @@ mod tests {
                 "10000000-20000000 r-xp 00000000 {major:02x}:{minor:02x} {} x\n",
                 file.ino()
             );
-            let found = super::super::find(&path.display().to_string(), offset, at_end, &maps);
+            let found =
+                super::super::find(&path.display().to_string(), offset, at_end, maps.as_bytes());
             found.unwrap_err()
         };
         let end = "that is an entry of a procedure linkage table, which has no end; take the function that it is for";

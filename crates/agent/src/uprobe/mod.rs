@@ -18,10 +18,12 @@ mod lost;
 mod waiting;
 mod world;
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -31,10 +33,11 @@ use warpbpf_session::{HostPlace, HostProgram, Session};
 use warpbpf_wire::NoteLevel;
 
 use crate::agent::Agent;
+use crate::descriptors;
 use crate::exports::ROWS;
 use crate::hook::{Kind, Staged, Target, link, stage, stubs};
 use crate::lock::lock;
-use crate::maps::{Mapping, mappings};
+use crate::maps::{self, Mapping, mappings};
 use crate::stacks::Stacks;
 use crate::timeline::{self, Timeline};
 pub(crate) use api::{launched_graph, numbered};
@@ -173,7 +176,7 @@ pub(crate) fn prepare(agent: &Agent, session: &Session) -> Prepared {
         prepared.refused = (0..programs.len()).map(|n| (n, why.into())).collect();
         return prepared;
     }
-    let mut maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let mut maps = maps::own().unwrap_or_default();
     if warpbpf_faults::strikes("uprobe/maps") {
         maps.clear();
     }
@@ -482,7 +485,7 @@ fn find(
     path: &str,
     offset: u64,
     at_end: bool,
-    maps: &str,
+    maps: &[u8],
 ) -> Result<(usize, Kind, Vec<u8>), String> {
     let name = path.rsplit('/').next().unwrap_or(path);
     if BELOW.iter().any(|below| name.starts_with(below)) {
@@ -498,7 +501,7 @@ fn find(
     let place = format!("{major:02x}:{minor:02x} {}", file.ino());
     let mapped = mapped_at(maps, &place, offset)
         .ok_or("the application has not loaded that file when its first kernels are loaded")?;
-    let (kind, bytes) = extent::of_function(path, offset)?;
+    let (kind, bytes) = descriptors::run(|| extent::of_function(path, offset))?;
     if bytes > mapped.left {
         return Err(format!(
             "by its file it has {bytes} bytes, and {} are mapped",
@@ -533,7 +536,7 @@ struct Mapped {
 }
 
 /// The address at which code of a file lies, by a `/proc/PID/maps` text; `place` is device and inode as it has them.
-fn mapped_at(maps: &str, place: &str, offset: u64) -> Option<Mapped> {
+fn mapped_at(maps: &[u8], place: &str, offset: u64) -> Option<Mapped> {
     mappings(maps).find_map(|mapping| {
         let there = format!("{} {}", mapping.device, mapping.inode) == place;
         if !mapping.is_readable_code() || !there {
@@ -549,19 +552,21 @@ fn mapped_at(maps: &str, place: &str, offset: u64) -> Option<Mapped> {
 }
 
 /// The file whose code lies around an address, and where that code lies, by a `/proc/PID/maps` text.
-fn mapped_around(maps: &str, address: usize) -> Option<(&str, Range<usize>)> {
+fn mapped_around(maps: &[u8], address: usize) -> Option<(Cow<'_, Path>, Range<usize>)> {
     let mut code = mappings(maps).filter(Mapping::is_readable_code);
     let around = code.find(|mapping| mapping.is_file() && mapping.range.contains(&address));
-    around.map(|mapping| (mapping.path, mapping.range))
+    around.map(|mapping| (mapping.path(), mapping.range))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::{mapped_around, mapped_at};
 
     #[test]
     fn code_is_found_by_its_file() {
-        let maps = "\
+        let maps = b"\
 55d0c0000000-55d0c0001000 r--p 00000000 08:01 77  /bin/app
 55d0c0001000-55d0c0005000 r-xp 00001000 08:01 77  /bin/app
 55d0c0005000-55d0c0006000 rw-p 00005000 08:01 77  /bin/app
@@ -577,7 +582,10 @@ mod tests {
         assert_eq!(at("08:03 77", 0x1000), None, "not readable");
         let around = |address| mapped_around(maps, address);
         let code = 0x7f00_0000_0000..0x7f00_0000_4000;
-        assert_eq!(around(0x7f00_0000_0010), Some(("/lib/other.so", code)));
+        assert_eq!(
+            around(0x7f00_0000_0010),
+            Some((Path::new("/lib/other.so").into(), code))
+        );
         assert_eq!(around(0x7f00_0010_0000), None, "not readable");
         assert_eq!(around(0x55d0_c000_5000), None, "no code");
     }

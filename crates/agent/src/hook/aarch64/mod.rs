@@ -28,6 +28,12 @@ pub(super) fn plan(address: u64, code: &[u8]) -> Result<Plan, HookError> {
     plan_of(address, code, 1)
 }
 
+/// The same for a function that has no more than so many arguments in registers: what its first instruction may be does not depend on that.
+#[cfg(target_arch = "aarch64")]
+pub(super) fn plan_few(address: u64, code: &[u8], _arguments: usize) -> Result<Plan, HookError> {
+    plan(address, code)
+}
+
 /// The same for an entry of a procedure linkage table (ABI for the Arm 64-bit Architecture, ELF, "Procedure Linkage Table"): the address of
 /// a word in `x16`, what it leads to in `x17`, and a jump, behind a landing pad where there is one.
 pub(super) fn plan_entry(address: u64, code: &[u8]) -> Result<Plan, HookError> {

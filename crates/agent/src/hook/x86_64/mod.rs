@@ -7,7 +7,7 @@ use iced_x86::{
     InstructionBlock,
 };
 
-pub(super) use plan::{Plan, plan, plan_entry};
+pub(super) use plan::{Plan, plan, plan_entry, plan_few};
 
 use super::{HookError, Patch, ROOM};
 

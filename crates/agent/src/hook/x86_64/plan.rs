@@ -39,9 +39,24 @@ impl Plan {
     }
 }
 
+/// Registers with the first arguments (System V ABI for AMD64, "Parameter Passing").
+const ARGUMENTS: [Register; 6] = [
+    Register::RDI,
+    Register::RSI,
+    Register::RDX,
+    Register::RCX,
+    Register::R8,
+    Register::R9,
+];
+
 /// Plans a hook for the function whose bytes `code` lie at `address`. All of `code` is searched for branches into the
 /// displaced instructions, so it should be the whole function.
 pub(crate) fn plan(address: u64, code: &[u8]) -> Result<Plan, HookError> {
+    plan_few(address, code, ARGUMENTS.len())
+}
+
+/// The same for a function that has no more than so many arguments in registers.
+pub(crate) fn plan_few(address: u64, code: &[u8], arguments: usize) -> Result<Plan, HookError> {
     let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
     let first = decode(&mut decoder)?;
     if first.code() == Code::Int3 {
@@ -51,7 +66,7 @@ pub(crate) fn plan(address: u64, code: &[u8]) -> Result<Plan, HookError> {
     if leaves(&first) && first.flow_control() != FlowControl::Return {
         return Err(HookError::Taken { text: text(&first) });
     }
-    let undo = undo(&first)?;
+    let undo = undo(&first, ARGUMENTS.get(arguments..).unwrap_or_default())?;
     let jump_at = first.next_ip();
     let mut displaced = vec![first];
     let mut resume = jump_at;
@@ -140,7 +155,7 @@ fn leaves(instruction: &Instruction) -> bool {
 
 /// The instruction that takes back what `first` did; `None` if nothing of it matters at a function's entry, where only
 /// arguments, callee-saved registers and the stack do.
-fn undo(first: &Instruction) -> Result<Option<Instruction>, HookError> {
+fn undo(first: &Instruction, unused: &[Register]) -> Result<Option<Instruction>, HookError> {
     let refused = || HookError::First { text: text(first) };
     match first.code() {
         Code::Endbr64 => Ok(None),
@@ -157,13 +172,13 @@ fn undo(first: &Instruction) -> Result<Option<Instruction>, HookError> {
                 .map(Some)
                 .map_err(|_| refused())
         }
-        _ if is_harmless(first) => Ok(None),
+        _ if is_harmless(first, unused) => Ok(None),
         _ => Err(refused()),
     }
 }
 
-/// Writes nothing but flags and registers that a callee may destroy and that carry no argument.
-fn is_harmless(instruction: &Instruction) -> bool {
+/// Writes nothing but flags and registers that a callee may destroy and that carry no argument: those, or some that are `unused`.
+fn is_harmless(instruction: &Instruction, unused: &[Register]) -> bool {
     if instruction.flow_control() != FlowControl::Next || instruction.is_stack_instruction() {
         return false;
     }
@@ -177,10 +192,10 @@ fn is_harmless(instruction: &Instruction) -> bool {
     let info = factory.info(instruction);
     let registers = info.used_registers().iter().all(|used| {
         !writes(used.access())
-            || matches!(
-                used.register().full_register(),
-                Register::RAX | Register::R10 | Register::R11
-            )
+            || match used.register().full_register() {
+                Register::RAX | Register::R10 | Register::R11 => true,
+                register => unused.contains(&register),
+            }
     });
     registers && !info.used_memory().iter().any(|used| writes(used.access()))
 }
