@@ -72,6 +72,14 @@ pub enum InjectError {
         "the code at {at:#x} of process {pid} is not what the agent saw: another tool changed it"
     )]
     Changed { pid: u32, at: u64 },
+    #[error(
+        "process {pid} has put something else in the place of the {what} that was made in it for the agent"
+    )]
+    Swapped { pid: u32, what: &'static str },
+    #[error(
+        "the main thread of process {pid} has ended, and its descriptors cannot be had from its other threads: Linux 6.9 or later is needed for that"
+    )]
+    MainThread { pid: u32 },
     #[error("process {pid} may not call `{call}`{}: {source}", hint(*.seccomp))]
     Refused {
         pid: u32,

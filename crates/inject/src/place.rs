@@ -11,7 +11,7 @@ use crate::elf::Library;
 use crate::error::InjectError;
 use crate::machine::{self, CALL_BYTES, RESTORER};
 use crate::memory::Memory;
-use crate::process::{Mapping, Subject};
+use crate::process::{self, Mapping, Subject};
 use crate::tracee::Tracee;
 
 /// Bytes of a stack that are searched. What is called from further out than this has been waiting for a deep call.
@@ -172,9 +172,10 @@ impl Places {
     }
 
     fn is_executable(&self, subject: &Subject, base: u64) -> bool {
-        let exe = std::fs::read_link(format!("/proc/{}/exe", subject.pid)).unwrap_or_default();
+        let exe = std::fs::read_link(process::folder(subject.pid).join("exe"));
+        let exe = exe.unwrap_or_default();
         let here = self.maps.iter().find(|m| m.range.start == base);
-        here.is_some_and(|m| exe.to_str() == Some(m.name.as_str()))
+        here.is_some_and(|m| process::in_maps(&exe) == m.name)
     }
 
     /// A call may be made on this thread, which is stopped.
