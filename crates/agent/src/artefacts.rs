@@ -6,13 +6,13 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
-use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use warpbpf_cache::is_trusted;
+use warpbpf_driver::regular;
 use warpbpf_session::{ImageInfo, Session, inspect_compiled};
 
 use crate::lock::lock;
@@ -170,7 +170,7 @@ fn read(path: &Path, length: Option<u64>) -> Option<Vec<u8>> {
     if !path.parent().is_some_and(is_trusted) || !is_trusted(path) {
         return None;
     }
-    let file = File::open(path).ok()?;
+    let file = regular::open(path).ok()?;
     let there = file.metadata().ok()?;
     let fits = length.is_none_or(|length| length == there.len());
     if !there.is_file() || !fits || there.len() > LARGEST {

@@ -1,6 +1,49 @@
 //! `/proc/PID/maps` line by line, because several parts ask what lies where, each with a question of its own.
+//!
+//! Names of files are bytes. Linux writes a line's end in one as `\012`, and so do we with all that is no text, so that the rest can be read;
+//! [`on_disk`] gives the file's name back.
 
+use std::ffi::OsString;
+use std::io;
 use std::ops::Range;
+use std::os::unix::ffi::OsStringExt as _;
+use std::path::PathBuf;
+
+/// What is mapped in this process.
+///
+/// # Errors
+/// It cannot be read.
+pub(crate) fn read() -> io::Result<String> {
+    std::fs::read("/proc/self/maps").map(|bytes| as_text(&bytes))
+}
+
+/// Bytes that are no text as three octal digits behind a backslash.
+fn as_text(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for part in bytes.utf8_chunks() {
+        text.push_str(part.valid());
+        for byte in part.invalid() {
+            text.push_str(&format!("\\{byte:03o}"));
+        }
+    }
+    text
+}
+
+/// The file that is meant by a path in a text of maps.
+pub(crate) fn on_disk(path: &str) -> PathBuf {
+    let mut name = Vec::with_capacity(path.len());
+    let mut rest = path.as_bytes();
+    while let [first, behind @ ..] = rest {
+        let digits = behind.first_chunk().filter(|_| *first == b'\\');
+        let number = digits.and_then(|digits: &[u8; 3]| {
+            let digits = std::str::from_utf8(digits).ok()?;
+            u8::from_str_radix(digits, 8).ok()
+        });
+        name.push(number.unwrap_or(*first));
+        rest = &behind[if number.is_some() { 3 } else { 0 }..];
+    }
+    OsString::from_vec(name).into()
+}
 
 /// A line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,6 +97,32 @@ pub(crate) fn mappings(maps: &str) -> impl Iterator<Item = Mapping<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_that_are_no_text_are_found_again() {
+        for name in [
+            &b"/a/plain one"[..],
+            b"/a/m\xff\xfe",
+            b"/a/new\nline",
+            b"/a/\xe4\xb8\xad\x80x",
+            b"/a/back\\slash",
+        ] {
+            // As Linux writes it.
+            let mut line = b"7f0000000000-7f0000001000 r-xp 00000000 08:01 77 ".to_vec();
+            for byte in name {
+                match byte {
+                    b'\n' => line.extend(b"\\012"),
+                    byte => line.push(*byte),
+                }
+            }
+            line.extend(b"\n7f0000002000-7f0000003000 r-xp 00000000 08:01 78 /b\n");
+            let text = as_text(&line);
+            let paths: Vec<&str> = mappings(&text).map(|mapping| mapping.path).collect();
+            assert_eq!(paths.len(), 2);
+            assert_eq!(on_disk(paths[0]).into_os_string().into_vec(), name);
+            assert_eq!(paths[1], "/b");
+        }
+    }
 
     #[test]
     fn lines_are_taken_apart() {

@@ -250,7 +250,7 @@ fn with_machine_code(agent: &Agent, bytes: &[u8], mut info: ImageInfo) -> ImageI
     if info.ptx.is_none() {
         let capability = agent.device().map_or((0, 0), |device| device.capability);
         info.machine_code = machine_code(bytes, capability);
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        let maps = crate::maps::read().unwrap_or_default();
         info.untouchable = origin::untouchable(bytes.as_ptr() as usize, &maps, &info);
     }
     info

@@ -7,7 +7,6 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd as _;
 use std::sync::Mutex;
@@ -18,11 +17,12 @@ use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder as _};
 use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSection as _, ObjectSegment as _};
+use warpbpf_driver::regular;
 use warpbpf_wire::{HostModule, HostStack, HostStacks, ToTool};
 
 use crate::agent::Agent;
 use crate::lock::lock;
-use crate::maps::{Mapping, mappings};
+use crate::maps::{Mapping, mappings, on_disk};
 use crate::uprobe::sites;
 
 /// Frames of a stack, from the innermost.
@@ -92,7 +92,7 @@ impl Stacks {
         if self.looks.load(Ordering::Relaxed) >= LOOKS {
             return;
         }
-        let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        let maps = crate::maps::read().unwrap_or_default();
         let known = Known::read(&maps, &mut lock(&self.files));
         // Code that is in no file was there, or nothing but a guess.
         if (self.known()).is_some_and(|before| before.modules == known.modules) {
@@ -331,12 +331,8 @@ fn files_of(maps: &str) -> Vec<(String, Vec<Line>)> {
 
 /// A file's bytes, for as long as the process lives. `None` for what is no regular file.
 fn map(path: &str) -> Option<Bytes> {
-    // A device does something when it is opened.
-    let about = std::fs::metadata(path)
-        .ok()
-        .filter(std::fs::Metadata::is_file)?;
-    let file = File::open(path).ok()?;
-    let length = usize::try_from(about.len())
+    let file = regular::open(&on_disk(path)).ok()?;
+    let length = usize::try_from(file.metadata().ok()?.len())
         .ok()
         .filter(|length| *length > 0)?;
     // SAFETY: a new mapping of a file that is open.

@@ -5,11 +5,12 @@
 //! that is mapped there, as Linux changes a copy of the page.
 
 use std::borrow::Cow;
-use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 
+use warpbpf_driver::regular;
+
 use super::{in_force, machine};
-use crate::maps::mappings;
+use crate::maps::{mappings, on_disk};
 
 /// Bytes of a function that must be those of the file, so that it is the file which was loaded. A file that was replaced by another has its
 /// path, and device and inode are not compared because an overlay's are not those that `/proc` shows.
@@ -23,7 +24,7 @@ pub(super) fn code(address: usize, code: &[u8]) -> Result<Cow<'_, [u8]>, String>
     let Some(covered) = machine::breakpoint(code) else {
         return Ok(Cow::Borrowed(code));
     };
-    let maps = std::fs::read_to_string("/proc/self/maps");
+    let maps = crate::maps::read();
     let maps = maps.map_err(|error| format!("/proc/self/maps cannot be read: {error}"))?;
     under(&maps, address, code, covered).map(Cow::Owned)
 }
@@ -38,7 +39,7 @@ fn under(maps: &str, address: usize, code: &[u8], covered: usize) -> Result<Vec<
     let unread = |error: &dyn std::fmt::Display| format!("`{path}` cannot be read: {error}");
     let mut there = vec![0; COMPARED.min(code.len()).min(mapping.range.end - address)];
     let at = mapping.offset + (address - mapping.range.start) as u64;
-    let file = File::open(path).map_err(|error| unread(&error))?;
+    let file = regular::open(&on_disk(path)).map_err(|error| unread(&error))?;
     let read = file.read_exact_at(&mut there, at);
     read.map_err(|error| unread(&error))?;
     if there.get(covered..) != without_ours(address, code).get(covered..there.len()) {

@@ -43,7 +43,7 @@ impl Region {
     pub(super) fn near(low: usize, high: usize, bytes: usize, reach: usize) -> Option<Region> {
         let bytes = bytes.next_multiple_of(PAGE);
         warpbpf_faults::check("hook/maps", || ()).ok()?;
-        let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
+        let maps = crate::maps::read().ok()?;
         let mut candidates = gaps(&maps, low..high, bytes, reach);
         candidates.sort_by_key(|base| base.abs_diff(low));
         candidates.into_iter().find_map(|base| map_at(base, bytes))

@@ -13,11 +13,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use warpbpf_driver::regular;
 use warpbpf_session::{executable, kernel_names};
 
 use crate::guard::Guard;
 use crate::lock::lock;
-use crate::maps::mappings;
+use crate::maps::{mappings, on_disk};
 
 /// Files of the driver itself, whose kernels are its own affair, and ours.
 const NOT_THE_APPLICATIONS: &[&str] = &["libcuda.so", "libnvidia-", "libwarpbpf_", "memfd:warpbpf"];
@@ -70,7 +71,7 @@ impl Files {
         let mut files = known.unwrap_or_default();
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let most = HELPERS.min(cores / CORES_A_HELPER);
-        let mut maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+        let mut maps = crate::maps::read().unwrap_or_default();
         if warpbpf_faults::strikes("late/maps") {
             maps.clear();
         }
@@ -191,8 +192,10 @@ impl Looking<'_> {
 
 /// No filter (seccomp) says which system calls this process may make: some end it at those that they do not expect.
 fn is_unfiltered() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    status.lines().any(|line| line == "Seccomp:\t0")
+    let status = std::fs::read("/proc/self/status").unwrap_or_default();
+    status
+        .split(|byte| *byte == b'\n')
+        .any(|line| line == b"Seccomp:\t0")
 }
 
 /// Paths and inodes of files that are mapped from their beginnings, by a `/proc/PID/maps` text.
@@ -208,9 +211,9 @@ fn mapped_files(maps: &str) -> impl Iterator<Item = (&str, u64)> {
 
 /// The file, and the device that it is on, if it is still the one with this inode.
 fn open(path: &str, inode: u64) -> Option<(File, u64)> {
-    let file = File::open(path).ok()?;
+    let file = regular::open(&on_disk(path)).ok()?;
     let there = file.metadata().ok()?;
-    (there.is_file() && there.ino() == inode).then_some((file, there.dev()))
+    (there.ino() == inode).then_some((file, there.dev()))
 }
 
 /// A file in memory, to be read.

@@ -173,7 +173,7 @@ pub(crate) fn prepare(agent: &Agent, session: &Session) -> Prepared {
         prepared.refused = (0..programs.len()).map(|n| (n, why.into())).collect();
         return prepared;
     }
-    let mut maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
+    let mut maps = crate::maps::read().unwrap_or_default();
     if warpbpf_faults::strikes("uprobe/maps") {
         maps.clear();
     }
