@@ -52,9 +52,9 @@ pub enum InjectError {
     #[error("the agent's path `{path}` is longer than a loader takes")]
     LongPath { path: PathBuf },
     #[error(
-        "no thread of process {pid} came to a place where a call is safe within {seconds} s: all are in the allocator, the loader or an uninterruptible call; try again"
+        "no thread of process {pid} came to a place where a call is safe within {seconds} s: {why}"
     )]
-    NoSafeThread { pid: u32, seconds: u64 },
+    NoSafeThread { pid: u32, seconds: u64, why: String },
     #[error(
         "thread {thread} of process {pid} does not stop within {seconds} s (state {state}): it is in an uninterruptible call; try again"
     )]

@@ -21,6 +21,7 @@ mod memory;
 mod process;
 
 mod gate;
+mod hindrance;
 mod machine;
 mod place;
 mod remote;

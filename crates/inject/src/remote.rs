@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::InjectError;
 use crate::gate::Gate;
+use crate::hindrance::{self, Hindrance};
 use crate::machine::{self, Frame, Registers, Return, Vectors};
 use crate::memory::Memory;
 use crate::place::Places;
@@ -90,9 +91,19 @@ pub(crate) fn borrow<'p, T>(
         let maps = mappings(pid).map_err(|_| InjectError::Ended { pid })?;
         // The one that would lose least if we were killed meanwhile.
         let mut best: Option<Borrowed<'p>> = None;
+        let mut hindrances = Vec::new();
         for thread in process::threads(pid)? {
-            if is_ours(pid, thread) || !matches!(process::state(pid, thread), 'R' | 'S') {
+            if is_ours(pid, thread) {
                 continue;
+            }
+            match process::state(pid, thread) {
+                'R' | 'S' => {}
+                // It has ended.
+                'Z' | 'X' => continue,
+                _ => {
+                    hindrances.push(Hindrance::Uninterruptible);
+                    continue;
+                }
             }
             let Some(mut tracee) = Tracee::seize(pid, thread)? else {
                 continue;
@@ -100,18 +111,19 @@ pub(crate) fn borrow<'p, T>(
             if !tracee.settle(STOP)? {
                 continue;
             }
-            let usable = tracee.can_be_moved()
-                && stands_on_its_own_stack(&maps, &tracee)
-                && match purpose {
-                    Purpose::Syscalls => tracee.is_64() && !places.is_in_sequence(memory, &tracee),
-                    Purpose::Call => places.is_safe(memory, &tracee),
-                };
+            let hindrance = hindrance(&tracee, memory, places, &maps, purpose);
+            let usable = hindrance.is_none();
+            hindrances.extend(hindrance);
             // Others are let go.
             let found = match usable {
                 true => Borrowed::new(tracee, subject, memory, gate)?,
                 false => None,
             };
-            let Some(found) = found else { continue };
+            let Some(found) = found else {
+                // Usable, and yet no frame can be made.
+                hindrances.extend(usable.then_some(Hindrance::Moment));
+                continue;
+            };
             if best.as_ref().is_none_or(|best| found.how < best.how) {
                 best = Some(found);
             }
@@ -130,9 +142,30 @@ pub(crate) fn borrow<'p, T>(
             return Err(InjectError::NoSafeThread {
                 pid,
                 seconds: SEARCH.as_secs(),
+                why: hindrance::told(&hindrances),
             });
         }
         std::thread::sleep(PAUSE);
+    }
+}
+
+/// Why a thread, which is stopped, cannot be borrowed where it stands.
+fn hindrance(
+    tracee: &Tracee,
+    memory: &Memory,
+    places: &Places,
+    maps: &[Mapping],
+    purpose: Purpose,
+) -> Option<Hindrance> {
+    if !tracee.can_be_moved() || !tracee.is_64() || places.is_in_sequence(memory, tracee) {
+        return Some(Hindrance::Moment);
+    }
+    if !stands_on_its_own_stack(maps, tracee) {
+        return Some(Hindrance::Stack);
+    }
+    match purpose {
+        Purpose::Syscalls => None,
+        Purpose::Call => places.is_safe(memory, tracee).err(),
     }
 }
 

@@ -222,3 +222,24 @@ fn names_that_are_no_text_and_a_main_thread_that_has_ended_are_no_obstacle() {
     assert!(target.child.wait().unwrap().success());
     assert!(!warpbpf_inject::lives(pid));
 }
+
+#[test]
+fn old_words_of_the_allocator_and_the_loader_are_no_obstacle() {
+    let folder = folder("words");
+    let agent = folder.join("libwarpbpf_agent.so");
+    compile(&agent, "agent.c", &["-shared", "-fPIC"]);
+    let program = folder.join("alone");
+    compile(&program, "alone.c", &["-rdynamic", "-lm"]);
+    let mut command = Command::new(program);
+    command.arg("keeps");
+    let mut target = Target::run(command);
+    let done = load(target.pid(), &agent);
+    if !permitted(&done) {
+        return;
+    }
+    assert_eq!(done.unwrap().said, "call 1 by a quiet process");
+    // SAFETY: a child of ours.
+    assert_eq!(unsafe { libc::kill(target.pid() as i32, libc::SIGUSR1) }, 0);
+    assert_eq!(target.line(), "errors 0");
+    assert!(target.child.wait().unwrap().success());
+}
