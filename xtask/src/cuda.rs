@@ -404,7 +404,7 @@ pub fn cached<'t>(tools: &'t Tools, into: &Path) -> Vec<Unit<'t>> {
     all.map(unit).into()
 }
 
-/// Libraries that come into applications beside the agent.
+/// Libraries that come into applications beside the agent, and one that comes into tools.
 pub fn preloaded(into: &Path) -> Vec<Unit<'static>> {
     let unit = |name: &str| {
         let source = root().join("tests/apps").join(format!("{name}.c"));
@@ -418,5 +418,5 @@ pub fn preloaded(into: &Path) -> Vec<Unit<'static>> {
             },
         )
     };
-    ["othertool", "allocator"].map(unit).into()
+    ["othertool", "allocator", "killer"].map(unit).into()
 }

@@ -14,6 +14,7 @@ use std::time::SystemTime;
 
 use rustix::fs::{Mode, OFlags, open, openat};
 use warpbpf_cache::is_trusted;
+
 use warpbpf_session::{ImageInfo, Session, inspect_compiled};
 
 use crate::descriptors;

@@ -10,9 +10,10 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use warpbpf_driver::Driver;
 use warpbpf_driver::sys::Api;
+use warpbpf_driver::{Driver, own_memory};
 use warpbpf_wire::late::{CONTROL_VERSION, Control, Patch, operation, state};
 
 use crate::agent::{Agent, Mode, Tool};
@@ -65,6 +66,8 @@ impl Call {
 
     fn run(&self) -> Result<String, String> {
         let control = self.control();
+        // It waits here for whoever may be gone, and is not taken for one of the application's then.
+        let _ = rustix::thread::set_name(c"warpbpf-late");
         if control.version != CONTROL_VERSION {
             return Err("it is of another release than the tool".into());
         }
@@ -103,12 +106,25 @@ impl Call {
                 state::PATCHED => return Ok(true),
                 state::PATCHED_BUSY => return Ok(false),
                 state::NOT_PATCHED => return Err("the code could not be changed".into()),
-                _ if Instant::now() >= end => {
+                _ if Instant::now() >= end || self.is_alone() => {
                     return Err("whoever was to change the code is gone".into());
                 }
                 _ => std::thread::sleep(TICK),
             }
         }
+    }
+
+    /// Whoever called has ended: nobody has the other end of its socket.
+    fn is_alone(&self) -> bool {
+        let socket = self.control().socket;
+        if socket < 0 {
+            return false;
+        }
+        // SAFETY: a descriptor that the caller made for us; one that the application has closed is only not asked.
+        let socket = unsafe { BorrowedFd::borrow_raw(socket) };
+        let mut set = [PollFd::from_borrowed_fd(socket, PollFlags::empty())];
+        let at_once = Timespec::default();
+        poll(&mut set, Some(&at_once)).is_ok() && set[0].revents().contains(PollFlags::HUP)
     }
 
     fn attach(&self) -> Result<String, String> {
@@ -146,10 +162,22 @@ impl Call {
     ) -> Result<String, String> {
         // The driver may still call us when it is initialised: one agent is enough.
         claim();
-        let in_force = !hook::in_force().is_empty();
-        let agent = match in_force {
-            // A tool died and left them.
-            true => make(hooked_api(symbols), symbols, tool, descriptors)?,
+        let in_force = hook::in_force().clone();
+        let agent = match !in_force.is_empty() {
+            // A tool died and left them, maybe not all of them.
+            true => {
+                let agent = make(hooked_api(symbols), symbols, tool, descriptors)?;
+                let missing = |patch: &&Patch| reads(patch, &patch.before);
+                let missing: Vec<Patch> = in_force.iter().filter(missing).copied().collect();
+                if !missing.is_empty()
+                    && let Err(reason) = self.patch(&missing)
+                {
+                    agent.turn_off();
+                    agent.hang_up();
+                    return Err(reason);
+                }
+                agent
+            }
             false => {
                 let hooks = Hooks::stage(symbols, Moment::InsideInit);
                 if let Some(reason) = hooks.obstacle() {
@@ -160,6 +188,10 @@ impl Call {
                 if let Err(reason) = self.patch(&patches) {
                     agent.turn_off();
                     agent.hang_up();
+                    // Whoever made the changes may have been killed in the midst of them. The next one makes the others, or takes them all out.
+                    if patches.iter().any(|patch| reads(patch, &patch.after)) {
+                        hook::in_force().extend(patches);
+                    }
                     return Err(reason);
                 }
                 hook::in_force().extend(patches);
@@ -220,6 +252,13 @@ impl Call {
         agent.give_back();
         Ok(String::new())
     }
+}
+
+/// These bytes stand where a change is made.
+fn reads(patch: &Patch, bytes: &[u8]) -> bool {
+    let length = patch.length as usize;
+    let mut there = vec![0; length];
+    own_memory::read(patch.at as usize, &mut there) && bytes.get(..length) == Some(&there[..])
 }
 
 fn make(

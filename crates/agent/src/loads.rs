@@ -1,10 +1,12 @@
 //! The hooks by which images and their kernels' handles pass: what the driver answers goes to [`crate::modules`].
 
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
+use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
-use warpbpf_driver::JitOptions;
 use warpbpf_driver::sys::{self, CUfunction, CUkernel, CUlibrary, CUmodule, CUresult};
+use warpbpf_driver::{JitOptions, regular};
 
 use crate::agent::Agent;
 use crate::descriptors;
@@ -250,7 +252,13 @@ unsafe fn read_file(path: *const c_char) -> Option<Vec<u8>> {
     }
     // SAFETY: the caller's promise.
     let path = OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes());
-    descriptors::run(|| std::fs::read(path).ok())
+    descriptors::run(|| {
+        // From a FIFO it can be read once, and that is the driver's.
+        let mut bytes = Vec::new();
+        let mut file = regular::open(Path::new(path)).ok()?;
+        file.read_to_end(&mut bytes).ok()?;
+        Some(bytes)
+    })
 }
 
 /// # Safety

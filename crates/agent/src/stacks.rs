@@ -7,7 +7,6 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::fs::File;
 use std::ops::Range;
 use std::os::fd::AsRawFd as _;
 use std::path::{Path, PathBuf};
@@ -19,6 +18,7 @@ use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder as _};
 use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSection as _, ObjectSegment as _};
+use warpbpf_driver::regular;
 use warpbpf_wire::{HostModule, HostStack, HostStacks, ToTool};
 
 use crate::agent::Agent;
@@ -336,12 +336,8 @@ fn files_of(maps: &[u8]) -> Vec<(PathBuf, Vec<Line>)> {
 
 /// A file's bytes, for as long as the process lives. `None` for what is no regular file.
 fn map(path: &Path) -> Option<Bytes> {
-    // A device does something when it is opened.
-    let about = std::fs::metadata(path)
-        .ok()
-        .filter(std::fs::Metadata::is_file)?;
-    let file = File::open(path).ok()?;
-    let length = usize::try_from(about.len())
+    let file = regular::open(path).ok()?;
+    let length = usize::try_from(file.metadata().ok()?.len())
         .ok()
         .filter(|length| *length > 0)?;
     // SAFETY: a new mapping of a file that is open.

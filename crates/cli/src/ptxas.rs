@@ -301,7 +301,7 @@ pub(crate) mod tests {
         let end = Instant::now() + Duration::from_secs(60);
         for pid in pids.split_whitespace() {
             loop {
-                let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+                let stat = warpbpf_inject::text(format!("/proc/{pid}/stat")).unwrap_or_default();
                 if stat.is_empty() || stat.contains(") Z ") {
                     break;
                 }

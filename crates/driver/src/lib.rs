@@ -8,6 +8,7 @@ pub mod front;
 pub mod jit;
 pub mod loaded;
 pub mod own_memory;
+pub mod regular;
 pub mod sys;
 
 mod beside;

@@ -52,9 +52,9 @@ pub enum InjectError {
     #[error("the agent's path `{path}` is longer than a loader takes")]
     LongPath { path: PathBuf },
     #[error(
-        "no thread of process {pid} came to a place where a call is safe within {seconds} s: all are in the allocator, the loader or an uninterruptible call; try again"
+        "no thread of process {pid} came to a place where a call is safe within {seconds} s: {why}"
     )]
-    NoSafeThread { pid: u32, seconds: u64 },
+    NoSafeThread { pid: u32, seconds: u64, why: String },
     #[error(
         "thread {thread} of process {pid} does not stop within {seconds} s (state {state}): it is in an uninterruptible call; try again"
     )]
@@ -72,6 +72,14 @@ pub enum InjectError {
         "the code at {at:#x} of process {pid} is not what the agent saw: another tool changed it"
     )]
     Changed { pid: u32, at: u64 },
+    #[error(
+        "process {pid} has put something else in the place of the {what} that was made in it for the agent"
+    )]
+    Swapped { pid: u32, what: &'static str },
+    #[error(
+        "the main thread of process {pid} has ended, and its descriptors cannot be had from its other threads: Linux 6.9 or later is needed for that"
+    )]
+    MainThread { pid: u32 },
     #[error("process {pid} may not call `{call}`{}: {source}", hint(*.seccomp))]
     Refused {
         pid: u32,

@@ -15,10 +15,13 @@ compile_error!(
 
 mod error;
 
+mod descriptors;
 mod elf;
 mod memory;
 mod process;
 
+mod gate;
+mod hindrance;
 mod machine;
 mod place;
 mod remote;
@@ -32,7 +35,7 @@ use std::time::Instant;
 
 pub use error::InjectError;
 pub use live::Done;
-pub use process::{Mapping, Subject, mappings, status_field};
+pub use process::{Mapping, Subject, folder, lives, mappings, status_field, text};
 
 /// Puts the agent in the file `agent` into a process that has loaded the CUDA driver.
 ///

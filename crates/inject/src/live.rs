@@ -12,9 +12,11 @@ use warpbpf_wire::late::{
     CONTROL_ENTRY, CONTROL_TEXT, CONTROL_VERSION, Control, Patch, operation, state,
 };
 
+use crate::descriptors::{fill, take_socket};
 use crate::elf::Library;
 use crate::error::InjectError;
-use crate::machine::{self, GATE};
+use crate::gate::Gate;
+use crate::machine;
 use crate::memory::Memory;
 use crate::place::Places;
 use crate::process::{AGENT_MEMORY, Subject};
@@ -71,7 +73,7 @@ struct Live {
     subject: Subject,
     memory: Memory,
     places: Places,
-    gate: u64,
+    gate: Gate,
     create: u64,
     functions: Vec<(usize, u64)>,
     block: Block,
@@ -141,15 +143,10 @@ impl Live {
             functions.push((offset, find(name)?));
         }
         let create = find("pthread_create")?;
-        let (function, instruction) = GATE;
-        let start = find(function)?;
-        let bytes = memory.read_some(start, 64);
-        let mut windows = bytes.windows(instruction.len());
-        let at = windows.position(|some| some == instruction);
-        let gate = at.ok_or(InjectError::NoFunction { pid, function })?;
+        let gate = Gate::find(&subject, &memory, libc)?;
         let places = Places::new(&subject, &memory, libc)?;
         Ok(Live {
-            gate: start + gate as u64,
+            gate,
             create,
             functions,
             places,
@@ -168,19 +165,17 @@ impl Live {
         })?;
         let entry = self.entry()?;
         let by_path = entry != 0 || (self.subject.sees(agent) && !unseen);
-        self.make_block(true, !by_path)?;
+        self.make_block(!by_path)?;
         let Some((theirs, ours)) = self.block.sockets else {
             return Err(InjectError::Ended { pid });
         };
-        let socket = take_descriptor(pid, ours)?;
+        let socket = take_socket(pid, ours)?;
         let path = match self.block.file {
             None => agent.to_string_lossy().into_owned(),
             Some(file) => {
                 // The loader knows a file by its name, and descriptors are used again.
-                let name = format!("/proc/self/./fd/{file}");
-                fs::write(format!("/proc/{pid}/fd/{file}"), &image)
-                    .map_err(|e| InjectError::os(pid, "writing the agent into the memory", e))?;
-                name
+                fill(pid, file, &image)?;
+                format!("/proc/self/./fd/{file}")
             }
         };
         if path.len() >= CONTROL_TEXT {
@@ -189,7 +184,7 @@ impl Live {
             });
         }
         self.write_block(operation::ATTACH, theirs, entry, &path)?;
-        self.start(Some(ours))?;
+        self.start(ours)?;
         let (patches, said) = self.follow()?;
         // It is the agent's now.
         self.block.sockets = None;
@@ -208,9 +203,14 @@ impl Live {
         if entry == 0 {
             return Err(InjectError::NoAgent { pid });
         }
-        self.make_block(false, false)?;
-        self.write_block(operation::DETACH, -1, entry, "")?;
-        self.start(None)?;
+        self.make_block(false)?;
+        let Some((theirs, ours)) = self.block.sockets else {
+            return Err(InjectError::Ended { pid });
+        };
+        // By this the agent learns that we are gone.
+        let _socket = take_socket(pid, ours)?;
+        self.write_block(operation::DETACH, theirs, entry, "")?;
+        self.start(ours)?;
         let (patches, said) = self.follow()?;
         Ok(Done {
             socket: None,
@@ -260,7 +260,7 @@ impl Live {
     }
 
     /// Memory in the process, and what else it needs. What was made stands in the block, even after an error.
-    fn make_block(&mut self, sockets: bool, file: bool) -> Result<(), InjectError> {
+    fn make_block(&mut self, file: bool) -> Result<(), InjectError> {
         self.borrow(Purpose::Syscalls, |thread, memory, block| {
             let mut map = |rights: i32| {
                 let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -273,18 +273,16 @@ impl Live {
                 let mut name = AGENT_MEMORY.as_bytes().to_vec();
                 name.push(0);
                 memory.write(block.control, &name)?;
-                let flags = u64::from(libc::MFD_CLOEXEC);
+                let flags = u64::from(libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
                 let arguments = [block.control, flags, 0, 0, 0, 0];
                 let made = thread.syscall("memfd_create", libc::SYS_memfd_create, arguments)?;
                 block.file = Some(made as i32);
             }
-            if sockets {
-                let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
-                let arguments = [libc::AF_UNIX as u64, kind as u64, 0, block.control, 0, 0];
-                thread.syscall("socketpair", libc::SYS_socketpair, arguments)?;
-                let theirs = memory.half(block.control)? as i32;
-                block.sockets = Some((theirs, memory.half(block.control + 4)? as i32));
-            }
+            let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
+            let arguments = [libc::AF_UNIX as u64, kind as u64, 0, block.control, 0, 0];
+            thread.syscall("socketpair", libc::SYS_socketpair, arguments)?;
+            let theirs = memory.half(block.control)? as i32;
+            block.sockets = Some((theirs, memory.half(block.control + 4)? as i32));
             Ok(())
         })
     }
@@ -312,16 +310,14 @@ impl Live {
         self.memory.write(self.block.code, &machine::code())
     }
 
-    /// Starts the thread, and closes a descriptor that has been taken over.
-    fn start(&mut self, close: Option<i32>) -> Result<(), InjectError> {
+    /// Starts the thread, and closes our end of the socket there, which has been taken over.
+    fn start(&mut self, ours: i32) -> Result<(), InjectError> {
         let (pid, create) = (self.subject.pid, self.create);
         let code = self.block.code;
         let answer = self.borrow(Purpose::Call, |thread, _, block| {
-            if let Some(ours) = close {
-                thread.syscall("close", libc::SYS_close, [ours as u64, 0, 0, 0, 0, 0])?;
-                if let Some((_, closed)) = &mut block.sockets {
-                    *closed = -1;
-                }
+            thread.syscall("close", libc::SYS_close, [ours as u64, 0, 0, 0, 0, 0])?;
+            if let Some((_, closed)) = &mut block.sockets {
+                *closed = -1;
             }
             let control = block.control;
             let handle = control + offset_of!(Control, handle) as u64;
@@ -432,7 +428,9 @@ impl Live {
         done: Result<Done, InjectError>,
         began: Instant,
     ) -> Result<Done, InjectError> {
-        if let Err(InjectError::Ended { .. } | InjectError::Silent { .. }) = &done {
+        use InjectError::{Ended, Silent, Stuck};
+        if let Err(Ended { .. } | Silent { .. } | Stuck { .. }) = &done {
+            // Gone, or something of it may still run what is ours.
             return done;
         }
         let control = self.block.control;
@@ -477,14 +475,4 @@ impl Live {
             Ok(())
         })
     }
-}
-
-/// A copy of another process's descriptor.
-fn take_descriptor(pid: u32, descriptor: i32) -> Result<OwnedFd, InjectError> {
-    use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
-    let failed = |call| move |errno: rustix::io::Errno| InjectError::os(pid, call, errno.into());
-    let id = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    let id = id.ok_or(InjectError::NoProcess { pid })?;
-    let process = pidfd_open(id, PidfdFlags::empty()).map_err(failed("pidfd_open"))?;
-    pidfd_getfd(&process, descriptor, PidfdGetfdFlags::empty()).map_err(failed("pidfd_getfd"))
 }

@@ -3,15 +3,18 @@
 //!
 //! A borrowed thread makes one call, `pthread_create`, which allocates. So it must not stand in an allocator, in the loader or in
 //! what libc does about threads: those have locks, and states that are not whole. Stacks are not unwound, but searched for words
-//! that a call could have left, so a thread may be judged to be in more than it is, and never in less.
+//! that a call could have left, so a thread may be judged to be in more than it is, and never in less. Old words lie for ever in a frame
+//! that does not write to all of its room. So only words count that could be of a call which is under way, as the thread stands: what holds a
+//! lock waits for certain things only, and does not call an application's code.
 
 use std::ops::Range;
 
 use crate::elf::Library;
 use crate::error::InjectError;
+use crate::hindrance::Hindrance;
 use crate::machine::{self, CALL_BYTES, RESTORER};
 use crate::memory::Memory;
-use crate::process::{Mapping, Subject};
+use crate::process::{self, Mapping, Subject};
 use crate::tracee::Tracee;
 
 /// Bytes of a stack that are searched. What is called from further out than this has been waiting for a deep call.
@@ -33,6 +36,23 @@ const ALLOCATOR: &[&str] = &[
 
 /// System calls in which it does.
 const LOCKS: &[i64] = &[libc::SYS_futex, libc::SYS_sched_yield];
+
+/// System calls that other allocators may make while they hold a lock: they wait for others, and read and tell what they need.
+const OF_ALLOCATORS: &[i64] = &[
+    libc::SYS_futex,
+    libc::SYS_sched_yield,
+    libc::SYS_nanosleep,
+    libc::SYS_clock_nanosleep,
+    libc::SYS_restart_syscall,
+    libc::SYS_read,
+    libc::SYS_readv,
+    libc::SYS_write,
+    libc::SYS_writev,
+    libc::SYS_ioctl,
+];
+
+/// Functions of libc that print, or call the application's handlers, and hold meanwhile what `pthread_create` needs.
+const HELD: &[&str] = &["malloc_info", "malloc_stats", "fork", "vfork", "_Fork"];
 
 /// Other functions of libc in which a thread may hold what `pthread_create` needs.
 const UNSAFE: &[&str] = &[
@@ -103,8 +123,12 @@ const WAITS: &[i64] = &[
 pub(crate) struct Places {
     /// Where no thread may be that is borrowed.
     unsafe_code: Vec<Range<u64>>,
-    /// The same, unless it waits for something that libc's allocator never waits for.
+    /// The same, of libc's allocator.
     allocator: Vec<Range<u64>>,
+    /// Of allocators in the place of libc's.
+    others: Vec<Range<u64>>,
+    /// Of [`HELD`].
+    held: Vec<Range<u64>>,
     /// Of libc: a thread that runs there and waits for nothing is not borrowed.
     libc: Vec<Range<u64>>,
     maps: Vec<Mapping>,
@@ -128,6 +152,8 @@ impl Places {
         let mut places = Places {
             unsafe_code: Vec::new(),
             allocator: Vec::new(),
+            others: Vec::new(),
+            held: Vec::new(),
             libc: subject.code_of(libc),
             maps: subject.maps.clone(),
         };
@@ -142,6 +168,9 @@ impl Places {
             }
             for name in ALLOCATOR {
                 places.allocator.extend(library.function(name)?);
+            }
+            for name in HELD {
+                places.held.extend(library.function(name)?);
             }
         }
         for base in subject.bases() {
@@ -158,30 +187,31 @@ impl Places {
                 Ok(_) => continue,
                 Err(_) => {
                     // It may be an allocator, or on its way out.
-                    places.unsafe_code.extend(subject.code_of(base));
+                    places.others.extend(subject.code_of(base));
                     continue;
                 }
             };
             // An allocator in the place of libc's. One inside the executable is known by its entries only.
             match places.is_executable(subject, base) {
-                true => places.unsafe_code.extend([malloc, free]),
-                false => places.unsafe_code.extend(subject.code_of(base)),
+                true => places.others.extend([malloc, free]),
+                false => places.others.extend(subject.code_of(base)),
             }
         }
         Ok(places)
     }
 
     fn is_executable(&self, subject: &Subject, base: u64) -> bool {
-        let exe = std::fs::read_link(format!("/proc/{}/exe", subject.pid)).unwrap_or_default();
+        let exe = std::fs::read_link(process::folder(subject.pid).join("exe"));
+        let exe = exe.unwrap_or_default();
         let here = self.maps.iter().find(|m| m.range.start == base);
-        here.is_some_and(|m| exe.to_str() == Some(m.name.as_str()))
+        here.is_some_and(|m| process::in_maps(&exe) == m.name)
     }
 
     /// A call may be made on this thread, which is stopped.
-    pub(crate) fn is_safe(&self, memory: &Memory, thread: &Tracee) -> bool {
-        if !thread.is_64() || self.is_in_sequence(memory, thread) {
-            return false;
-        }
+    ///
+    /// # Errors
+    /// Why not.
+    pub(crate) fn is_safe(&self, memory: &Memory, thread: &Tracee) -> Result<(), Hindrance> {
         let at = machine::pc(&thread.registers);
         let contained = |all: &[Range<u64>]| all.iter().any(|range| range.contains(&at));
         let waits = match thread.syscall() {
@@ -189,20 +219,33 @@ impl Places {
             // It runs.
             None => !contained(&self.libc),
         };
-        waits
-            && !contained(&self.unsafe_code)
-            && !contained(&self.allocator)
-            && !self.on_stack(memory, thread, &self.unsafe_code, Word::Return)
-            && (self.waits_elsewhere(memory, thread)
-                || !self.on_stack(memory, thread, &self.allocator, Word::Return))
+        let inside = [&self.unsafe_code, &self.allocator, &self.others];
+        if !waits || inside.into_iter().any(|code| contained(code)) {
+            return Err(Hindrance::Place);
+        }
+        let mut count = self.that_count(memory, thread).into_iter();
+        match count.any(|code| self.on_stack(memory, thread, code, Word::Return)) {
+            true => Err(Hindrance::Words),
+            false => Ok(()),
+        }
     }
 
-    /// It waits for what libc's allocator never waits for, and not in a signal's handler, which may have interrupted that. What a
-    /// call of the allocator has left on the stack is old then: a frame keeps such words for as long as it does not write
-    /// to all of its room, which may be for ever.
-    fn waits_elsewhere(&self, memory: &Memory, thread: &Tracee) -> bool {
-        let waits = thread.syscall().is_some_and(|n| !LOCKS.contains(&n));
-        waits && !self.is_in_handler(memory, thread)
+    /// Code that a call on the thread's stack may be in, as it stands: outside of all of it.
+    fn that_count(&self, memory: &Memory, thread: &Tracee) -> Vec<&[Range<u64>]> {
+        // A handler may have interrupted anything.
+        if self.is_in_handler(memory, thread) {
+            return vec![&self.unsafe_code, &self.allocator, &self.others];
+        }
+        match thread.syscall() {
+            Some(number) if LOCKS.contains(&number) => {
+                vec![&self.unsafe_code, &self.allocator, &self.others]
+            }
+            // libc's allocator makes no such call, and in the loader only constructors do, which may start threads.
+            Some(number) if OF_ALLOCATORS.contains(&number) => vec![&self.held, &self.others],
+            Some(_) => vec![&self.held],
+            // It runs in the application's code: libc's allocator calls none, and the loader as above.
+            None => vec![&self.held, &self.others],
+        }
     }
 
     fn is_in_handler(&self, memory: &Memory, thread: &Tracee) -> bool {
@@ -317,7 +360,7 @@ mod tests {
             };
             let libc = subject.base_of(|name| name == "libc.so.6").unwrap();
             let places = Places::new(&subject, &memory, libc).unwrap();
-            let is_unsafe = places.unsafe_code.iter().any(|range| range.contains(&at));
+            let is_unsafe = places.others.iter().any(|range| range.contains(&at));
             assert_eq!(is_unsafe, is_library);
             // SAFETY: it was mapped above, and nothing refers to it.
             assert_eq!(unsafe { libc::munmap(there, 4096) }, 0);

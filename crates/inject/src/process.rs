@@ -1,13 +1,16 @@
 //! A process from outside, by what `/proc` says of it: whether it can be attached to, what is mapped where, which threads it has.
+//!
+//! Names there are the process's own, so they are bytes and nothing is opened by them: what lies behind a name may wait for ever
+//! (a FIFO, a file system of the process's own), or be a device.
 
 use std::fs;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::InjectError;
+use crate::memory::Memory;
 
 /// A line of `/proc/PID/maps`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,13 +35,55 @@ impl Mapping {
     }
 }
 
+/// A text of `/proc`, whatever bytes are in it: names there need not be UTF-8.
+pub fn text(path: impl AsRef<Path>) -> io::Result<String> {
+    let bytes = fs::read(path)?;
+    Ok(String::from_utf8(bytes).unwrap_or_else(|error| {
+        // Lines and numbers stay what they are.
+        String::from_utf8_lossy(error.as_bytes()).into_owned()
+    }))
+}
+
+/// The folder of `/proc` that has what belongs to a process as a whole. Where its first thread has ended and others live, that is the
+/// folder of one of those: the first one's is empty.
+pub fn folder(pid: u32) -> PathBuf {
+    let whole = PathBuf::from(format!("/proc/{pid}"));
+    if !has_ended(pid, pid) {
+        return whole;
+    }
+    let living = living_thread(pid);
+    living.map_or_else(
+        || whole.clone(),
+        |thread| whole.join(format!("task/{thread}")),
+    )
+}
+
+/// A thread of a process that has not ended: the first one, if it has not.
+pub(crate) fn living_thread(pid: u32) -> Option<u32> {
+    let all = std::iter::once(pid).chain(threads(pid).unwrap_or_default());
+    all.into_iter().find(|thread| !has_ended(pid, *thread))
+}
+
+fn has_ended(pid: u32, thread: u32) -> bool {
+    matches!(state(pid, thread), 'Z' | 'X')
+}
+
+/// Some thread of the process lives.
+pub fn lives(pid: u32) -> bool {
+    living_thread(pid).is_some()
+}
+
 /// What is mapped, in order.
 ///
 /// # Errors
 /// The process is gone, or may not be looked into.
 pub fn mappings(pid: u32) -> io::Result<Vec<Mapping>> {
-    let text = fs::read(format!("/proc/{pid}/maps"))?;
-    Ok(parse_maps(&String::from_utf8_lossy(&text)))
+    Ok(parse_maps(&text(folder(pid).join("maps"))?))
+}
+
+/// A path as it stands in `/proc/PID/maps`.
+pub(crate) fn in_maps(path: &Path) -> String {
+    path.to_string_lossy().replace('\n', "\\012")
 }
 
 fn parse_maps(text: &str) -> Vec<Mapping> {
@@ -72,7 +117,7 @@ pub fn status_field(status: &str, field: &str) -> Option<String> {
 
 /// The status of one thread.
 pub(crate) fn thread_status(pid: u32, thread: u32) -> io::Result<String> {
-    fs::read_to_string(format!("/proc/{pid}/task/{thread}/status"))
+    text(format!("/proc/{pid}/task/{thread}/status"))
 }
 
 /// Its threads that live.
@@ -87,10 +132,10 @@ pub(crate) fn threads(pid: u32) -> Result<Vec<u32>, InjectError> {
     Ok(all)
 }
 
-/// It is a zombie or gone, or is so within a moment.
+/// It is a zombie with all of its threads, or gone, or is so within a moment.
 pub(crate) fn ends(pid: u32) -> bool {
     (0..20).any(|_| {
-        let over = matches!(state(pid, pid), 'Z' | 'X');
+        let over = !lives(pid);
         if !over {
             std::thread::sleep(Duration::from_millis(5));
         }
@@ -123,13 +168,14 @@ impl Subject {
     /// # Errors
     /// [`InjectError`]: why it cannot be attached to.
     pub fn look(pid: u32) -> Result<Subject, InjectError> {
-        let status = fs::read_to_string(format!("/proc/{pid}/status"))
-            .map_err(|_| InjectError::NoProcess { pid })?;
+        let no_process = |_| InjectError::NoProcess { pid };
+        // Nothing but its main thread may have ended.
+        text(format!("/proc/{pid}/status")).map_err(no_process)?;
+        let living = living_thread(pid).ok_or(InjectError::NoCode { pid })?;
+        let status = thread_status(pid, living).map_err(no_process)?;
         let field = |name| status_field(&status, name).unwrap_or_default();
-        match field("State").chars().next() {
-            Some('Z' | 'X') => return Err(InjectError::NoCode { pid }),
-            Some('T') => return Err(InjectError::Stopped { pid }),
-            _ => {}
+        if field("State").starts_with('T') {
+            return Err(InjectError::Stopped { pid });
         }
         let tracer: u32 = field("TracerPid").parse().unwrap_or(0);
         if tracer != 0 {
@@ -148,8 +194,9 @@ impl Subject {
             io::ErrorKind::NotFound => InjectError::NoCode { pid },
             _ => InjectError::os(pid, "looking into /proc", error),
         };
-        let exe = fs::read_link(format!("/proc/{pid}/exe")).map_err(not_permitted)?;
-        machine(pid, &exe)?;
+        let exe = fs::read_link(folder(pid).join("exe")).map_err(not_permitted)?;
+        let maps = mappings(pid).map_err(not_permitted)?;
+        machine(pid, &exe, &maps)?;
         let seccomp = field("Seccomp");
         if seccomp == "1" {
             return Err(InjectError::Strict { pid });
@@ -157,23 +204,39 @@ impl Subject {
         Ok(Subject {
             pid,
             seccomp: seccomp == "2",
-            maps: mappings(pid).map_err(not_permitted)?,
+            maps,
         })
     }
 
-    /// A file of the process as seen from here, by a path of its own.
-    pub fn path_here(&self, path: &Path) -> PathBuf {
-        let inside = path.strip_prefix("/").unwrap_or(path);
-        PathBuf::from(format!("/proc/{}/root", self.pid)).join(inside)
+    /// The process sees this very file under this path too. Where it has folders of its own, only what the kernel knows of them already
+    /// is looked at: who made them may let others wait.
+    pub(crate) fn sees(&self, path: &Path) -> bool {
+        path.is_absolute() && (self.shares_files() || self.has_the_same(path) == Some(true))
     }
 
-    /// The process sees this very file under this path too.
-    pub fn sees(&self, path: &Path) -> bool {
-        let both = (fs::metadata(path), fs::metadata(self.path_here(path)));
-        let (Ok(here), Ok(there)) = both else {
-            return false;
-        };
-        path.is_absolute() && (here.dev(), here.ino()) == (there.dev(), there.ino())
+    /// A file of the process's has this name, and is the one that has it here.
+    fn has_the_same(&self, path: &Path) -> Option<bool> {
+        use rustix::fs::{AtFlags, Mode, OFlags, ResolveFlags, StatxFlags, open, openat2, statx};
+        let to_look = OFlags::PATH | OFlags::CLOEXEC;
+        let root = open(folder(self.pid).join("root"), to_look, Mode::empty()).ok()?;
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::CACHED;
+        let there = openat2(&root, path, to_look, Mode::empty(), resolve).ok()?;
+        let known = AtFlags::STATX_DONT_SYNC | AtFlags::EMPTY_PATH;
+        let theirs = statx(&there, "", known, StatxFlags::INO).ok()?;
+        let ours = statx(rustix::fs::CWD, path, AtFlags::empty(), StatxFlags::INO).ok()?;
+        let place =
+            |file: &rustix::fs::Statx| (file.stx_dev_major, file.stx_dev_minor, file.stx_ino);
+        Some(place(&theirs) == place(&ours))
+    }
+
+    /// It has the folders that are here.
+    fn shares_files(&self) -> bool {
+        let theirs = folder(self.pid);
+        let link = |path: PathBuf| fs::read_link(path).ok();
+        ["ns/mnt", "root"].iter().all(|what| {
+            let own = link(Path::new("/proc/self").join(what));
+            own.is_some() && own == link(theirs.join(what))
+        })
     }
 
     /// Where the first library lies whose name `is` one that is looked for.
@@ -238,8 +301,8 @@ fn is_agent(name: &str) -> bool {
     name == "libwarpbpf_agent.so" || name == format!("memfd:{AGENT_MEMORY}")
 }
 
-/// Refuses what is not for this processor, by the header of the executable.
-fn machine(pid: u32, exe: &Path) -> Result<(), InjectError> {
+/// Refuses what is not for this processor, by the header of the executable as it lies in memory, or of another file that does.
+fn machine(pid: u32, exe: &Path, maps: &[Mapping]) -> Result<(), InjectError> {
     /// `EM_X86_64`, `EM_AARCH64`
     const OURS: [u8; 2] = [
         if cfg!(target_arch = "aarch64") {
@@ -249,31 +312,59 @@ fn machine(pid: u32, exe: &Path) -> Result<(), InjectError> {
         },
         0,
     ];
-    let mut header = [0; 20];
-    let file = fs::File::open(format!("/proc/{pid}/exe"));
-    let read = file.and_then(|mut file| io::Read::read_exact(&mut file, &mut header));
-    if read.is_err() {
-        return Err(InjectError::NotPermitted {
-            pid,
-            why: format!("its executable `{}` cannot be read", exe.display()),
-        });
+    let name = in_maps(exe);
+    let begins = |m: &&Mapping| m.offset == 0 && m.file.1 != 0;
+    let own = maps.iter().filter(begins).filter(|m| m.name == name);
+    let others = maps.iter().filter(begins).filter(|m| m.name != name);
+    let memory = Memory::open(pid)?;
+    for mapping in own.chain(others) {
+        let mut header = [0; 20];
+        if memory.read(mapping.range.start, &mut header).is_err() || header[..4] != *b"\x7fELF" {
+            continue;
+        }
+        return match (header[4], [header[18], header[19]]) {
+            (2, OURS) => Ok(()),
+            (1, _) => Err(InjectError::OtherMachine {
+                pid,
+                found: "32-bit",
+            }),
+            _ => Err(InjectError::OtherMachine {
+                pid,
+                found: "another machine's",
+            }),
+        };
     }
-    match (header[4], [header[18], header[19]]) {
-        (2, OURS) => Ok(()),
-        (1, _) => Err(InjectError::OtherMachine {
-            pid,
-            found: "32-bit",
-        }),
-        _ => Err(InjectError::OtherMachine {
-            pid,
-            found: "another machine's",
-        }),
-    }
+    // Nothing that was loaded has a header: code of whatever kind is looked at where a thread of it stands.
+    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_need_not_be_text() {
+        let file = std::env::temp_dir().join(format!("warpbpf-odd-{}", std::process::id()));
+        fs::write(&file, b"Name:\t\xff\xfe\nState:\tS (sleeping)\n").unwrap();
+        let read = text(&file).unwrap();
+        assert_eq!(
+            status_field(&read, "State").as_deref(),
+            Some("S (sleeping)")
+        );
+        fs::remove_file(&file).unwrap();
+        let line = |name: &[u8]| {
+            let mut line = b"7f0000000000-7f0000001000 r-xp 00000000 08:01 77 /a/".to_vec();
+            line.extend(name);
+            String::from_utf8_lossy(&line).into_owned()
+        };
+        let maps = parse_maps(&format!(
+            "{}\n{}",
+            line(b"m\xff\xfe"),
+            line(b"libcuda.so.1")
+        ));
+        assert_eq!(maps.len(), 2);
+        assert_eq!(maps[1].file_name(), "libcuda.so.1");
+    }
 
     #[test]
     fn maps_are_read() {

@@ -2,15 +2,21 @@
 //!
 //! System calls can be made from anywhere. A function is called through a few bytes of our own in the process, by a call
 //! instruction and back by a return, so that shadow stacks hold.
+//!
+//! This process may be killed at any moment, and the kernel lets go of the thread then, as it is. So the thread finds its way home by
+//! itself: a signal frame with all of its state lies below its stack before it is moved, one write of registers moves it, and
+//! whatever it is told to do ends in `rt_sigreturn` with that frame.
 
 use std::io;
 use std::time::{Duration, Instant};
 
 use crate::error::InjectError;
-use crate::machine;
+use crate::gate::Gate;
+use crate::hindrance::{self, Hindrance};
+use crate::machine::{self, Frame, Registers, Return, Vectors};
 use crate::memory::Memory;
 use crate::place::Places;
-use crate::process::{self, Subject};
+use crate::process::{self, Mapping, Subject, mappings};
 use crate::tracee::{Stop, Tracee};
 
 /// How long a thread may take to stop.
@@ -51,94 +57,197 @@ pub(crate) enum Purpose {
 /// Names of an agent's threads.
 const OUR_THREADS: &[&str] = &["warpbpf", "warpbpf-calls", "warpbpf-late"];
 
-/// A thread that stands still and makes calls.
+/// A thread that stands still and makes calls. From the first one on a frame lies below its stack by which it goes on as it was:
+/// whatever it was told to do, it goes home by that when it has done it, if this process is killed meanwhile.
 #[derive(Debug)]
 pub(crate) struct Borrowed<'p> {
     tracee: Tracee,
     subject: &'p Subject,
-    /// Address of the instruction by which system calls are made.
-    gate: u64,
+    memory: &'p Memory,
+    gate: Gate,
+    /// What it goes on with if it goes home by itself, and how.
+    home: Registers,
+    how: Return,
+    mask: u64,
+    vectors: Vectors,
+    frame: Frame,
 }
 
 /// Borrows a thread that stands where it may be borrowed, has it do `work`, and puts it back. Returns how long it stood, too.
 ///
 /// # Errors
-/// [`InjectError`]; the thread is back where it was.
-pub(crate) fn borrow<T>(
-    subject: &Subject,
-    memory: &Memory,
+/// [`InjectError`]; the thread is back where it was, or is on its way there.
+pub(crate) fn borrow<'p, T>(
+    subject: &'p Subject,
+    memory: &'p Memory,
     places: &Places,
-    gate: u64,
+    gate: Gate,
     purpose: Purpose,
-    work: impl FnOnce(&mut Borrowed<'_>) -> Result<T, InjectError>,
+    work: impl FnOnce(&mut Borrowed<'p>) -> Result<T, InjectError>,
 ) -> Result<(T, Duration), InjectError> {
+    let pid = subject.pid;
     let end = Instant::now() + SEARCH;
     loop {
-        for thread in process::threads(subject.pid)? {
-            if is_ours(subject.pid, thread)
-                || !matches!(process::state(subject.pid, thread), 'R' | 'S')
-            {
+        let maps = mappings(pid).map_err(|_| InjectError::Ended { pid })?;
+        // The one that would lose least if we were killed meanwhile.
+        let mut best: Option<Borrowed<'p>> = None;
+        let mut hindrances = Vec::new();
+        for thread in process::threads(pid)? {
+            if is_ours(pid, thread) {
                 continue;
             }
-            let Some(mut tracee) = Tracee::seize(subject.pid, thread)? else {
+            match process::state(pid, thread) {
+                'R' | 'S' => {}
+                // It has ended.
+                'Z' | 'X' => continue,
+                _ => {
+                    hindrances.push(Hindrance::Uninterruptible);
+                    continue;
+                }
+            }
+            let Some(mut tracee) = Tracee::seize(pid, thread)? else {
                 continue;
             };
             if !tracee.settle(STOP)? {
                 continue;
             }
-            let usable = tracee.can_be_moved()
-                && match purpose {
-                    Purpose::Syscalls => tracee.is_64() && !places.is_in_sequence(memory, &tracee),
-                    Purpose::Call => places.is_safe(memory, &tracee),
-                };
-            if !usable {
-                tracee.release();
-                continue;
-            }
-            let mut borrowed = Borrowed {
-                tracee,
-                subject,
-                gate,
+            let hindrance = hindrance(&tracee, memory, places, &maps, purpose);
+            let usable = hindrance.is_none();
+            hindrances.extend(hindrance);
+            // Others are let go.
+            let found = match usable {
+                true => Borrowed::new(tracee, subject, memory, gate)?,
+                false => None,
             };
+            let Some(found) = found else {
+                // Usable, and yet no frame can be made.
+                hindrances.extend(usable.then_some(Hindrance::Moment));
+                continue;
+            };
+            if best.as_ref().is_none_or(|best| found.how < best.how) {
+                best = Some(found);
+            }
+            if best.as_ref().is_some_and(|best| best.how == Return::Same) {
+                break;
+            }
+        }
+        if let Some(mut borrowed) = best
+            && borrowed.write_frame().is_ok()
+        {
             let done = borrowed.guarded(work);
             let pause = borrowed.tracee.release();
             return done.map(|done| (done, pause));
         }
         if Instant::now() >= end {
             return Err(InjectError::NoSafeThread {
-                pid: subject.pid,
+                pid,
                 seconds: SEARCH.as_secs(),
+                why: hindrance::told(&hindrances),
             });
         }
         std::thread::sleep(PAUSE);
     }
 }
 
+/// Why a thread, which is stopped, cannot be borrowed where it stands.
+fn hindrance(
+    tracee: &Tracee,
+    memory: &Memory,
+    places: &Places,
+    maps: &[Mapping],
+    purpose: Purpose,
+) -> Option<Hindrance> {
+    if !tracee.can_be_moved() || !tracee.is_64() || places.is_in_sequence(memory, tracee) {
+        return Some(Hindrance::Moment);
+    }
+    if !stands_on_its_own_stack(maps, tracee) {
+        return Some(Hindrance::Stack);
+    }
+    match purpose {
+        Purpose::Syscalls => None,
+        Purpose::Call => places.is_safe(memory, tracee).err(),
+    }
+}
+
+/// A frame below its stack can overwrite nothing: the stack is the one that its thread was made with, where signals may put
+/// frames at any time. Below one that an application has made of its own memory, that memory goes on.
+fn stands_on_its_own_stack(maps: &[Mapping], tracee: &Tracee) -> bool {
+    let stack = machine::stack(&tracee.registers);
+    let there = maps.iter().find(|m| m.range.contains(&stack));
+    there.is_some_and(|mapping| {
+        let pointer = tracee.thread_pointer();
+        // What libc has of a thread lies on its stack's upper end.
+        let above = |pointer| pointer > stack && mapping.range.contains(&pointer);
+        mapping.name == "[stack]" || pointer.is_some_and(above)
+    })
+}
+
 /// The thread is one of an agent.
 pub(crate) fn is_ours(pid: u32, thread: u32) -> bool {
-    let name = std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/comm"));
+    let name = process::text(format!("/proc/{pid}/task/{thread}/comm"));
     // The first thread of a process is its own, whatever that is called.
     thread != pid && name.is_ok_and(|name| OUR_THREADS.contains(&name.trim_end()))
 }
 
-impl Borrowed<'_> {
-    /// Runs `work` and puts back all that it may have changed.
+impl<'p> Borrowed<'p> {
+    /// Of a thread that is stopped. `None` if no frame can be made for it where it stands.
+    fn new(
+        tracee: Tracee,
+        subject: &'p Subject,
+        memory: &'p Memory,
+        gate: Gate,
+    ) -> Result<Option<Borrowed<'p>>, InjectError> {
+        let (mask, vectors) = (tracee.mask()?, tracee.vectors()?);
+        let (home, how) = tracee.home(memory);
+        let frame = machine::frame(&home, mask, &vectors, gate.restorer);
+        Ok(frame.map(|frame| Borrowed {
+            tracee,
+            subject,
+            memory,
+            gate,
+            home,
+            how,
+            mask,
+            vectors,
+            frame,
+        }))
+    }
+
+    /// Writes the frame below what the thread's stack holds: nothing of the thread's is changed by that.
+    fn write_frame(&self) -> Result<(), InjectError> {
+        self.memory.write(self.frame.at, &self.frame.bytes)
+    }
+
+    /// Runs `work` and puts back all that it may have changed. Between any two calls here the thread is one that goes on rightly
+    /// if it is let go: its registers are changed last of all, and before them nothing.
     fn guarded<T>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, InjectError>,
     ) -> Result<T, InjectError> {
-        let mask = self.tracee.mask()?;
-        let vectors = self.tracee.vectors()?;
-        self.tracee.set_mask(mask | ALL_BUT_FAULTS)?;
+        // Registers before the mask, which only the frame puts back. What it would do now leaves no trace.
+        let nothing = self.for_syscall(libc::SYS_getppid, [0; 6]);
+        self.tracee.set(&nothing)?;
+        self.tracee.set_mask(self.mask | ALL_BUT_FAULTS)?;
         let done = work(self);
+        if let Err(InjectError::Stuck { .. } | InjectError::Stopped { .. }) = &done
+            && self.how != Return::Lost
+        {
+            // It holds what it holds: it goes home when it has done what it was told.
+            return done;
+        }
         // The kernel goes on with a system call that our stop interrupted only from a stop like that.
         let stopped = self.tracee.stop_again(STOP);
+        self.tracee.set_vectors(&self.vectors)?;
+        self.tracee.set_mask(self.mask)?;
         self.tracee.set(&self.tracee.registers)?;
-        self.tracee.set_vectors(vectors)?;
-        self.tracee.set_mask(mask)?;
         let done = done?;
         stopped?;
         Ok(done)
+    }
+
+    fn for_syscall(&self, number: i64, arguments: [u64; 6]) -> Registers {
+        let gate = (self.gate.call, self.gate.restorer);
+        machine::for_syscall(&self.home, self.frame.at, gate, number, arguments)
     }
 
     /// Makes a system call.
@@ -151,8 +260,7 @@ impl Borrowed<'_> {
         number: i64,
         arguments: [u64; 6],
     ) -> Result<u64, InjectError> {
-        let there = machine::for_syscall(&self.tracee.registers, self.gate, number, arguments);
-        self.tracee.set(&there)?;
+        self.tracee.set(&self.for_syscall(number, arguments))?;
         // It stops as it enters, and as it leaves.
         let end = Instant::now() + CALL;
         for _ in 0..2 {
@@ -182,7 +290,7 @@ impl Borrowed<'_> {
         function: u64,
         arguments: [u64; 4],
     ) -> Result<u64, InjectError> {
-        let there = machine::for_call(&self.tracee.registers, stub, function, arguments);
+        let there = machine::for_call(&self.home, self.frame.at, stub, function, arguments);
         self.tracee.set(&there)?;
         let end = Instant::now() + CALL;
         loop {
@@ -190,6 +298,8 @@ impl Borrowed<'_> {
             if let Some(answer) = machine::returned(&self.tracee.current()?, done) {
                 // On its way in: what the function answered was put aside by the stub.
                 self.until_syscall(end)?;
+                // The call may have used the frame's first word, and other calls would return by it.
+                self.write_frame()?;
                 return Ok(answer);
             }
         }

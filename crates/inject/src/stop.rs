@@ -11,7 +11,7 @@ use crate::memory::Memory;
 use crate::place::{Places, Word};
 use crate::process;
 use crate::remote::{STOP, is_ours};
-use crate::tracee::Tracee;
+use crate::tracee::{Tracee, ends_by_a_stop};
 
 /// How often it is tried again when a thread stands in the way, and after what time.
 const TRIES: usize = 200;
@@ -36,9 +36,15 @@ impl Stopped {
         loop {
             let known = stopped.0.len();
             for thread in process::threads(pid)? {
-                if !stopped.0.iter().any(|t| t.thread == thread)
-                    && let Some(tracee) = Tracee::seize(pid, thread)?
-                {
+                if stopped.0.iter().any(|t| t.thread == thread) {
+                    continue;
+                }
+                // Its call ends by our stop: it is told to make it again before anything else is done, as we may be killed.
+                let hurry = ends_by_a_stop(pid, thread);
+                let Some(mut tracee) = Tracee::seize(pid, thread)? else {
+                    continue;
+                };
+                if !hurry || tracee.settle(STOP)? {
                     stopped.0.push(tracee);
                 }
             }
@@ -48,7 +54,7 @@ impl Stopped {
             }
             let mut gone = Vec::new();
             for tracee in &mut stopped.0[known..] {
-                if !tracee.settle(STOP)? {
+                if !tracee.is_settled() && !tracee.settle(STOP)? {
                     gone.push(tracee.thread);
                 }
             }

@@ -6,7 +6,10 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use crate::error::InjectError;
-use crate::machine::{self, Registers, VECTORS, Waiting};
+use crate::machine::{
+    self, BEFORE_BYTES, Registers, Return, SECOND_STACK, VECTORS, Vectors, Waiting,
+};
+use crate::memory::Memory;
 use crate::process::{self, status_field};
 
 /// `PTRACE_EVENT_STOP` behind `SIGTRAP`, as a status shows it.
@@ -15,6 +18,8 @@ const NT_PRSTATUS: i32 = 1;
 /// More than any processor's vectors.
 const MOST_VECTORS: usize = 64 << 10;
 const PTRACE_GET_RSEQ_CONFIGURATION: u32 = 0x420f;
+/// More than a set of registers for a second stack has.
+const MOST_SECOND: usize = 64;
 
 /// System calls that a stop ends with `EINTR` instead of having them go on, and that can be begun again because they have
 /// done nothing yet. `close` and `connect` have.
@@ -46,6 +51,29 @@ const AGAIN: &[i64] = &[
     libc::SYS_futex,
 ];
 
+/// Those of them that a stop ends always.
+const ENDED: &[i64] = &[
+    #[cfg(target_arch = "x86_64")]
+    libc::SYS_epoll_wait,
+    libc::SYS_epoll_pwait,
+    libc::SYS_epoll_pwait2,
+    libc::SYS_semop,
+    libc::SYS_semtimedop,
+    libc::SYS_rt_sigtimedwait,
+    libc::SYS_io_getevents,
+    libc::SYS_io_uring_enter,
+];
+
+/// A thread waits in a system call that a stop ends.
+pub(crate) fn ends_by_a_stop(pid: u32, thread: u32) -> bool {
+    let call = process::text(format!("/proc/{pid}/task/{thread}/syscall")).unwrap_or_default();
+    let number = call
+        .split(' ')
+        .next()
+        .and_then(|number| number.parse().ok());
+    number.is_some_and(|number| ENDED.contains(&number))
+}
+
 /// Why a thread stopped.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stop {
@@ -59,13 +87,15 @@ pub(crate) enum Stop {
     Group,
 }
 
-/// A thread that is traced. Dropping it does nothing: [`Tracee::release`] does, or the end of this thread.
+/// A thread that is traced. It goes on when this is dropped, if it is stopped; else at the end of this thread.
 #[derive(Debug)]
 pub(crate) struct Tracee {
     pub(crate) thread: u32,
     pub(crate) pid: u32,
-    /// As it was stopped: what it goes on with.
+    /// What it goes on with: as it was stopped, or in front of the call that our stop has ended.
     pub(crate) registers: Registers,
+    /// It has stopped as it was asked to.
+    settled: bool,
     /// In this it was stopped.
     waiting: Option<Waiting>,
     /// What it waited for before it was stopped, where that must be known.
@@ -102,7 +132,7 @@ impl Tracee {
         }
         let before = match machine::LOOKS_BEFORE {
             // A kernel that does not say is no reason to fail: the call is then ended, as by a signal.
-            true => std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/syscall")),
+            true => process::text(format!("/proc/{pid}/task/{thread}/syscall")),
             false => Ok(String::new()),
         };
         if ptrace(libc::PTRACE_INTERRUPT, thread, 0, 0).is_err() {
@@ -114,6 +144,7 @@ impl Tracee {
             thread,
             pid,
             registers,
+            settled: false,
             waiting: None,
             before: before.unwrap_or_default(),
             since,
@@ -136,11 +167,24 @@ impl Tracee {
             }
         }
         self.registers = self.current()?;
-        let at = machine::pc(&self.registers) as usize;
-        let code = ptrace(libc::PTRACE_PEEKTEXT, self.thread, at, 0);
-        let code = code.ok().map(|word| word as u32);
+        let code = machine::LOOKS_BEFORE.then(|| {
+            let at = machine::pc(&self.registers) as usize;
+            ptrace(libc::PTRACE_PEEKTEXT, self.thread, at, 0)
+        });
+        let code = code.and_then(Result::ok).map(|word| word as u32);
         self.waiting = machine::waiting(&self.registers, code, &self.before, AGAIN);
+        // At once: whatever becomes of us, it makes the call again.
+        if let Some(again) = self.begun_again() {
+            self.set(&again)?;
+            self.registers = again;
+        }
+        self.settled = true;
         Ok(true)
+    }
+
+    /// It has stopped as it was asked to.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.settled
     }
 
     /// The next stop; `None` if the thread is gone.
@@ -237,7 +281,7 @@ impl Tracee {
     }
 
     /// Registers of the other kinds: floating point, vectors.
-    pub(crate) fn vectors(&self) -> Result<(i32, Vec<u8>), InjectError> {
+    pub(crate) fn vectors(&self) -> Result<Vectors, InjectError> {
         let mut bytes = vec![0; MOST_VECTORS];
         let mut failed = Err(InjectError::Ended { pid: self.pid });
         for kind in VECTORS {
@@ -245,7 +289,7 @@ impl Tracee {
             match self.set_of(libc::PTRACE_GETREGSET, *kind, to, bytes.len()) {
                 Ok(length) => {
                     bytes.truncate(length);
-                    return Ok((*kind, bytes));
+                    return Ok(Vectors { kind: *kind, bytes });
                 }
                 Err(error) => failed = Err(error),
             }
@@ -253,10 +297,46 @@ impl Tracee {
         failed
     }
 
-    pub(crate) fn set_vectors(&self, (kind, mut bytes): (i32, Vec<u8>)) -> Result<(), InjectError> {
-        let from = bytes.as_mut_ptr();
-        self.set_of(libc::PTRACE_SETREGSET, kind, from, bytes.len())?;
+    pub(crate) fn set_vectors(&self, vectors: &Vectors) -> Result<(), InjectError> {
+        let from = vectors.bytes.as_ptr().cast_mut();
+        let length = vectors.bytes.len();
+        self.set_of(libc::PTRACE_SETREGSET, vectors.kind, from, length)?;
         Ok(())
+    }
+
+    /// Its returns are checked against a second stack.
+    pub(crate) fn has_second_stack(&self) -> bool {
+        let mut bytes = [0; MOST_SECOND];
+        let to = bytes.as_mut_ptr();
+        let got = self.set_of(libc::PTRACE_GETREGSET, SECOND_STACK, to, bytes.len());
+        got.is_ok_and(|length| machine::second_stack(&bytes[..length.min(MOST_SECOND)]))
+    }
+
+    /// Where it has what is its own, on its stack's upper end if it was made by `pthread_create`.
+    pub(crate) fn thread_pointer(&self) -> Option<u64> {
+        /// `NT_ARM_TLS`
+        const POINTER: i32 = 0x401;
+        machine::thread_pointer(&self.registers).or_else(|| {
+            let mut word = [0; 8];
+            let to = word.as_mut_ptr();
+            self.set_of(libc::PTRACE_GETREGSET, POINTER, to, word.len())
+                .ok()?;
+            Some(u64::from_le_bytes(word))
+        })
+    }
+
+    /// Registers with which it goes on by a frame of ours.
+    pub(crate) fn home(&self, memory: &Memory) -> (Registers, Return) {
+        let mut before = [0; BEFORE_BYTES];
+        if let Some(at) = machine::pc(&self.registers).checked_sub(BEFORE_BYTES as u64) {
+            // What cannot be read is no code that is known.
+            let _ = memory.read(at, &mut before);
+        }
+        let (registers, how) = machine::home(&self.registers, &before);
+        match self.has_second_stack() {
+            true => (registers, Return::Lost),
+            false => (registers, how),
+        }
     }
 
     /// The signals that it holds back, a bit for each.
@@ -331,13 +411,9 @@ impl Tracee {
 
     /// Lets it go on as it was. Returns how long it stood.
     pub(crate) fn release(self) -> Duration {
-        if let Some(again) = self.begun_again() {
-            // If this fails it sees an interrupted call, as any signal may cause.
-            let _ = self.set(&again);
-        }
-        // One that is gone needs nothing.
-        let _ = ptrace(libc::PTRACE_DETACH, self.thread, 0, 0);
-        self.since.elapsed()
+        let since = self.since;
+        drop(self);
+        since.elapsed()
     }
 
     /// Registers with which a call that our stop ended is made again, unless a signal ended it.
@@ -358,6 +434,13 @@ impl Tracee {
 
     fn failed(&self, call: &'static str, error: io::Error) -> InjectError {
         InjectError::os(self.pid, call, error)
+    }
+}
+
+impl Drop for Tracee {
+    fn drop(&mut self) {
+        // One that is gone needs nothing.
+        let _ = ptrace(libc::PTRACE_DETACH, self.thread, 0, 0);
     }
 }
 

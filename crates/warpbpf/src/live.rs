@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use warpbpf_inject::{Done, InjectError, Subject, mappings, status_field};
+use warpbpf_inject::{Done, InjectError, Subject, folder, mappings, status_field, text};
 
 use crate::Error;
 use crate::control::Client;
@@ -127,8 +127,10 @@ fn look(pid: u32, tools: &HashMap<u32, u32>) -> Option<CudaProcess> {
     if pid == std::process::id() || !subject.has_driver() {
         return None;
     }
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let arguments = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    let status = text(format!("/proc/{pid}/status")).ok()?;
+    // Where the first thread has ended, others have these.
+    let there = folder(pid);
+    let arguments = std::fs::read(there.join("cmdline")).unwrap_or_default();
     let words = arguments.split(|byte| *byte == 0);
     let mut command: Vec<String> = words
         .map(|word| String::from_utf8_lossy(word).into_owned())
@@ -138,7 +140,7 @@ fn look(pid: u32, tools: &HashMap<u32, u32>) -> Option<CudaProcess> {
     if command.is_empty() {
         command.extend(status_field(&status, "Name"));
     }
-    let files = std::fs::read_dir(format!("/proc/{pid}/fd"));
+    let files = std::fs::read_dir(there.join("fd"));
     let mut files = files.into_iter().flatten().flatten();
     let has_device = files.any(|file| {
         let path = std::fs::read_link(file.path()).unwrap_or_default();
@@ -192,7 +194,7 @@ struct Stat {
 
 impl Stat {
     fn of(pid: u32) -> Option<Stat> {
-        Stat::parse(&std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+        Stat::parse(&text(format!("/proc/{pid}/stat")).ok()?)
     }
 
     fn parse(text: &str) -> Option<Stat> {

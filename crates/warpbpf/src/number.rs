@@ -1,11 +1,11 @@
 //! Numbers of processes in namespaces: a tool knows an application by the number that its user would type, and the application itself
 //! may have another one (in a container).
 
-use warpbpf_inject::status_field;
+use warpbpf_inject::{status_field, text};
 
 /// The number by which a process knows itself, as Linux says of it.
 fn own(pid: u32) -> Option<u32> {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let status = text(format!("/proc/{pid}/status")).ok()?;
     last(&status_field(&status, "NSpid")?)
 }
 

@@ -1,6 +1,7 @@
 //! How a tool and an application that were started apart find each other by a name that both have in their environment, as
 //! bpftime's do: the tool leaves a link to its control socket at a place that follows from the name.
 
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{symlink, unlink};
@@ -78,9 +79,10 @@ fn is_listening(place: &Path) -> bool {
     let Ok(to) = std::fs::read_link(place) else {
         return false;
     };
-    let sockets = std::fs::read_to_string("/proc/net/unix").unwrap_or_default();
-    let to = format!(" {}", to.display());
-    sockets.lines().any(|line| line.ends_with(&to))
+    let sockets = std::fs::read("/proc/net/unix").unwrap_or_default();
+    let name = [b" ", to.as_os_str().as_bytes()].concat();
+    let mut lines = sockets.split(|byte| *byte == b'\n');
+    lines.any(|line| line.ends_with(&name))
 }
 
 impl Drop for Signpost {

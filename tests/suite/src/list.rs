@@ -51,6 +51,7 @@ pub fn all() -> Vec<Case> {
         crate::late_tools::cases,
         crate::attach::cases,
         crate::cached::cases,
+        crate::attach_killed::cases,
         crate::attach_more::cases,
         crate::ways::cases,
         crate::swap::cases,

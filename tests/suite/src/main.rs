@@ -8,6 +8,7 @@
 )]
 
 mod attach;
+mod attach_killed;
 mod attach_more;
 mod backends;
 mod bad_input;

@@ -5,8 +5,9 @@
 //! that is mapped there, as Linux changes a copy of the page.
 
 use std::borrow::Cow;
-use std::fs::File;
 use std::os::unix::fs::FileExt as _;
+
+use warpbpf_driver::regular;
 
 use super::{in_force, machine};
 use crate::descriptors;
@@ -40,7 +41,7 @@ fn under(maps: &[u8], address: usize, code: &[u8], covered: usize) -> Result<Vec
     let unread = |error: &dyn std::fmt::Display| format!("`{path}` cannot be read: {error}");
     let mut there = vec![0; COMPARED.min(code.len()).min(mapping.range.end - address)];
     let at = mapping.offset + (address - mapping.range.start) as u64;
-    let read = descriptors::run(|| File::open(&file)?.read_exact_at(&mut there, at));
+    let read = descriptors::run(|| regular::open(&file)?.read_exact_at(&mut there, at));
     read.map_err(|error| unread(&error))?;
     if there.get(covered..) != without_ours(address, code).get(covered..there.len()) {
         return Err(format!("`{path}` has other code there"));

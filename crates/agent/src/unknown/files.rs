@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use warpbpf_driver::regular;
 use warpbpf_session::{executable, kernel_names};
 
 use crate::guard::Guard;
@@ -193,8 +194,9 @@ impl Looking<'_> {
 
 /// No filter (seccomp) says which system calls this process may make: some end it at those that they do not expect.
 fn is_unfiltered() -> bool {
-    let status = std::fs::read_to_string("/proc/thread-self/status").unwrap_or_default();
-    status.lines().any(|line| line == "Seccomp:\t0")
+    let status = std::fs::read("/proc/thread-self/status").unwrap_or_default();
+    let mut lines = status.split(|byte| *byte == b'\n');
+    lines.any(|line| line == b"Seccomp:\t0")
 }
 
 /// Paths and inodes of files that are mapped from their beginnings, by a `/proc/PID/maps` text.
@@ -214,9 +216,9 @@ fn mapped_files(maps: &[u8]) -> impl Iterator<Item = (Cow<'_, Path>, u64)> {
 
 /// The file, and the device that it is on, if it is still the one with this inode.
 fn open(path: &Path, inode: u64) -> Option<(File, u64)> {
-    let file = File::open(path).ok()?;
+    let file = regular::open(path).ok()?;
     let there = file.metadata().ok()?;
-    (there.is_file() && there.ino() == inode).then_some((file, there.dev()))
+    (there.ino() == inode).then_some((file, there.dev()))
 }
 
 /// A file in memory, to be read.

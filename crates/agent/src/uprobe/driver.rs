@@ -2,10 +2,10 @@
 //! waits for us (see `uprobe`).
 
 use std::collections::HashMap;
-use std::fs::File;
 
 use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSymbol as _, ReadCache};
+use warpbpf_driver::regular;
 
 use super::mapped_around;
 use crate::agent::Agent;
@@ -51,7 +51,7 @@ impl<'a> Functions<'a> {
 /// Functions of the file whose code lies around `anchor`, which is [`ANCHOR`]'s.
 fn read(anchor: usize, maps: &[u8]) -> Option<HashMap<String, (usize, usize)>> {
     let (path, code) = mapped_around(maps, anchor)?;
-    let cache = ReadCache::new(File::open(path).ok()?);
+    let cache = ReadCache::new(regular::open(&path).ok()?);
     let elf: ElfFile64<'_, object::Endianness, _> = ElfFile64::parse(&cache).ok()?;
     let functions = || {
         let all = elf.dynamic_symbols();

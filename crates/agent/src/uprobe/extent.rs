@@ -3,10 +3,11 @@
 //! where the jump would stand.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::path::Path;
 
 use object::read::elf::{ElfFile64, SectionHeader as _};
 use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _, ReadCache};
+use warpbpf_driver::regular;
 
 use crate::hook::Kind;
 
@@ -25,7 +26,7 @@ pub(super) fn of_function(path: &str, offset: u64) -> Result<(Kind, usize), Stri
     warpbpf_faults::check("uprobe/symbols", || {
         unread(&"Too many open files (os error 24)")
     })?;
-    let file = File::open(path).map_err(|error| unread(&error))?;
+    let file = regular::open(Path::new(path)).map_err(|error| unread(&error))?;
     let cache = ReadCache::new(file);
     let elf: ElfFile64<'_, object::Endianness, _> =
         ElfFile64::parse(&cache).map_err(|error| unread(&error))?;
@@ -209,6 +210,8 @@ impl Reader<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
 
     /// A common entry with `R`, and one function of 0x40 bytes at 0x1000, for a section at 0x2000.

@@ -232,7 +232,7 @@ fn command(processes: &[Process]) -> Vec<String> {
 
 /// The process lives.
 pub fn is_there(pid: u32) -> bool {
-    std::path::Path::new(&format!("/proc/{pid}/exe")).exists()
+    warpbpf_inject::lives(pid)
 }
 
 /// What was done, in words.

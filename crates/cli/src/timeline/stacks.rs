@@ -1,12 +1,13 @@
 //! Stacks on the CPU in a timeline: addresses get names from the symbols of their files, which the application has not to be asked for.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs::File;
+use std::path::Path;
 
 use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSymbol as _, ReadCache, SymbolKind};
 use serde_json::{Value, json};
 use warpbpf::{HostModule, HostStacks, Operation};
+use warpbpf_driver::regular;
 use warpbpf_session::names::demangle;
 
 use super::name_of;
@@ -84,7 +85,7 @@ impl Frame {
 
 /// A file's functions in order; none if it cannot be read, or is of another machine.
 fn read(path: &str) -> Vec<Symbol> {
-    let Ok(file) = File::open(path) else {
+    let Ok(file) = regular::open(Path::new(path)) else {
         return Vec::new();
     };
     let cache = ReadCache::new(file);

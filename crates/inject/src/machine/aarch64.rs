@@ -7,7 +7,13 @@ use std::mem::offset_of;
 
 use warpbpf_wire::late::{CONTROL_TEXT, Control, state};
 
-use super::Waiting;
+use super::{Return, Waiting};
+
+#[path = "aarch64_frame.rs"]
+mod frame;
+
+#[cfg(target_arch = "aarch64")]
+pub(crate) use frame::frame;
 
 /// Registers of the general kind: `struct user_pt_regs`.
 #[repr(C)]
@@ -22,9 +28,18 @@ pub(crate) struct Registers {
 /// Sets of the other registers, the first that there is: `NT_ARM_SVE`, which holds the floating-point registers too, and
 /// `NT_PRFPREG`.
 pub(crate) const VECTORS: &[i32] = &[0x405, 2];
-/// The function of libc that has the instruction by which system calls are made, and that instruction. In `syscall` a thread may stand
-/// already, and the kernel would take ours for the one that it was stopped in; in this nobody waits.
-pub(crate) const GATE: (&str, &[u8]) = ("getpid", &SVC.to_le_bytes());
+/// Functions of libc that have the instruction by which system calls are made with a return behind it, and these two. In `syscall`
+/// a thread may stand already, and the kernel would take ours for the one that it was stopped in; in these nobody waits.
+pub(crate) const GATES: (&[&str], &[u8]) = (
+    &["getpid", "getppid", "getuid", "geteuid"],
+    &[0x01, 0, 0, 0xd4, 0xc0, 0x03, 0x5f, 0xd6],
+);
+/// What is mapped that has [`RESTORER`].
+pub(crate) const RESTORER_IN: Option<&str> = Some("[vdso]");
+/// Registers of the second stack for returns: `NT_ARM_GCS`.
+pub(crate) const SECOND_STACK: i32 = 0x410;
+/// Nothing in front of where a thread stands has to be known.
+pub(crate) const BEFORE_BYTES: usize = 0;
 /// What a signal's handler returns to: `mov x8, SYS_rt_sigreturn; svc #0`.
 pub(crate) const RESTORER: &[u8] = &[0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4];
 /// Most bytes of a call instruction.
@@ -48,6 +63,7 @@ const BRANCHED: u64 = 0xc00;
 const NANOSLEEP: i64 = 101;
 const CLOCK_NANOSLEEP: i64 = 115;
 const FUTEX: i64 = 98;
+const SIGRETURN: u32 = 139;
 const GETPPID: u32 = 173;
 const GETTID: u32 = 178;
 
@@ -110,6 +126,21 @@ pub(crate) fn waiting(
     })
 }
 
+/// Whether a set of registers says that a second stack for returns is in use: the first word has a bit for that.
+pub(crate) fn second_stack(registers: &[u8]) -> bool {
+    registers.first().is_some_and(|features| features & 1 != 0)
+}
+
+/// Registers with which a thread goes on as it would from its stop. The kernel has put it in front of its system call.
+pub(crate) fn home(registers: &Registers, _: &[u8; BEFORE_BYTES]) -> (Registers, Return) {
+    (*registers, Return::Same)
+}
+
+/// The register that leads to what a thread has of its own is not among these.
+pub(crate) fn thread_pointer(_: &Registers) -> Option<u64> {
+    None
+}
+
 /// It can be moved and put back while it waits for that. Of a call that waits for so long from now, the kernel would forget
 /// how long it has waited.
 pub(crate) fn can_be_moved(registers: &Registers, waiting: Option<&Waiting<Registers>>) -> bool {
@@ -124,16 +155,19 @@ pub(crate) fn can_be_moved(registers: &Registers, waiting: Option<&Waiting<Regis
     }
 }
 
-/// Makes a system call.
+/// Makes a system call at `gate`, and goes home by the frame at `frame`: the gate returns to the restorer.
 pub(crate) fn for_syscall(
     registers: &Registers,
-    gate: u64,
+    frame: u64,
+    (gate, restorer): (u64, u64),
     number: i64,
     arguments: [u64; 6],
 ) -> Registers {
     let mut new = *registers;
     new.x[..6].copy_from_slice(&arguments);
     new.x[NUMBER] = number as u64;
+    new.x[LINK] = restorer;
+    new.sp = frame;
     new.pc = gate;
     new.pstate &= !BRANCHED;
     new
@@ -144,9 +178,10 @@ pub(crate) fn answer(registers: &Registers) -> i64 {
     registers.x[0] as i64
 }
 
-/// Calls a function by the code at `stub`.
+/// Calls a function by the code at `stub`, and goes home by the frame at `frame`.
 pub(crate) fn for_call(
     registers: &Registers,
+    frame: u64,
     stub: u64,
     function: u64,
     arguments: [u64; 4],
@@ -157,7 +192,7 @@ pub(crate) fn for_call(
     // No frame is further out.
     new.x[29] = 0;
     new.x[LINK] = 0;
-    new.sp &= !15;
+    new.sp = frame;
     new.pc = stub;
     new.pstate &= !BRANCHED;
     new
@@ -222,13 +257,14 @@ const LEAVE: [u32; 4] = [0xd280_0000, 0xf940_0bf3, 0xa8c2_7bfd, 0xd65f_03c0];
 
 /// All of it.
 pub(crate) fn code() -> Vec<u8> {
-    // blr x9; mov x1, x0; mov x8, getppid; svc #0; brk #0
+    // blr x9; mov x1, x0; mov x8, getppid; svc #0. Then the way home, if nobody puts the thread back: mov x8, rt_sigreturn; svc #0
     let mut code = vec![
         0xd63f_0120,
         0xaa00_03e1,
         number(8, GETPPID),
         SVC,
-        0xd420_0000,
+        number(8, SIGRETURN),
+        SVC,
     ];
     code.resize(START as usize / 4, 0xd420_0000);
     // bti c; stp x29, x30, [sp, #-32]!; mov x29, sp; str x19, [sp, #16]; mov x19, x0
@@ -380,15 +416,18 @@ mod tests {
             Some(0x7f00_1234_5678),
             "without its signature"
         );
-        let call = for_call(&registers, 0x1000, 0x2000, [1, 2, 3, 4]);
+        let call = for_call(&registers, 0x7ffe_0000, 0x1000, 0x2000, [1, 2, 3, 4]);
         assert_eq!(call.x[..4], [1, 2, 3, 4]);
         assert_eq!((call.x[9], call.x[29], call.x[30]), (0x2000, 0, 0));
-        assert_eq!((stack(&call), pc(&call)), (0x7fff_0000, 0x1000));
+        assert_eq!((stack(&call), pc(&call)), (0x7ffe_0000, 0x1000));
         assert_eq!(call.pstate, 0x6000_0000, "as if it had come by no branch");
-        let syscall = for_syscall(&registers, 0x3000, 222, [1, 2, 3, 4, 5, 6]);
+        let gate = (0x3000, 0x4000);
+        let syscall = for_syscall(&registers, 0x7ffe_0000, gate, 222, [1, 2, 3, 4, 5, 6]);
         assert_eq!(syscall.x[..6], [1, 2, 3, 4, 5, 6]);
         assert_eq!((syscall.x[8], syscall.pc), (222, 0x3000));
-        assert_eq!(syscall.sp, registers.sp);
+        assert_eq!((syscall.sp, syscall.x[LINK]), (0x7ffe_0000, 0x4000));
+        assert_eq!(home(&registers, &[]).0, registers);
+        assert!(second_stack(&[1, 0]) && !second_stack(&[2, 0]) && !second_stack(&[]));
         let mut done = NOWHERE;
         (done.x[0], done.x[1], done.pc) = (9, 7, 0x1010);
         assert_eq!(returned(&done, 0x1000 + DONE), Some(7));
@@ -413,7 +452,11 @@ mod tests {
 
     #[test]
     fn what_is_looked_for_is_what_linux_has() {
-        assert_eq!(GATE, ("getpid", [0x01, 0, 0, 0xd4].as_slice()));
+        // svc #0; ret
+        let gate = [SVC, 0xd65f_03c0].map(u32::to_le_bytes);
+        assert_eq!((GATES.0[0], GATES.1), ("getpid", gate.as_flattened()));
+        assert_eq!((RESTORER_IN, SECOND_STACK), (Some("[vdso]"), 0x410));
+        assert_eq!(thread_pointer(&NOWHERE), None);
         // mov x8, #139; svc #0
         let restorer = [number(8, 139), SVC].map(u32::to_le_bytes);
         assert_eq!(RESTORER, restorer.as_flattened());
@@ -427,8 +470,8 @@ mod tests {
         0xaa00_03e1,
         0xd280_15a8,
         0xd400_0001,
-        0xd420_0000,
-        0xd420_0000,
+        0xd280_1168,
+        0xd400_0001,
         0xd420_0000,
         0xd420_0000,
         0xd503_245f,

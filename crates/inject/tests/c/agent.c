@@ -1,11 +1,13 @@
 // An agent of the tests: does what the process's `agent_mode` says.
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,6 +29,7 @@ enum { ATTACH = 1, DETACH = 2 };
 static int calls;
 
 void warpbpf_live(struct control *control) {
+  prctl(PR_SET_NAME, "warpbpf-late");
   int *mode = dlsym(RTLD_DEFAULT, "agent_mode");
   void *answer = dlsym(RTLD_DEFAULT, "answer");
   calls++;
@@ -51,14 +54,16 @@ void warpbpf_live(struct control *control) {
   control->patches = (uint64_t)&patch;
   control->n_patches = 1;
   control->state = PREPARED;
-  while (control->state == PREPARED) nanosleep(&(struct timespec){0, 200000}, NULL);
-  if (control->state == NOT_PATCHED) {
+  struct pollfd socket = {.fd = control->socket};
+  // Whoever was to answer may be gone.
+  while (control->state == PREPARED && !poll(&socket, 1, 0)) nanosleep(&(struct timespec){0, 200000}, NULL);
+  if (control->state == NOT_PATCHED || control->state == PREPARED) {
     strcpy(control->text, "it could not be done");
     control->state = REFUSED;
     return;
   }
   sprintf(control->text, "call %d by %s", calls, control->state == PATCHED ? "a quiet process" : "a busy one");
-  if (control->socket >= 0) {
+  if (control->operation == ATTACH) {
     if (write(control->socket, "hello", 5) != 5) strcpy(control->text, "no socket");
     close(control->socket);
   }

@@ -1,140 +1,14 @@
 //! A process with threads of many kinds is attached to, refused by its agent, and detached from: it does not notice, and
 //! nothing stays behind that was not wanted.
 
-#![expect(
-    clippy::print_stderr,
-    reason = "where processes may not be traced, that is said"
-)]
-
-use std::io::{BufRead as _, BufReader, Read as _, Write as _};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::io::Read as _;
+use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use warpbpf_inject::{Done, InjectError, Subject, detach, load};
+use warpbpf_inject::{InjectError, Subject, detach, load};
 
-/// Where the tests' C programs are built, one folder for each test.
-fn folder(name: &str) -> PathBuf {
-    let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
-    std::fs::create_dir_all(&path).unwrap();
-    path
-}
-
-fn compile(to: &Path, source: &str, flags: &[&str]) {
-    let from = Path::new(env!("CARGO_MANIFEST_DIR"))
-        .join("tests/c")
-        .join(source);
-    let done = Command::new("cc")
-        .args(["-O2", "-Wall", "-pthread", "-o"])
-        .arg(to)
-        .arg(from)
-        .args(flags)
-        .status();
-    assert!(done.unwrap().success(), "{source}");
-}
-
-struct Target {
-    child: Child,
-    orders: ChildStdin,
-    answers: BufReader<ChildStdout>,
-}
-
-impl Target {
-    fn start(folder: &Path) -> Target {
-        let program = folder.join("target");
-        compile(&program, "target.c", &["-rdynamic"]);
-        Target::run(Command::new(program))
-    }
-
-    fn run(mut command: Command) -> Target {
-        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        let orders = child.stdin.take().unwrap();
-        let answers = BufReader::new(child.stdout.take().unwrap());
-        let mut target = Target {
-            child,
-            orders,
-            answers,
-        };
-        assert!(target.line().starts_with("ready "));
-        target
-    }
-
-    fn pid(&self) -> u32 {
-        self.child.id()
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.answers.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
-    }
-
-    fn order(&mut self, order: &str) -> String {
-        writeln!(self.orders, "{order}").unwrap();
-        self.line()
-    }
-
-    /// How often each answer is given from now on; some answer is.
-    /// Of a thread that had its answer before a change and tells of it only now, as on a machine
-    /// with much to do, a later moment knows nothing.
-    fn given(&mut self) -> (u64, u64) {
-        self.given_since();
-        let mut given = self.given_since();
-        for _ in 0..50 {
-            if given.0 == 0 || given.1 == 0 {
-                break;
-            }
-            given = self.given_since();
-        }
-        given
-    }
-
-    fn given_since(&mut self) -> (u64, u64) {
-        let end = Instant::now() + Duration::from_secs(20);
-        loop {
-            std::thread::sleep(Duration::from_millis(5));
-            let line = self.order("a");
-            let (one, two) = line.split_once(' ').unwrap();
-            let given = (one.parse().unwrap(), two.parse().unwrap());
-            if given != (0, 0) {
-                return given;
-            }
-            assert!(Instant::now() < end, "nobody answers");
-        }
-    }
-
-    fn end(mut self) {
-        writeln!(self.orders, "q").unwrap();
-        assert_eq!(self.line(), "errors 0");
-        assert!(self.child.wait().unwrap().success());
-    }
-
-    /// What must be as before: threads, descriptors, mapped memory without stacks and heaps, which are its own affair.
-    fn look(&self) -> (usize, usize, Vec<String>) {
-        let count = |what: &str| {
-            let entries = std::fs::read_dir(format!("/proc/{}/{what}", self.pid()));
-            entries.unwrap().count()
-        };
-        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid())).unwrap();
-        let files = maps.lines().filter_map(|line| {
-            let name = line.splitn(6, ' ').nth(5)?.trim_start();
-            let rights = line.split(' ').nth(1)?;
-            // Files, and whatever is code.
-            (name.starts_with('/') || rights.contains('x')).then(|| line.to_owned())
-        });
-        (count("task"), count("fd"), files.collect())
-    }
-}
-
-/// Whether processes may be traced here, as a machine or a container may forbid.
-fn permitted(result: &Result<Done, InjectError>) -> bool {
-    if let Err(InjectError::NotPermitted { why, .. }) = result {
-        eprintln!("skipped: ptrace is not permitted ({why})");
-        return false;
-    }
-    true
-}
+use crate::target::{Target, compile, folder, permitted};
 
 #[test]
 fn a_running_process_is_attached_to_and_does_not_notice() {
@@ -311,4 +185,61 @@ fn a_process_that_is_traced_is_refused_by_its_tracers_name() {
         libc::ptrace(libc::PTRACE_DETACH, pid as i32, 0, 0);
     }
     target.end();
+}
+
+#[test]
+fn names_that_are_no_text_and_a_main_thread_that_has_ended_are_no_obstacle() {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+    let folder = folder("odd");
+    let agent = folder.join("libwarpbpf_agent.so");
+    compile(&agent, "agent.c", &["-shared", "-fPIC"]);
+    let odd = folder.join(OsStr::from_bytes(b"m\xff\xfe\nx"));
+    std::fs::write(&odd, [0; 4096]).unwrap();
+    // Its own name is none either.
+    let program = folder.join(OsStr::from_bytes(b"alone\xff\n"));
+    compile(&program, "alone.c", &["-rdynamic", "-lm"]);
+    let mut command = Command::new(program);
+    command.arg("sleeps").arg(&odd);
+    let mut target = Target::run(command);
+    let pid = target.pid();
+    while warpbpf_inject::folder(pid) == Path::new("/proc").join(pid.to_string()) {
+        std::thread::yield_now();
+    }
+    let done = load(pid, &agent);
+    if matches!(done, Err(InjectError::MainThread { .. })) || !permitted(&done) {
+        // Before Linux 6.9 nothing gives the descriptors of such a process, which is said.
+        target.child.kill().unwrap();
+        target.child.wait().unwrap();
+        return;
+    }
+    assert_eq!(done.unwrap().said, "call 1 by a quiet process");
+    assert_eq!(detach(pid).unwrap().said, "call 2 by a quiet process");
+    assert!(warpbpf_inject::lives(pid));
+    // SAFETY: a child of ours.
+    assert_eq!(unsafe { libc::kill(pid as i32, libc::SIGUSR1) }, 0);
+    assert_eq!(target.line(), "errors 0");
+    assert!(target.child.wait().unwrap().success());
+    assert!(!warpbpf_inject::lives(pid));
+}
+
+#[test]
+fn old_words_of_the_allocator_and_the_loader_are_no_obstacle() {
+    let folder = folder("words");
+    let agent = folder.join("libwarpbpf_agent.so");
+    compile(&agent, "agent.c", &["-shared", "-fPIC"]);
+    let program = folder.join("alone");
+    compile(&program, "alone.c", &["-rdynamic", "-lm"]);
+    let mut command = Command::new(program);
+    command.arg("keeps");
+    let mut target = Target::run(command);
+    let done = load(target.pid(), &agent);
+    if !permitted(&done) {
+        return;
+    }
+    assert_eq!(done.unwrap().said, "call 1 by a quiet process");
+    // SAFETY: a child of ours.
+    assert_eq!(unsafe { libc::kill(target.pid() as i32, libc::SIGUSR1) }, 0);
+    assert_eq!(target.line(), "errors 0");
+    assert!(target.child.wait().unwrap().success());
 }
