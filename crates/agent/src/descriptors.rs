@@ -179,8 +179,12 @@ impl Table {
             number: self.number,
             is_private,
         });
+        // SAFETY: only asked what it is; one that is not open is said to be none.
+        let is_open = |fd: RawFd| identity(unsafe { BorrowedFd::borrow_raw(fd) }).is_some();
         let kept = match kept {
             None => None,
+            // The application has closed it.
+            Some(fd) if !is_open(fd) => return Err(Errno::BADF),
             // SAFETY: it is in this table, too, and there nobody else's.
             Some(fd) if is_private => Some(self.own(unsafe { OwnedFd::from_raw_fd(fd) })),
             Some(fd) => {

@@ -5,7 +5,7 @@
 //! outside while all threads stand still. What was taken from the driver is given back when none of them is in our code.
 
 use std::ffi::CStr;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -145,7 +145,10 @@ impl Call {
         let started = warpbpf_faults::check("late/socket", || Errno::MFILE)
             .and_then(|()| Table::start(Some(socket)));
         let (descriptors, socket) =
-            started.map_err(|error| format!("its socket cannot be used: {error}"))?;
+            started.map_err(|errno| match errno {
+                Errno::BADF => "the application closed the socket that was made for us, as it closes all descriptors: try again".to_owned(),
+                _ => format!("its socket cannot be used: {errno}"),
+            })?;
         let tool = Tool::Socket(Mutex::new(socket));
         let done = self.attach_with(&symbols, tool, &descriptors);
         if done.is_err() {
@@ -201,9 +204,6 @@ impl Call {
         };
         publish(agent);
         watch_the_end();
-        // The socket lives on as the agent's own copy.
-        // SAFETY: the caller gave it to us.
-        drop(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(self.control().socket) });
         // The tool answers only when this call is over.
         thread::start_large("warpbpf-late", move || begin(agent))
             .map_err(|error| format!("no thread can be started: {error}"))?;

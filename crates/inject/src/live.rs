@@ -21,7 +21,7 @@ use crate::memory::Memory;
 use crate::place::Places;
 use crate::process::{AGENT_MEMORY, Subject};
 use crate::remote::{Purpose, borrow};
-use crate::stop::{change, thread_of, wait_for_end};
+use crate::stop::{Stopped, change, thread_of, wait_for_end};
 
 /// Bytes of each of the two pieces of memory.
 const PAGE: u64 = 4096;
@@ -31,6 +31,8 @@ const PATIENCE: Duration = Duration::from_secs(90);
 const LAST: Duration = Duration::from_secs(5);
 /// Between two looks at what it says.
 const TICK: Duration = Duration::from_micros(500);
+/// From here on are numbers of ours.
+const HIGH: u64 = 900;
 /// More changes than there are functions of the driver.
 const MOST_PATCHES: u64 = 1 << 14;
 
@@ -63,8 +65,10 @@ const FUNCTIONS: [(&str, usize); 5] = [
 struct Block {
     control: u64,
     code: u64,
-    /// Descriptors of the process: the agent's end and ours.
-    sockets: Option<(i32, i32)>,
+    /// The agent's end of the connection, a descriptor of the process.
+    theirs: Option<i32>,
+    /// Ours, which the process does not have any more.
+    socket: Option<OwnedFd>,
     /// The agent's file, where it cannot see it.
     file: Option<i32>,
 }
@@ -166,16 +170,15 @@ impl Live {
         let entry = self.entry()?;
         let by_path = entry != 0 || (self.subject.sees(agent) && !unseen);
         self.make_block(!by_path)?;
-        let Some((theirs, ours)) = self.block.sockets else {
+        let (Some(theirs), Some(socket)) = (self.block.theirs, self.block.socket.take()) else {
             return Err(InjectError::Ended { pid });
         };
-        let socket = take_socket(pid, ours)?;
         let path = match self.block.file {
             None => agent.to_string_lossy().into_owned(),
             Some(file) => {
                 // The loader knows a file by its name, and descriptors are used again.
                 fill(pid, file, &image)?;
-                format!("/proc/self/./fd/{file}")
+                format!("/proc/thread-self/./fd/{file}")
             }
         };
         if path.len() >= CONTROL_TEXT {
@@ -184,10 +187,8 @@ impl Live {
             });
         }
         self.write_block(operation::ATTACH, theirs, entry, &path)?;
-        self.start(ours)?;
+        self.start()?;
         let (patches, said) = self.follow()?;
-        // It is the agent's now.
-        self.block.sockets = None;
         Ok(Done {
             socket: Some(socket),
             took: Duration::ZERO,
@@ -204,13 +205,12 @@ impl Live {
             return Err(InjectError::NoAgent { pid });
         }
         self.make_block(false)?;
-        let Some((theirs, ours)) = self.block.sockets else {
+        // By our end the agent learns that we are gone.
+        let (Some(theirs), Some(_socket)) = (self.block.theirs, self.block.socket.take()) else {
             return Err(InjectError::Ended { pid });
         };
-        // By this the agent learns that we are gone.
-        let _socket = take_socket(pid, ours)?;
         self.write_block(operation::DETACH, theirs, entry, "")?;
-        self.start(ours)?;
+        self.start()?;
         let (patches, said) = self.follow()?;
         Ok(Done {
             socket: None,
@@ -261,6 +261,7 @@ impl Live {
 
     /// Memory in the process, and what else it needs. What was made stands in the block, even after an error.
     fn make_block(&mut self, file: bool) -> Result<(), InjectError> {
+        let pid = self.subject.pid;
         self.borrow(Purpose::Syscalls, |thread, memory, block| {
             let mut map = |rights: i32| {
                 let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
@@ -269,6 +270,8 @@ impl Live {
             };
             block.control = map(libc::PROT_READ | libc::PROT_WRITE)?;
             block.code = map(libc::PROT_READ | libc::PROT_EXEC)?;
+            // Until ours have numbers that nobody else's get, no other thread opens or closes anything.
+            let others = Stopped::all_but(pid, thread.id())?;
             if file {
                 let mut name = AGENT_MEMORY.as_bytes().to_vec();
                 name.push(0);
@@ -276,13 +279,18 @@ impl Live {
                 let flags = u64::from(libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
                 let arguments = [block.control, flags, 0, 0, 0, 0];
                 let made = thread.syscall("memfd_create", libc::SYS_memfd_create, arguments)?;
-                block.file = Some(made as i32);
+                block.file = Some(above(thread, made)?);
             }
             let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
             let arguments = [libc::AF_UNIX as u64, kind as u64, 0, block.control, 0, 0];
             thread.syscall("socketpair", libc::SYS_socketpair, arguments)?;
-            let theirs = memory.half(block.control)? as i32;
-            block.sockets = Some((theirs, memory.half(block.control + 4)? as i32));
+            let theirs = above(thread, memory.half(block.control)?.into())?;
+            let ours = above(thread, memory.half(block.control + 4)?.into())?;
+            block.theirs = Some(theirs);
+            let taken = take_socket(pid, ours);
+            close(thread, ours);
+            block.socket = Some(taken?);
+            drop(others);
             Ok(())
         })
     }
@@ -310,15 +318,11 @@ impl Live {
         self.memory.write(self.block.code, &machine::code())
     }
 
-    /// Starts the thread, and closes our end of the socket there, which has been taken over.
-    fn start(&mut self, ours: i32) -> Result<(), InjectError> {
+    /// Starts the thread.
+    fn start(&mut self) -> Result<(), InjectError> {
         let (pid, create) = (self.subject.pid, self.create);
         let code = self.block.code;
         let answer = self.borrow(Purpose::Call, |thread, _, block| {
-            thread.syscall("close", libc::SYS_close, [ours as u64, 0, 0, 0, 0, 0])?;
-            if let Some((_, closed)) = &mut block.sockets {
-                *closed = -1;
-            }
             let control = block.control;
             let handle = control + offset_of!(Control, handle) as u64;
             let arguments = [handle, 0, code + machine::START, control];
@@ -458,12 +462,11 @@ impl Live {
 
     fn clean(&mut self) -> Result<(), InjectError> {
         self.borrow(Purpose::Syscalls, |thread, _, block| {
-            let (theirs, ours) = block.sockets.take().unwrap_or((-1, -1));
-            for open in [theirs, ours, block.file.take().unwrap_or(-1)] {
-                if open >= 0 {
-                    // It may be closed already.
-                    let _ = thread.syscall("close", libc::SYS_close, [open as u64, 0, 0, 0, 0, 0]);
-                }
+            for open in [block.theirs.take(), block.file.take()]
+                .into_iter()
+                .flatten()
+            {
+                close(thread, open);
             }
             for page in [&mut block.code, &mut block.control] {
                 if *page != 0 {
@@ -475,4 +478,22 @@ impl Live {
             Ok(())
         })
     }
+}
+
+/// The same file by a number that the process's next files do not get; as it is where its limit allows none.
+fn above(thread: &mut crate::remote::Borrowed<'_>, low: u64) -> Result<i32, InjectError> {
+    let arguments = [low, libc::F_DUPFD_CLOEXEC as u64, HIGH, 0, 0, 0];
+    match thread.syscall("fcntl", libc::SYS_fcntl, arguments) {
+        Ok(high) => {
+            close(thread, low as i32);
+            Ok(high as i32)
+        }
+        Err(InjectError::Refused { .. }) => Ok(low as i32),
+        Err(error) => Err(error),
+    }
+}
+
+/// Closes a descriptor of the process that was made by us. The process may have closed it already.
+fn close(thread: &mut crate::remote::Borrowed<'_>, descriptor: i32) {
+    let _ = thread.syscall("close", libc::SYS_close, [descriptor as u64, 0, 0, 0, 0, 0]);
 }

@@ -54,8 +54,10 @@ pub(crate) enum Purpose {
     Call,
 }
 
-/// Names of an agent's threads.
-const OUR_THREADS: &[&str] = &["warpbpf", "warpbpf-calls", "warpbpf-late"];
+/// How names of an agent's threads begin.
+const OUR_THREADS: &str = "warpbpf";
+/// Those that are there, or may be, when a change of code is made.
+const KEPT_THREADS: &[&str] = &["warpbpf", "warpbpf-calls", "warpbpf-files", "warpbpf-late"];
 
 /// A thread that stands still and makes calls. From the first one on a frame lies below its stack by which it goes on as it was:
 /// whatever it was told to do, it goes home by that when it has done it, if this process is killed meanwhile.
@@ -93,7 +95,8 @@ pub(crate) fn borrow<'p, T>(
         let mut best: Option<Borrowed<'p>> = None;
         let mut hindrances = Vec::new();
         for thread in process::threads(pid)? {
-            if is_ours(pid, thread) {
+            // They have their own stacks and descriptors.
+            if is_named(pid, thread, |name| name.starts_with(OUR_THREADS)) {
                 continue;
             }
             match process::state(pid, thread) {
@@ -184,9 +187,13 @@ fn stands_on_its_own_stack(maps: &[Mapping], tracee: &Tracee) -> bool {
 
 /// The thread is one of an agent.
 pub(crate) fn is_ours(pid: u32, thread: u32) -> bool {
+    is_named(pid, thread, |name| KEPT_THREADS.contains(&name))
+}
+
+fn is_named(pid: u32, thread: u32, fits: impl Fn(&str) -> bool) -> bool {
     let name = process::text(format!("/proc/{pid}/task/{thread}/comm"));
     // The first thread of a process is its own, whatever that is called.
-    thread != pid && name.is_ok_and(|name| OUR_THREADS.contains(&name.trim_end()))
+    thread != pid && name.is_ok_and(|name| fits(name.trim_end()))
 }
 
 impl<'p> Borrowed<'p> {
@@ -248,6 +255,11 @@ impl<'p> Borrowed<'p> {
     fn for_syscall(&self, number: i64, arguments: [u64; 6]) -> Registers {
         let gate = (self.gate.call, self.gate.restorer);
         machine::for_syscall(&self.home, self.frame.at, gate, number, arguments)
+    }
+
+    /// The thread.
+    pub(crate) fn id(&self) -> u32 {
+        self.tracee.thread
     }
 
     /// Makes a system call.

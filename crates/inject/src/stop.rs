@@ -27,16 +27,21 @@ pub(crate) struct Changed {
 }
 
 /// All threads, held. They go on when it is dropped.
-struct Stopped(Vec<Tracee>);
+pub(crate) struct Stopped(Vec<Tracee>);
 
 impl Stopped {
     fn all(pid: u32) -> Result<Stopped, InjectError> {
+        Stopped::all_but(pid, 0)
+    }
+
+    /// All but one that is held already.
+    pub(crate) fn all_but(pid: u32, held: u32) -> Result<Stopped, InjectError> {
         let mut stopped = Stopped(Vec::new());
         // A thread that is not stopped yet may start others.
         loop {
             let known = stopped.0.len();
             for thread in process::threads(pid)? {
-                if stopped.0.iter().any(|t| t.thread == thread) {
+                if thread == held || stopped.0.iter().any(|t| t.thread == thread) {
                     continue;
                 }
                 // Its call ends by our stop: it is told to make it again before anything else is done, as we may be killed.
