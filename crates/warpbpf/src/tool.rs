@@ -21,7 +21,7 @@ use crate::guest::Host;
 use crate::live::{AttachError, Change};
 use crate::machine::{self, Device, DeviceChoice};
 use crate::start::{self, Entry, Inject, Surroundings, Variables};
-use crate::{Error, Object, Process};
+use crate::{Error, Object, Process, sweep};
 
 /// How long the thread sleeps when nobody says anything.
 const TICK: Duration = Duration::from_millis(20);
@@ -151,7 +151,9 @@ impl Tool {
     }
 
     fn new(object: Option<Object>, options: Options) -> Result<Tool, Error> {
-        let listener = Listener::bind(&runtime_folder())?;
+        let folder = runtime_folder();
+        sweep::left_folders(&folder);
+        let listener = Listener::bind(&folder)?;
         let shared = Arc::new(Shared {
             listener,
             object,

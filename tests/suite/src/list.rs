@@ -58,6 +58,8 @@ pub fn all() -> Vec<Case> {
         crate::gate::cases,
         crate::slots::cases,
         crate::bad_input::cases,
+        crate::signals::cases,
+        crate::outputs::cases,
         crate::faults::cases,
     ];
     parts.iter().flat_map(|cases| cases()).collect()
