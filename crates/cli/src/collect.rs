@@ -206,6 +206,11 @@ impl<'t> Collector<'t> {
             remarks: self.remarks(),
         };
         report.remarks.extend(remarks);
+        if let Some(error) = self.tool.unheard() {
+            report.notes.push(format!(
+                "applications could not be let in for a while ({error}): those that came meanwhile may have run without programs; raise the limit of open files (`ulimit -n`)"
+            ));
+        }
         for (pid, message) in self.refusals() {
             report.notes.insert(
                 0,

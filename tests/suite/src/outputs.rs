@@ -1,11 +1,13 @@
 //! What the command has to say arrives, or its exit status says that it did not; and the application never notices.
 
 use std::fs::{File, OpenOptions};
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
+use crate::process::{self, Owned, Signal};
 use crate::run::{Bench, Case, Told, same, says};
 
 /// All cases.
@@ -19,6 +21,7 @@ pub fn cases() -> Vec<Case> {
         case("outputs: a line for each event", lines),
         case("outputs: a timeline of a command that is killed", killed),
         case("outputs: nothing was instrumented", nothing),
+        case("serve: more applications than descriptors", many),
     ]
 }
 
@@ -280,4 +283,52 @@ fn nothing(bench: &Bench) -> Told {
         Some(0),
     )?;
     Ok("the reason comes first, and `--strict` makes it 123".into())
+}
+
+/// Each application has descriptors in the tool while it runs, and none when it has ended.
+fn many(bench: &Bench) -> Told {
+    const APPLICATIONS: usize = 16;
+    let (socket, file) = (bench.scratch("many"), bench.scratch("report.json"));
+    let serve = bench.warpbpf("serve");
+    let mut command = Command::new("sh");
+    // Far fewer than two for each.
+    command.args(["-c", "ulimit -n 36; exec \"$@\"", "sh"]);
+    command.arg(serve.get_program()).args(serve.get_args());
+    command
+        .arg("--socket")
+        .arg(&socket)
+        .args(["--json", "-o"])
+        .arg(&file);
+    command.arg(bench.object("launchcount"));
+    let mut serve = Owned::spawn(command.stderr(Stdio::piped())).map_err(|e| e.to_string())?;
+    let errors = BufReader::new(serve.stderr.take().ok_or("no errors")?);
+    let mut lines = errors.lines().map_while(Result::ok);
+    let mut variables: Vec<(String, String)> = Vec::new();
+    for line in lines.by_ref() {
+        if let Some((name, value)) = line.split_once('=') {
+            variables.push((name.to_owned(), value.to_owned()));
+        }
+        if line.contains("Ctrl-C ends this") {
+            break;
+        }
+    }
+    for _ in 0..APPLICATIONS {
+        let mut command = Command::new(bench.app("vectoradd"));
+        command.args(ARGUMENTS).envs(variables.iter().cloned());
+        let (status, out, _) = end(&mut command)?;
+        same("the application", (status, out), (Some(0), alone(bench)?))?;
+    }
+    process::signal(serve.id(), Signal::Interrupt)?;
+    let status = serve.wait().map_err(|e| e.to_string())?;
+    same("status", status.code(), Some(0))?;
+    let report = std::fs::read(&file).map_err(|e| e.to_string())?;
+    let report: Value = serde_json::from_slice(&report).map_err(|e| e.to_string())?;
+    let processes = report["processes"]
+        .as_array()
+        .map_or(&[][..], Vec::as_slice);
+    let launched = processes
+        .iter()
+        .filter(|process| process["kernels"][0]["launches"].as_u64() == Some(1));
+    same("with programs", launched.count(), APPLICATIONS)?;
+    Ok(format!("{APPLICATIONS} applications with 36 descriptors"))
 }

@@ -9,6 +9,7 @@ use crate::collect::Collector;
 use crate::commands::run::{Attachment, Watched, show};
 use crate::error::CliError;
 use crate::flags::{AttachFlags, DetachFlags, SessionFlags};
+use crate::inherited;
 use crate::output::tell;
 use crate::render;
 use crate::signals::Interrupted;
@@ -26,6 +27,7 @@ const LOOK: Duration = Duration::from_millis(500);
 pub fn run(flags: &AttachFlags) -> Result<u8, CliError> {
     let session = &flags.session;
     let whom = Whom::of(flags)?;
+    inherited::raise_file_limit();
     let mut outlet = session.work.output.open()?;
     let timeline = Timeline::open(&session.wish, &outlet)?;
     let attachment = Attachment::wished(&session.wish, &session.work, Moment::Late)?;

@@ -17,6 +17,7 @@ use crate::code::Occupancy;
 use crate::collect::{Collector, Records};
 use crate::error::CliError;
 use crate::flags::{Form, ObjectFlags, RunFlags, TargetFlags, WishFlags, WorkFlags};
+use crate::inherited;
 use crate::linux::{Beside, ForLinux, Split};
 use crate::machine::{self, Device};
 use crate::model::{self, Report};
@@ -40,6 +41,7 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 /// Runs the application; its exit status is ours.
 pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError> {
     let mut signals = Signals::begin();
+    inherited::raise_file_limit();
     let mut outlet = flags.work.output.open()?;
     let timeline = Timeline::open(&flags.wish, &outlet)?;
     let attachment = Attachment::wished(&flags.wish, &flags.work, Moment::Start)?;
