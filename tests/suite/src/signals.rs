@@ -18,6 +18,7 @@ pub fn cases() -> Vec<Case> {
         case("signals: typed at a terminal, which goes away", terminal),
         case("signals: that end the application", ending),
         case("signals: under loader", under_loader),
+        case("signals: that end an application or its tool", last_words),
         case("inherited: mask, ignored signals, limits", inherited),
     ]
 }
@@ -208,6 +209,47 @@ fn under_loader(bench: &Bench) -> Told {
     let output = command.output().map_err(|e| e.to_string())?;
     same("the tool's status", output.status.code(), Some(128 + 10))?;
     Ok("the application's, and the tool's where it is alone".into())
+}
+
+/// Launches kernels that nobody wants, and has a signal end itself, or the tool beside it before it ends.
+const UNWANTED: &str = r#"
+mkfifo "$FIFO"
+whom=$1 parent=$PPID self=$$; shift
+(
+  exec 3>"$FIFO"; echo 3 >&3; sleep 0.6
+  case $whom in
+  app) kill -KILL $self;;
+  tool) for pid in $(cat /proc/$parent/task/$parent/children); do
+      [ "$(cat /proc/$pid/comm)" = counter ] && kill -KILL $pid; done;;
+  esac
+) &
+exec "$@" <"$FIFO"
+"#;
+
+fn last_words(bench: &Bench) -> Told {
+    let Some(tool) = crate::loader::tools(bench, "counter").into_iter().next() else {
+        return Ok(crate::loader::SKIPPED.into());
+    };
+    let unmatched = "warpbpf: no kernel has `gpu/entry/_Z9vectorAddPKfS0_Pfi`, `gpu/exit/_Z9vectorAddPKfS0_Pfi`; kernels seen: ";
+    for (whom, status, said) in [
+        ("app", 128 + 9, unmatched),
+        ("tool", 128 + 9, "warpbpf: the tool was ended by signal 9"),
+        ("nobody", 0, unmatched),
+    ] {
+        let mut command = bench.warpbpf("loader");
+        command
+            .arg(&tool)
+            .args(["--", "sh", "-c", UNWANTED, "sh", whom]);
+        command
+            .arg(bench.app("live"))
+            .env("FIFO", bench.scratch(whom));
+        let output = command.output().map_err(|e| e.to_string())?;
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        same(whom, output.status.code(), Some(status))?;
+        says(&errors, said)?;
+        same(whom, errors.matches(unmatched).count(), 1).map_err(|e| format!("{e}: {errors}"))?;
+    }
+    Ok("what no map has is said all the same, once".into())
 }
 
 fn inherited(bench: &Bench) -> Told {

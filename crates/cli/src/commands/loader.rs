@@ -67,12 +67,14 @@ pub fn run(flags: &LoaderFlags, surroundings: &Surroundings) -> Result<u8, CliEr
         agent: false,
         done: false,
         ranges: flags.ranges,
+        words: Vec::new(),
         signals,
     };
     let result = both.follow();
     // Whatever went wrong: the tool is not left behind.
     both.tool.stop();
     both.late.leave();
+    both.last_words();
     both.clean();
     result
 }
@@ -202,6 +204,8 @@ struct Both<'a> {
     done: bool,
     /// The application's NVTX ranges are to be known.
     ranges: bool,
+    /// What the library in the tool would say at its end, which a signal does not let it.
+    words: Vec<String>,
     signals: Signals,
 }
 
@@ -296,6 +300,19 @@ impl Both<'_> {
         since.elapsed() > Duration::from_secs_f64(self.flags.linger.clamp(0.0, 1e6))
     }
 
+    /// Says what a tool that a signal has ended could not.
+    fn last_words(&mut self) {
+        for line in self.lines() {
+            // Whatever else it says is too late.
+            if let Some(words) = words(&line) {
+                self.words = words;
+            }
+        }
+        for text in &self.words {
+            tell!("warpbpf: {text}");
+        }
+    }
+
     /// A tool that a signal has ended has not removed its sockets.
     fn clean(&self) {
         let Some(control) = &self.ready else { return };
@@ -358,6 +375,10 @@ impl Both<'_> {
     }
 
     fn take(&mut self, line: &str) -> Result<(), CliError> {
+        if let Some(words) = words(line) {
+            self.words = words;
+            return Ok(());
+        }
         match line.split_once(' ') {
             Some(("ready", path)) if self.ready.is_none() => {
                 self.ready = Some(path.into());
@@ -437,6 +458,18 @@ impl Both<'_> {
     }
 }
 
+/// What the library in the tool would say at its end, if the line is about that.
+fn words(line: &str) -> Option<Vec<String>> {
+    let words = line.strip_prefix("words")?;
+    let texts = words.split('\x1f').map(str::trim);
+    Some(
+        texts
+            .filter(|text| !text.is_empty())
+            .map(str::to_owned)
+            .collect(),
+    )
+}
+
 /// The name by which bpftime's users connect a tool and its applications, if it can be one.
 fn name() -> Option<String> {
     let name = std::env::var(SHM_NAME).ok()?;
@@ -468,7 +501,7 @@ fn is_static(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_static;
+    use super::{is_static, words};
 
     /// A header with one program header of this type.
     fn elf(kind: u32) -> Vec<u8> {
@@ -496,5 +529,13 @@ mod tests {
         assert!(!check(b"\x7fELF\x02\x01"));
         assert!(!is_static(&folder.join("none")));
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn last_words_are_sentences_of_a_line() {
+        let texts = |line| words(line).map(|all| all.join("|"));
+        assert_eq!(texts("words one two\x1fthree").unwrap(), "one two|three");
+        assert_eq!(texts("words").unwrap(), "");
+        assert_eq!(texts("done"), None);
     }
 }
