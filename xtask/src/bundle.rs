@@ -67,7 +67,7 @@ pub fn run(profile: Profile) -> Result<(), Failure> {
     let bytes = std::fs::metadata(&archive)
         .map_err(|e| Failure(format!("cannot see the archive: {e}")))?
         .len();
-    println!(
+    say!(
         "gpu-bundle: {} in {:.1} MiB",
         archive.display(),
         bytes as f64 / f64::from(1 << 20)

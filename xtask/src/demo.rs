@@ -61,12 +61,12 @@ pub fn run() -> Result<(), Failure> {
     let events = sum_of(process, "threads")?;
     let expected = threads_of(&String::from_utf8_lossy(&expected_output))?;
     let identical = probed_output == expected_output;
-    println!(
+    say!(
         "\nran on {device}{}",
         if has_gpu { "" } else { " (no GPU was found)" }
     );
     let same = if identical { "identical" } else { "DIFFERENT" };
-    println!("demo: {events} events, {expected} expected, application output {same}");
+    say!("demo: {events} events, {expected} expected, application output {same}");
     if events == expected && sum_of(process, "blocks")? == expected && identical {
         Ok(())
     } else {

@@ -113,7 +113,7 @@ impl<'p> Plan<'p> {
             }
         });
         let state = lock(&shared.0);
-        println!("{}", table(&state.ended, start.elapsed()));
+        say!("{}", table(&state.ended, start.elapsed()));
         let failed: Vec<&str> = state
             .ended
             .iter()
@@ -178,7 +178,7 @@ impl<'p> Plan<'p> {
             });
             let Some(step) = hopeless else { break };
             state.begun.insert(step.name);
-            println!("{:<12} not run", step.name);
+            say!("{:<12} not run", step.name);
             state.ended.push(Done {
                 name: step.name,
                 took: Duration::ZERO,
@@ -238,11 +238,11 @@ pub fn each<T: Sync>(
 fn tell(name: &str, took: Duration, told: &StepResult, log: &Log) {
     let seconds = took.as_secs_f64();
     match told {
-        Ok(words) => println!("{name:<12} {seconds:>7.1} s  {words}"),
+        Ok(words) => say!("{name:<12} {seconds:>7.1} s  {words}"),
         Err(Failure(reason)) => {
-            println!("{name:<12} {seconds:>7.1} s  FAILED");
-            print!("{}", log.text());
-            println!("{name}: {reason}\n{name}: the above is {}", log.shown());
+            say!("{name:<12} {seconds:>7.1} s  FAILED");
+            crate::say::write(1, format_args!("{}", log.text()));
+            say!("{name}: {reason}\n{name}: the above is {}", log.shown());
         }
     }
 }
@@ -277,7 +277,7 @@ fn show_progress(state: &Mutex<State>, steps: usize, start: Instant) {
         }
         let line = progress_line(&state, steps, start);
         clear_line();
-        print!("{line}");
+        crate::say::write(1, format_args!("{line}"));
         let _ = std::io::stdout().flush();
     }
     clear_line();
@@ -306,7 +306,7 @@ fn progress(log: &Path) -> Option<String> {
 
 fn clear_line() {
     if std::io::stdout().is_terminal() {
-        print!("\r\x1b[K");
+        crate::say::write(1, format_args!("\r\x1b[K"));
     }
 }
 

@@ -1,11 +1,9 @@
 //! Project chores: one place that sets a machine up, builds, tests, runs the demo and packs the GPU bundle.
 //!
 //! It depends on the `abi` tables only, so that it builds in seconds on a fresh machine.
-#![expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "a command-line tool talks to its user"
-)]
+
+#[macro_use]
+mod say;
 
 mod artifacts;
 mod bare;
@@ -60,6 +58,10 @@ usage: cargo xtask COMMAND
 ";
 
 fn main() -> ExitCode {
+    say::status(work())
+}
+
+fn work() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
@@ -68,7 +70,7 @@ fn main() -> ExitCode {
         ["build", "tests"] => build(Profile::Dev, Extent::Suite).map(|()| {
             let folder = Profile::Dev.folder();
             let suite = folder.join("warpbpf-suite");
-            println!("{} soft {} [CASE]", suite.display(), folder.display());
+            say!("{} soft {} [CASE]", suite.display(), folder.display());
         }),
         ["demo"] => demo::run(),
         ["test"] => test::run(test::Depth::Gate),
@@ -86,14 +88,14 @@ fn main() -> ExitCode {
         ["gpu-bundle", "dev"] => bundle::run(Profile::Dev),
         ["selftests"] => selftests::run(),
         _ => {
-            eprint!("{USAGE}");
+            crate::say::write(2, format_args!("{USAGE}"));
             return ExitCode::from(2);
         }
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(Failure(message)) => {
-            eprintln!("xtask: {message}");
+            crate::say::write(2, format_args!("xtask: {message}\n"));
             ExitCode::FAILURE
         }
     }

@@ -34,7 +34,7 @@ pub fn cargo() -> Command {
 
 /// Runs a command, its output going to the terminal; fails if it does.
 pub fn run(command: &mut Command) -> Result<(), Failure> {
-    println!("$ {}", line(command));
+    say!("$ {}", line(command));
     let status = command
         .status()
         .map_err(|e| Failure(format!("cannot run `{}`: {e}", line(command))))?;

@@ -75,11 +75,9 @@ pub fn run(depth: Depth) -> Result<(), Failure> {
     }
     plan.run()?;
     if succeeds(Command::new("nvidia-smi").arg("-L")) {
-        println!(
-            "a GPU is here: tests/gpu/run.sh runs the GPU suite from `cargo xtask gpu-bundle`"
-        );
+        say!("a GPU is here: tests/gpu/run.sh runs the GPU suite from `cargo xtask gpu-bundle`");
     } else {
-        println!("skipped: no GPU (tests/gpu)");
+        say!("skipped: no GPU (tests/gpu)");
     }
     Ok(())
 }
@@ -192,7 +190,7 @@ fn line_with(log: &Log, words: &str) -> StepResult {
 /// The same of the suite, alone on a line, too, as those who look for the numbers of tests expect them.
 fn counted(log: &Log) -> StepResult {
     let line = line_with(log, "passed, ")?;
-    println!("suite: {line}");
+    say!("suite: {line}");
     Ok(line)
 }
 
@@ -230,6 +228,6 @@ pub fn bless() -> Result<(), Failure> {
         units::passed(&log.text())
     });
     plan.run()?;
-    println!("look at what changed: git diff");
+    say!("look at what changed: git diff");
     Ok(())
 }

@@ -26,6 +26,12 @@ pub fn run() -> Result<(), Failure> {
             .to_string();
         check(&shown, &text, &mut findings);
     }
+    rust_files(&root().join("tests"), &mut files)?;
+    for file in &files {
+        let text = read(file)?;
+        let shown = file.strip_prefix(root()).unwrap_or(file);
+        check_prints(&shown.display().to_string(), &text, &mut findings);
+    }
     if findings.is_empty() {
         Ok(())
     } else {
@@ -67,6 +73,25 @@ fn check(name: &str, text: &str, findings: &mut Vec<String>) {
     }
 }
 
+/// The standard library's print macros panic where nobody reads, and so end an application's tool, or a suite in its middle.
+fn check_prints(name: &str, text: &str, findings: &mut Vec<String>) {
+    if !name.contains("/src/") {
+        return;
+    }
+    let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+    // Put together here, so that this file does not find itself.
+    let words = [concat!("print", "!("), concat!("println", "!(")];
+    for (at, line) in code.lines().enumerate() {
+        let is_comment = line.trim_start().starts_with("//");
+        if !is_comment && words.iter().any(|word| line.contains(word)) {
+            findings.push(format!(
+                "{name}:{}: a print macro panics where nobody reads: use `say!`, or `output::say` and `tell!` in the command",
+                at + 1
+            ));
+        }
+    }
+}
+
 fn rust_files(folder: &Path, into: &mut Vec<PathBuf>) -> Result<(), Failure> {
     let entries = std::fs::read_dir(folder)
         .map_err(|e| Failure(format!("cannot list `{}`: {e}", folder.display())))?;
@@ -84,6 +109,24 @@ fn rust_files(folder: &Path, into: &mut Vec<PathBuf>) -> Result<(), Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn print_macros_are_found_in_what_is_no_test() {
+        let print = concat!("    eprint", "ln!(\"x\");\n");
+        let text = format!("//! Why.\n// {print}{print}#[cfg(test)]\nmod tests {{ {print} }}\n");
+        let found = |name: &str| {
+            let mut findings = Vec::new();
+            check_prints(name, &text, &mut findings);
+            findings
+        };
+        assert_eq!(
+            found("crates/a/src/b.rs"),
+            [
+                "crates/a/src/b.rs:3: a print macro panics where nobody reads: use `say!`, or `output::say` and `tell!` in the command"
+            ]
+        );
+        assert_eq!(found("crates/a/examples/b.rs"), Vec::<String>::new());
+    }
 
     #[test]
     fn findings_name_the_file_and_what_to_do() {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 
 use warpbpf_driver::Context;
 use warpbpf_driver::sys::{self, CUcontext, CUdevice, CUresult};
+use warpbpf_session::Session;
 
 use crate::agent::Agent;
 use crate::exports::original;
@@ -89,11 +90,46 @@ pub(crate) fn look_for_life(agent: &'static Agent) {
     }
 }
 
+/// The session in force, if it needs contexts' maps though no program wants a kernel there.
+fn watching(agent: &Agent) -> Option<&Arc<Session>> {
+    let session = agent.generations.now().session.get();
+    session.filter(|session| !session.host_programs().is_empty() || session.timeline())
+}
+
+/// Primary contexts that were there before this agent get their maps now, if something only watches the host: nothing may ever be loaded there by which they
+/// would. On a thread of ours.
+pub(crate) fn watch_those_there(agent: &'static Agent) {
+    if watching(agent).is_none() {
+        return;
+    }
+    let devices = agent.driver.device_count().unwrap_or(0) as CUdevice;
+    for device in (0..devices).filter(|device| is_active(agent, *device)) {
+        agent.driver.within_primary(device, || {
+            if let Some(context) = agent.driver.current() {
+                was_there(agent, context);
+                watch_here(agent);
+            }
+        });
+    }
+}
+
+/// The current context gets its maps, if something only watches the host. On a thread of ours.
+pub(crate) fn watch_here(agent: &'static Agent) {
+    if let Some(session) = watching(agent) {
+        // Where there can be none, the report says so.
+        let _ = agent.with_live(session, |_| ());
+    }
+}
+
+/// Something watches the host, and this context has no maps yet.
+pub(crate) fn is_to_be_watched(agent: &Agent, context: Context) -> bool {
+    let not_yet = |shard: Arc<Shard>| matches!(shard.look().as_deref(), Some(LiveState::NotYet));
+    watching(agent).is_some() && agent.lives.of(context).is_none_or(not_yet)
+}
+
 #[cold]
 fn make_live_for_host(agent: &'static Agent) {
-    let session = agent.generations.now().session.get();
-    let watches = session.is_some_and(|s| !s.host_programs().is_empty() || s.timeline());
-    if !watches {
+    if watching(agent).is_none() {
         return;
     }
     let Some(context) = agent.driver.current() else {

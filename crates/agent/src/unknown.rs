@@ -88,6 +88,8 @@ struct Job {
     function: usize,
     context: Context,
     name: String,
+    /// No program wants it: its context alone is to have maps.
+    only_watched: bool,
 }
 
 // SAFETY: handles, which are the driver's affair.
@@ -271,6 +273,7 @@ impl Unknown {
             function: 7,
             context,
             name: name.to_owned(),
+            only_watched: false,
         });
     }
 
@@ -303,10 +306,21 @@ pub(crate) fn ask(agent: &Agent, function: CUfunction) -> Option<&'static Entry>
     unknown.seen.insert(function as usize, &SEEN);
     let (name, image) = unknown.driver.get()?.ask(function)?;
     let session = agent.generations.now().session.get()?;
+    let context = agent.driver.current()?;
     if session.matching(&name).is_empty() {
+        if contexts::is_to_be_watched(agent, context) {
+            let job = Job {
+                image,
+                function: function as usize,
+                context,
+                name,
+                only_watched: true,
+            };
+            lock(&unknown.waiting).jobs.push(job);
+            unknown.more.notify_one();
+        }
         return None;
     }
-    let context = agent.driver.current()?;
     let made = agent.roster.made(&name);
     let entry = Box::leak(Box::new(Entry::new(name.clone(), made)));
     // That it is not instrumented yet is no news.
@@ -321,6 +335,7 @@ pub(crate) fn ask(agent: &Agent, function: CUfunction) -> Option<&'static Entry>
         function: function as usize,
         context,
         name,
+        only_watched: false,
     });
     drop(waiting);
     unknown.more.notify_one();
@@ -340,6 +355,7 @@ pub(crate) fn serve(agent: &'static Agent) {
     agent.unknown.driver.get_or_init(|| questions);
     let _beside = agent.work_beside_for(LOADS);
     agent.unknown.open.store(true, Ordering::Relaxed);
+    contexts::watch_those_there(agent);
     agent.send(ToTool::Attached, None);
     let mut files = None;
     while let Some(job) = agent.unknown.next(agent) {
@@ -352,6 +368,10 @@ pub(crate) fn serve(agent: &'static Agent) {
             continue;
         }
         contexts::was_there(agent, job.context);
+        if job.only_watched {
+            contexts::watch_here(agent);
+            continue;
+        }
         if agent.images.has(job.image) {
             know(agent, &job);
             continue;
@@ -402,7 +422,7 @@ pub(crate) fn report_waiting(agent: &Agent) {
             .collect::<Vec<Job>>()
     };
     // An image's kernels are told one by one, when their programs are made or refused.
-    for job in waiting {
+    for job in waiting.into_iter().filter(|job| !job.only_watched) {
         let image = modules::own_handle(agent, job.image);
         if !agent.unknown.gives_up(image, &job.name) {
             continue;

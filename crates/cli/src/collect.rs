@@ -2,28 +2,98 @@
 
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use warpbpf::{KernelInfo, NoteLevel, Process, Tool};
 use warpbpf_abi::maps::MapType;
 use warpbpf_maps::stops;
 use warpbpf_object::MapDef;
 
 use crate::contents::fill;
+use crate::flags::Form;
 use crate::linux::Beside;
 use crate::model;
+use crate::plain;
 use crate::pretty::Printer;
 use crate::together::Together;
 
 /// Messages of `bpf_printk` that are kept.
 const MAX_MESSAGES: usize = 10_000;
+/// Records of a ring that are kept where all are asked for; what is left out is counted.
+const MAX_EVENTS: usize = 1_000_000;
+/// Records of a ring that a table shows.
+const SHOWN: usize = 20;
 
 /// Longest sleep between two looks at what Linux's programs have written.
 const BESIDE: Duration = Duration::from_millis(4);
 
+/// What becomes of records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Records {
+    /// So many of a ring are kept for the report.
+    Kept(usize),
+    /// All are handed on by [`Collector::news`], and none is kept.
+    HandedOn,
+}
+
+impl Records {
+    /// As many as were asked for; else all for programs, and some for people.
+    pub fn wished(events: Option<u64>, form: Form) -> Records {
+        match (form, events) {
+            (Form::Lines, _) => Records::HandedOn,
+            (_, Some(events)) => Records::Kept(usize::try_from(events).unwrap_or(usize::MAX)),
+            (Form::Json, None) => Records::Kept(MAX_EVENTS),
+            (Form::Text, None) => Records::Kept(SHOWN),
+        }
+    }
+
+    /// Records of a ring that are kept, for the report or until they are handed on.
+    pub fn most(self) -> usize {
+        match self {
+            Records::Kept(most) => most,
+            Records::HandedOn => usize::MAX,
+        }
+    }
+}
+
+/// A record, or a message of `bpf_printk`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct News {
+    /// The application's process, if it came from one.
+    pub process: Option<u32>,
+    /// The ring, if it is a record.
+    pub map: Option<String>,
+    /// The record or the message.
+    pub value: Value,
+}
+
+impl News {
+    /// For people.
+    pub fn line(&self) -> String {
+        let value = crate::render::line(&self.value);
+        match (&self.map, self.process) {
+            (Some(map), Some(_)) => format!("{}: {value}", plain::name(map)),
+            (Some(map), None) => format!("{} (Linux): {value}", plain::name(map)),
+            (None, _) => value,
+        }
+    }
+
+    /// For programs.
+    pub fn json(&self) -> Value {
+        let mut out = match &self.map {
+            Some(map) => json!({ "type": "event", "map": map, "value": self.value }),
+            None => json!({ "type": "message", "text": self.value }),
+        };
+        if let Some(process) = self.process {
+            out["pid"] = json!(process);
+        }
+        out
+    }
+}
+
 /// All agents of a run.
 pub struct Collector<'t> {
     tool: &'t Tool,
-    /// Events to keep per ring.
-    kept: usize,
+    records: Records,
     agents: Vec<Agent>,
     /// Programs that Linux runs.
     linux: Option<&'t Beside>,
@@ -34,16 +104,17 @@ pub struct Collector<'t> {
 struct Agent {
     rings: Vec<model::Events>,
     messages: Vec<String>,
+    messages_left_out: u64,
     /// Kept events per ring, and messages, that were told already.
     told: (Vec<usize>, usize),
 }
 
 impl<'t> Collector<'t> {
     /// Ready for the tool's agents.
-    pub fn new(tool: &'t Tool, events: u64, linux: Option<&'t Beside>) -> Collector<'t> {
+    pub fn new(tool: &'t Tool, records: Records, linux: Option<&'t Beside>) -> Collector<'t> {
         Collector {
             tool,
-            kept: events as usize,
+            records,
             agents: Vec::new(),
             linux,
         }
@@ -55,17 +126,22 @@ impl<'t> Collector<'t> {
         self.agents.resize_with(processes.len(), Agent::default);
         let mut events = 0;
         for (agent, process) in self.agents.iter_mut().zip(&processes) {
-            events += agent.take_events(process, self.kept);
+            events += agent.take_events(process, self.records);
         }
         let mut patience = patience;
         if let Some(linux) = self.linux {
             // Its records keep nobody awake: a program at each system call would see what we do with them.
-            linux.turn(&processes, self.kept);
+            linux.turn(&processes, self.records.most());
             patience = patience.min(BESIDE);
         }
         if events == 0 {
             std::thread::sleep(patience);
         }
+    }
+
+    /// The applications' processes.
+    pub fn live(&self) -> Vec<Process> {
+        self.tool.processes()
     }
 
     /// An agent that is still connected.
@@ -130,6 +206,11 @@ impl<'t> Collector<'t> {
             remarks: self.remarks(),
         };
         report.remarks.extend(remarks);
+        if let Some(error) = self.tool.unheard() {
+            report.notes.push(format!(
+                "applications could not be let in for a while ({error}): those that came meanwhile may have run without programs; raise the limit of open files (`ulimit -n`)"
+            ));
+        }
         for (pid, message) in self.refusals() {
             report.notes.insert(
                 0,
@@ -139,13 +220,14 @@ impl<'t> Collector<'t> {
         report
     }
 
-    /// Events and messages that came since the last call, a line each, of those that are kept.
-    pub fn news(&mut self) -> Vec<String> {
+    /// Events and messages that came since the last call, of those that are kept. What is handed on is not kept any longer.
+    pub fn news(&mut self) -> Vec<News> {
         let processes = self.tool.processes();
+        let records = self.records;
         let agents = self.agents.iter_mut().zip(&processes);
-        let news = agents.flat_map(|(agent, process)| agent.news(process));
-        let of_linux = self.linux.map(Beside::news).into_iter().flatten();
-        news.chain(of_linux).collect()
+        let news = agents.flat_map(|(agent, process)| agent.news(process, records));
+        let of_linux = self.linux.map(|linux| linux.news(records));
+        news.chain(of_linux.into_iter().flatten()).collect()
     }
 
     /// The state of each process now.
@@ -161,8 +243,26 @@ impl<'t> Collector<'t> {
     }
 }
 
+/// What was not told yet of what is kept; nothing is kept of what is handed on.
+pub fn fresh<T: Clone>(
+    kept: &mut Vec<T>,
+    told: &mut usize,
+    records: Records,
+) -> std::vec::IntoIter<T> {
+    let fresh = match records {
+        Records::HandedOn => std::mem::take(kept),
+        Records::Kept(_) => kept.get(*told..).unwrap_or_default().to_vec(),
+    };
+    *told = kept.len();
+    fresh.into_iter()
+}
+
 impl Agent {
-    fn take_events(&mut self, process: &Process, kept: usize) -> usize {
+    fn take_events(&mut self, process: &Process, records: Records) -> usize {
+        let most_messages = match records {
+            Records::Kept(_) => MAX_MESSAGES,
+            Records::HandedOn => usize::MAX,
+        };
         let Some(object) = process.object() else {
             return 0;
         };
@@ -174,9 +274,10 @@ impl Agent {
         };
         process.poll(Duration::ZERO, |event| {
             if event.is_message() {
-                if self.messages.len() < MAX_MESSAGES {
-                    let message = event.message(&object);
-                    self.messages.extend(message.map(|m| m.to_string()));
+                let message = event.message(&object);
+                match self.messages.len() < most_messages {
+                    true => self.messages.extend(message.map(|m| m.to_string())),
+                    false => self.messages_left_out += u64::from(message.is_some()),
                 }
                 return;
             }
@@ -187,28 +288,33 @@ impl Agent {
             if self.rings.len() <= map {
                 self.rings.resize(map + 1, model::Events::default());
             }
-            let ring = &mut self.rings[map];
-            ring.received += 1;
-            if ring.first.len() < kept {
-                ring.first.push(printer.json(def.value_type, event.payload));
-            }
+            let value = || printer.json(def.value_type, event.payload);
+            self.rings[map].take(records.most(), value);
         })
     }
 
-    fn news(&mut self, process: &Process) -> Vec<String> {
-        let mut lines = Vec::new();
+    fn news(&mut self, process: &Process, records: Records) -> Vec<News> {
+        let mut news = Vec::new();
         let (events, messages) = &mut self.told;
         events.resize(self.rings.len(), 0);
+        let pid = Some(process.pid());
         let maps = process.maps();
-        for ((ring, map), told) in self.rings.iter().zip(&maps).zip(events) {
-            let new = ring.first.iter().skip(*told);
-            let name = map.name();
-            lines.extend(new.map(|event| format!("{name}: {}", crate::render::line(event))));
-            *told = ring.first.len();
+        for ((ring, map), told) in self.rings.iter_mut().zip(&maps).zip(events) {
+            let name = Some(map.name().to_owned());
+            news.extend(fresh(&mut ring.first, told, records).map(|value| News {
+                process: pid,
+                map: name.clone(),
+                value,
+            }));
         }
-        lines.extend(self.messages.iter().skip(*messages).cloned());
-        *messages = self.messages.len();
-        lines
+        news.extend(
+            fresh(&mut self.messages, messages, records).map(|text| News {
+                process: pid,
+                map: None,
+                value: text.into(),
+            }),
+        );
+        news
     }
 
     fn process_now(&self, process: &Process) -> model::Process {
@@ -219,6 +325,7 @@ impl Agent {
             complete: process.is_complete(),
             kernels: process.kernels().into_iter().map(kernel).collect(),
             messages: self.messages.clone(),
+            messages_left_out: self.messages_left_out,
             ..model::Process::default()
         };
         if let Some(device) = process.device() {
@@ -345,5 +452,64 @@ fn kernel(info: KernelInfo) -> model::Kernel {
         contexts,
         programs,
         context_programs,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_get_all_records_and_people_some() {
+        let most = |events, form| Records::wished(events, form).most();
+        assert_eq!(most(None, Form::Text), 20);
+        assert_eq!(most(None, Form::Json), 1_000_000);
+        assert_eq!(most(Some(3), Form::Json), 3);
+        assert_eq!(Records::wished(Some(3), Form::Lines), Records::HandedOn);
+        let mut events = model::Events::default();
+        for number in 0..5 {
+            events.take(3, || json!(number));
+        }
+        assert_eq!((events.received, events.left_out), (5, 2));
+        assert_eq!(events.first, [json!(0), json!(1), json!(2)]);
+    }
+
+    #[test]
+    fn what_is_handed_on_is_handed_on_once_and_not_kept() {
+        let (mut kept, mut told) = (vec![1, 2], 0);
+        let mut next = |kept: &mut Vec<i32>, records| -> Vec<i32> {
+            fresh(kept, &mut told, records).collect()
+        };
+        assert_eq!(next(&mut kept, Records::Kept(9)), [1, 2]);
+        kept.push(3);
+        assert_eq!(next(&mut kept, Records::Kept(9)), [3]);
+        assert_eq!(kept, [1, 2, 3]);
+        assert_eq!(next(&mut kept, Records::HandedOn), [1, 2, 3]);
+        assert!(next(&mut kept, Records::HandedOn).is_empty());
+        assert!(kept.is_empty());
+    }
+
+    #[test]
+    fn news_are_lines_for_people_and_for_programs() {
+        let event = News {
+            process: Some(7),
+            map: Some("ring\x1b".into()),
+            value: json!({ "time": 5, "name": "a\nb" }),
+        };
+        assert_eq!(event.line(), "ring\\x1b: time=5 name=a\\nb");
+        assert_eq!(
+            event.json(),
+            json!({ "type": "event", "map": "ring\x1b", "value": { "time": 5, "name": "a\nb" }, "pid": 7 })
+        );
+        let message = News {
+            process: Some(7),
+            map: None,
+            value: json!("hello"),
+        };
+        assert_eq!(message.line(), "hello");
+        assert_eq!(
+            message.json(),
+            json!({ "type": "message", "text": "hello", "pid": 7 })
+        );
     }
 }

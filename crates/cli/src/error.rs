@@ -1,5 +1,19 @@
 //! What stops a command, in words for its user, and the exit status that scripts see.
 
+use crate::output::FAILED;
+
+/// What scripts see of all verbs.
+pub const STATUSES: &str = "\
+Exit status:
+    0  done
+       run, kernels, loader: that of the application, or 128 + N if signal N has ended it; loader: that of the tool, if it alone has failed
+    1  no: a program is refused, a key is not there, doctor or cache verify has found something wrong
+    2  the command line makes no sense
+  123  with --strict: all went well, and no launch had programs
+  125  this command itself has failed, or something that it had to say or to write is lost
+  126  the application cannot be run
+  127  there is no such application";
+
 /// A failure of ours, as opposed to the application's.
 #[derive(Debug, thiserror::Error)]
 pub enum CliError {
@@ -42,7 +56,7 @@ impl CliError {
             | CliError::Write { .. }
             | CliError::Tool(_)
             | CliError::NotAReport { .. }
-            | CliError::Other(_) => 125,
+            | CliError::Other(_) => FAILED,
         }
     }
 }

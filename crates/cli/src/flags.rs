@@ -11,13 +11,15 @@ use warpbpf_session::Placement;
 pub use crate::cache::CacheFlags;
 pub use crate::choice::ChoiceFlags;
 pub use crate::code::CodeFlags;
+use crate::error::STATUSES;
 use crate::exchange::{ExchangeFlags, GateFlags, ProgramsFlags, RemoveFlags, SlotsFlags};
 pub use crate::live::{AttachFlags, DetachFlags, ServeFlags, SessionFlags};
+pub use crate::outlet::{Form, OutputFlags};
 pub use crate::wish::WishFlags;
 
 /// eBPF programs inside GPU kernels.
 #[derive(Debug, Parser)]
-#[command(name = "warpbpf", version, about, max_term_width = 100)]
+#[command(name = "warpbpf", version, about, max_term_width = 100, after_help = STATUSES)]
 pub struct Cli {
     /// The verb.
     #[command(subcommand)]
@@ -193,17 +195,6 @@ pub struct TargetFlags {
     pub command: Vec<OsString>,
 }
 
-/// Where the report goes.
-#[derive(Debug, Clone, Args)]
-pub struct OutputFlags {
-    /// JSON instead of tables
-    #[arg(long)]
-    pub json: bool,
-    /// Write the report to a file instead of standard error
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
-}
-
 /// How programs are put into kernels, and what is shown of them.
 #[derive(Debug, Args)]
 pub struct WorkFlags {
@@ -219,11 +210,15 @@ pub struct WorkFlags {
     /// Leave out the programs that are for Linux (`tracepoint/`, `fentry/`, …), and say so
     #[arg(long)]
     pub skip_linux: bool,
+    /// End with exit status 123 instead of 0 if no launch had programs; the report says why first
+    #[arg(long)]
+    pub strict: bool,
     #[command(flatten)]
     pub output: OutputFlags,
-    /// Events to print per ring; all are counted
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    pub events: u64,
+    /// Events of each ring that the report has; all are counted. If not said, 20 in tables and a million in JSON, which says how many are
+    /// left out; with `--json=lines` each is written as it comes
+    #[arg(long, value_name = "N")]
+    pub events: Option<u64>,
     /// Rows to print per map; all are in the JSON
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub rows: usize,
@@ -454,9 +449,10 @@ pub struct LaunchFlags {
     /// Launches of each program, one after the other
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub count: u32,
-    /// Events to print per ring; all are counted
-    #[arg(long, value_name = "N", default_value_t = 20)]
-    pub events: u64,
+    /// Events of each ring that the report has; all are counted. If not said, 20 in tables and a million in JSON, which says how many are
+    /// left out
+    #[arg(long, value_name = "N")]
+    pub events: Option<u64>,
     /// Rows to print per map; all are in the JSON
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub rows: usize,
@@ -610,7 +606,7 @@ pub struct ReportFlags {
 mod tests {
     use clap::CommandFactory as _;
 
-    use super::{Cli, Shape, shape};
+    use super::{Cli, STATUSES, Shape, shape};
 
     #[test]
     fn shapes_have_up_to_three_extents() {
@@ -660,8 +656,9 @@ mod tests {
         let mut cli = Cli::command();
         cli.build();
         let mut text = String::from(
-            "# Command line\n\nWhat `warpbpf VERB --help` prints. Written by the tests of `warpbpf-cli`.\n",
+            "# Command line\n\nWhat `warpbpf VERB --help` prints. Written by the tests of `warpbpf-cli`.\n\n",
         );
+        text += &format!("```\n{STATUSES}\n```\n");
         for verb in cli.get_subcommands_mut() {
             if verb.get_name() != "help" {
                 let help = verb

@@ -7,6 +7,7 @@ use warpbpf_session::short_name::{family, short};
 use warpbpf_wire::Occupancy;
 
 use crate::model::Kernel;
+use crate::plain;
 use crate::table::{Table, counted, group};
 
 /// Kernels that were not launched are only counted where there are more rows.
@@ -92,14 +93,14 @@ pub fn kernel_table(out: &mut String, kernels: &[Kernel], with_counts: bool) {
         let _ = writeln!(
             out,
             "  launches of `{}` by program: {}",
-            name(kernel),
-            programs.join(", ")
+            plain::name(&name(kernel)),
+            plain::name(&programs.join(", "))
         );
     }
     families(out, kernels);
     for kernel in kernels {
         for warning in kernel_warnings(kernel) {
-            let _ = writeln!(out, "  warning: {warning}");
+            let _ = writeln!(out, "  warning: {}", plain::message(&warning));
         }
     }
 }

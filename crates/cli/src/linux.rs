@@ -21,6 +21,7 @@ use warpbpf_object::{
 };
 use warpbpf_session::PlannedProgram;
 
+use crate::collect::{News, Records, fresh};
 use crate::contents::Filling;
 use crate::error::CliError;
 use crate::flags::ObjectFlags;
@@ -289,12 +290,10 @@ impl Beside {
                 continue;
             };
             let events = events.entry(index).or_default();
-            events.received += records.len() as u64;
             events.lost += lost;
-            let room = kept.saturating_sub(events.first.len());
-            let first = records.iter().take(room);
-            let shown = first.map(|record| printer.json(map.def.value_type, record));
-            events.first.extend(shown);
+            for record in &records {
+                events.take(kept, || printer.json(map.def.value_type, record));
+            }
         }
     }
 
@@ -337,22 +336,22 @@ impl Beside {
         }
     }
 
-    /// Records that came since the last call, a line each, of those that are kept.
-    pub fn news(&self) -> Vec<String> {
+    /// Records that came since the last call, of those that are kept.
+    pub fn news(&self, records: Records) -> Vec<News> {
         let State { events, told, .. } = &mut *self.state();
-        let mut lines = Vec::new();
+        let mut news = Vec::new();
         for (index, map) in self.side.maps() {
-            let Some(events) = events.get(&index) else {
+            let Some(events) = events.get_mut(&index) else {
                 continue;
             };
             let told = told.entry(index).or_default();
-            let new = events.first.iter().skip(*told);
-            let name = &map.def.name;
-            lines
-                .extend(new.map(|event| format!("{name} (Linux): {}", crate::render::line(event))));
-            *told = events.first.len();
+            news.extend(fresh(&mut events.first, told, records).map(|value| News {
+                process: None,
+                map: Some(map.def.name.clone()),
+                value,
+            }));
         }
-        lines
+        news
     }
 
     /// Names of the maps that programs elsewhere have, too.

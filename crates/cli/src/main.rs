@@ -1,11 +1,6 @@
 //! The `warpbpf` command: flags, one file per verb, and everything that a person reads.
 //!
 //! Nothing here knows how a kernel is instrumented; it speaks to the agent through `wire` and to the libraries.
-#![expect(
-    clippy::print_stderr,
-    reason = "a command-line tool talks to its user; `output::say` does so on standard output"
-)]
-
 mod flags;
 
 mod commands {
@@ -39,28 +34,37 @@ mod choice;
 mod code;
 mod collect;
 mod contents;
+mod destination;
 mod error;
 mod exchange;
 mod explain;
+mod inherited;
 mod kernel_table;
 mod linux;
 mod live;
 mod machine;
 mod model;
+mod nowhere;
 mod objects;
+mod outlet;
 mod output;
+mod plain;
 mod pretty;
 mod ptxas;
 mod python;
 mod render;
 mod sanitizer;
+mod signals;
 mod table;
 mod target;
 mod timeline;
 mod together;
 mod tree;
+mod users;
 mod values;
 mod wish;
+
+use std::io::Write as _;
 
 use clap::Parser as _;
 
@@ -69,7 +73,10 @@ use flags::{Cli, Command};
 fn main() -> std::process::ExitCode {
     // SAFETY: there is one thread yet.
     let surroundings = unsafe { target::Surroundings::take() };
-    let cli = Cli::parse();
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(answer) => return std::process::ExitCode::from(answered(&answer)),
+    };
     let done = match cli.command {
         Command::Run(flags) => commands::run::run(&flags, &surroundings),
         Command::Attach(flags) => commands::attach::run(&flags),
@@ -93,7 +100,9 @@ fn main() -> std::process::ExitCode {
         Command::Slots(flags) => {
             output::answer(flags.verb.to().json, commands::exchange::slots(&flags.verb))
         }
-        Command::Launch(flags) => output::answer(flags.output.json, commands::launch::run(&flags)),
+        Command::Launch(flags) => {
+            output::answer(flags.output.json.is_some(), commands::launch::run(&flags))
+        }
         Command::LaunchInside(flags) => commands::launch_inside::run(&flags),
         Command::Verify(flags) => output::answer(flags.json, commands::verify::run(&flags)),
         Command::Compile(flags) => output::answer(flags.json, commands::compile::run(&flags)),
@@ -101,11 +110,24 @@ fn main() -> std::process::ExitCode {
         Command::Doctor(flags) => commands::doctor::run(&flags),
         Command::Report(flags) => commands::report::run(&flags),
     };
-    match done {
-        Ok(code) => std::process::ExitCode::from(code),
+    let status = match done {
+        Ok(status) => status,
         Err(error) => {
-            eprintln!("warpbpf: {error}");
-            std::process::ExitCode::from(error.exit_code())
+            output::tell_error(&error);
+            error.exit_code()
         }
+    };
+    std::process::ExitCode::from(output::final_status(status))
+}
+
+/// What is no command is answered by help, the version, or what is wrong with it.
+fn answered(answer: &clap::Error) -> u8 {
+    let shown = answer.print().and_then(|()| std::io::stdout().flush());
+    if let Err(error) = shown
+        && !output::is_read_no_more(&error)
+    {
+        output::lose();
+        output::tell_line(&format!("warpbpf: cannot write: {error}"));
     }
+    output::final_status(answer.exit_code() as u8)
 }

@@ -107,6 +107,9 @@ pub struct Process {
     pub messages: Vec<String>,
     /// Messages that were lost.
     pub messages_lost: u64,
+    /// Messages that were received and are not among `messages`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub messages_left_out: u64,
     /// Programs that were ended in loops without a bound of their own (`--bound-loops`).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stopped: Vec<Stopped>,
@@ -405,6 +408,20 @@ pub struct Events {
     pub lost_unread: u64,
     /// The first ones.
     pub first: Vec<Value>,
+    /// Records that were received and are not among `first`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub left_out: u64,
+}
+
+impl Events {
+    /// A record has come, of which so many are kept.
+    pub fn take(&mut self, kept: usize, value: impl FnOnce() -> Value) {
+        self.received += 1;
+        match self.first.len() < kept {
+            true => self.first.push(value()),
+            false => self.left_out += 1,
+        }
+    }
 }
 
 /// For fields that are left away where they say nothing.

@@ -1,23 +1,137 @@
-//! Standard output: what a person reads and what scripts parse, in one place so that both end the same way.
+//! Standard output and standard error: what a person reads and what scripts parse, in one place so that both end the same way.
+//!
+//! Nothing here panics or stops the command: where output cannot be written it goes on, and its exit status says at the end that
+//! something is missing.
 
-use std::io::Write as _;
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use serde_json::{Value, json};
 use warpbpf_session::{SessionError, SourceLine};
 
 use crate::error::CliError;
+use crate::inherited;
+use crate::plain;
 
-/// To standard output. A reader that went away has seen enough.
+/// The exit status where the command itself fails, and where its output is lost.
+pub const FAILED: u8 = 125;
+
+/// Something could not be written.
+static LOST: AtomicBool = AtomicBool::new(false);
+
+/// The exit status of the command, where its work would give `status`: never 0 if output was lost.
+pub fn final_status(status: u8) -> u8 {
+    match LOST.load(Ordering::Relaxed) {
+        true if status == 0 => FAILED,
+        _ => status,
+    }
+}
+
+/// Something that was to be written is not there.
+pub fn lose() {
+    LOST.store(true, Ordering::Relaxed);
+}
+
+/// All of it, to a pipe that another process has made non-blocking, too.
+fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::write(to, bytes) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => bytes = &bytes[count..],
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => {
+                let mut set = [PollFd::new(&to, PollFlags::OUT)];
+                // Whatever ends the wait, the next write tells.
+                let _ = poll(&mut set, None);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// To standard output, as it is.
+///
+/// # Errors
+/// It cannot be written.
+pub fn standard_output(bytes: &[u8]) -> io::Result<()> {
+    match inherited::is_closed(libc::STDOUT_FILENO) {
+        true => Err(Errno::BADF.into()),
+        false => write_all(io::stdout().as_fd(), bytes),
+    }
+}
+
+/// Text or JSON to standard output.
 pub fn say(text: &str) {
-    let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    if let Err(error) = standard_output(plain::output(text).as_bytes())
+        && !is_read_no_more(&error)
+    {
+        lose();
+        tell_line(&format!(
+            "warpbpf: cannot write to standard output: {error}"
+        ));
+    }
+}
+
+/// JSON in one line.
+pub fn json_line(value: &impl serde::Serialize) -> String {
+    match serde_json::to_string(value) {
+        Ok(text) => plain::output(&text).into_owned() + "\n",
+        // What is shown here has text as keys, which is all that could fail.
+        Err(error) => json!({ "ok": false, "error": error.to_string() }).to_string() + "\n",
+    }
+}
+
+/// A line for people to standard error. Whoever has closed it wants none.
+pub fn tell_line(line: &str) {
+    let line = format!("{}\n", plain::output(line));
+    if inherited::is_closed(libc::STDERR_FILENO) {
+        return;
+    }
+    if let Err(error) = write_all(io::stderr().as_fd(), line.as_bytes())
+        && !is_read_no_more(&error)
+    {
+        lose();
+    }
+}
+
+/// A report to standard error, which nothing else keeps: where it cannot be written, the exit status says so.
+pub fn show(report: &str) {
+    let written = match inherited::is_closed(libc::STDERR_FILENO) {
+        true => Err(Errno::BADF.into()),
+        false => write_all(io::stderr().as_fd(), report.as_bytes()),
+    };
+    if written.is_err() {
+        lose();
+    }
+}
+
+/// A reader that went away has seen enough.
+pub fn is_read_no_more(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::BrokenPipe
+}
+
+/// A line to standard error, put together as `format!` does.
+macro_rules! tell {
+    ($($words:tt)*) => {
+        $crate::output::tell_line(&format!($($words)*))
+    };
+}
+pub(crate) use tell;
+
+/// An error for people, which may have several lines.
+pub fn tell_error(error: &CliError) {
+    tell_line(&format!("warpbpf: {error}"));
 }
 
 /// Where `--json` was given, a failure is an answer too: on standard output, with the exit status that it has as text.
 pub fn answer(as_json: bool, done: Result<u8, CliError>) -> Result<u8, CliError> {
     match done {
         Err(error) if as_json => {
-            say(&format!("{}\n", failure_json(&error)));
+            say(&json_line(&failure_json(&error)));
             Ok(error.exit_code())
         }
         done => done,

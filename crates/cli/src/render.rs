@@ -9,6 +9,7 @@ use warpbpf_session::NO_SITE;
 
 use crate::kernel_table::kernel_table;
 use crate::model::{Kernel, Linux, Map, Process, Report};
+use crate::plain;
 use crate::table::{Table, counted, group};
 
 /// Width of a histogram's longest bar.
@@ -27,10 +28,10 @@ pub fn report(report: &Report, rows: usize) -> String {
         linux_text(&mut out, linux, rows);
     }
     for note in &report.notes {
-        let _ = writeln!(out, "warpbpf: {note}");
+        let _ = writeln!(out, "warpbpf: {}", plain::message(note));
     }
     for remark in &report.remarks {
-        let _ = writeln!(out, "warpbpf: note: {remark}");
+        let _ = writeln!(out, "warpbpf: note: {}", plain::message(remark));
     }
     out
 }
@@ -69,7 +70,7 @@ pub fn summary(processes: &[Process]) -> String {
                 (Some(events), _, _) => write!(
                     out,
                     ", {} {} ({} lost)",
-                    map.name,
+                    plain::name(&map.name),
                     counted(events.received.into(), "event"),
                     events.lost
                 ),
@@ -77,7 +78,7 @@ pub fn summary(processes: &[Process]) -> String {
                     write!(
                         out,
                         ", {} {} (sum {})",
-                        map.name,
+                        plain::name(&map.name),
                         counted(threads.count.into(), "thread"),
                         group(sum.unwrap_or(0))
                     )
@@ -85,13 +86,13 @@ pub fn summary(processes: &[Process]) -> String {
                 (_, _, Some(sum)) => write!(
                     out,
                     ", {} {} (sum {})",
-                    map.name,
+                    plain::name(&map.name),
                     counted(map.entries.len() as u128, "entry"),
                     group(sum)
                 ),
                 _ => {
                     let entries = counted(map.entries.len() as u128, "entry");
-                    write!(out, ", {} {entries}", map.name)
+                    write!(out, ", {} {entries}", plain::name(&map.name))
                 }
             };
         }
@@ -114,7 +115,7 @@ pub fn line(value: &Value) -> String {
         Value::Object(fields) => {
             let shown: Vec<String> = fields
                 .iter()
-                .map(|(name, v)| format!("{name}={}", cell(v)))
+                .map(|(name, v)| format!("{}={}", plain::name(name), cell(v)))
                 .collect();
             shown.join(" ")
         }
@@ -177,15 +178,17 @@ fn process_text(out: &mut String, process: &Process, rows: usize) {
     if !process.messages.is_empty() {
         out.push_str("\nmessages\n");
         for message in process.messages.iter().take(rows) {
-            let _ = writeln!(out, "  {message}");
+            // A message of a program ends its own lines.
+            let _ = writeln!(out, "  {}", plain::name(message.trim_end_matches('\n')));
         }
-        more(out, process.messages.len(), rows);
+        let all = process.messages.len() + process.messages_left_out as usize;
+        more(out, all, rows.min(process.messages.len()));
     }
     if process.messages_lost > 0 {
         let _ = writeln!(out, "  {} messages were lost", process.messages_lost);
     }
     for stopped in &process.stopped {
-        let told = stops::told(&stopped.program, stopped.times);
+        let told = stops::told(&plain::name(&stopped.program), stopped.times);
         let _ = writeln!(out, "\nwarning: {told}");
     }
 }
@@ -196,9 +199,10 @@ fn heading(out: &mut String, process: &Process) {
     let exe = process.exe.rsplit('/').next().unwrap_or(&process.exe);
     let _ = writeln!(
         out,
-        "\n{exe} [pid {}] on {}{soft}",
+        "\n{} [pid {}] on {}{soft}",
+        plain::name(exe),
         numbers(process.pid, process.inner_pid),
-        process.device
+        plain::name(&process.device)
     );
     let mut told: Vec<u32> = Vec::new();
     for context in &process.contexts {
@@ -207,7 +211,9 @@ fn heading(out: &mut String, process: &Process) {
             let _ = writeln!(
                 out,
                 "  and on device {}: {}, {} SMs",
-                context.device, context.name, context.sms
+                context.device,
+                plain::name(&context.name),
+                context.sms
             );
         }
         told.push(context.device);
@@ -216,7 +222,12 @@ fn heading(out: &mut String, process: &Process) {
 
 /// A map and its rows.
 pub fn map_text(out: &mut String, map: &Map, rows: usize) {
-    let _ = write!(out, "\n{} ({})", map.name, map.kind);
+    let _ = write!(
+        out,
+        "\n{} ({})",
+        plain::name(&map.name),
+        plain::name(&map.kind)
+    );
     if let Some(events) = &map.events {
         let _ = writeln!(
             out,
@@ -281,7 +292,7 @@ pub fn map_text(out: &mut String, map: &Map, rows: usize) {
         more(out, map.entries.len(), rows);
     }
     for warning in &map.warnings {
-        let _ = writeln!(out, "  warning: {warning}");
+        let _ = writeln!(out, "  warning: {}", plain::message(warning));
     }
 }
 
@@ -329,7 +340,7 @@ fn columns(value: &Value) -> Vec<String> {
 
 fn cell(value: &Value) -> String {
     match value {
-        Value::String(text) => text.clone(),
+        Value::String(text) => plain::name(text).into_owned(),
         Value::Array(items) => {
             let shown: Vec<String> = items.iter().take(8).map(cell).collect();
             let rest = if items.len() > 8 {
@@ -342,7 +353,7 @@ fn cell(value: &Value) -> String {
         Value::Object(fields) => {
             let shown: Vec<String> = fields
                 .iter()
-                .map(|(name, v)| format!("{name}={}", cell(v)))
+                .map(|(name, v)| format!("{}={}", plain::name(name), cell(v)))
                 .collect();
             format!("{{{}}}", shown.join(" "))
         }
@@ -550,6 +561,7 @@ mod tests {
             lost_full: 1,
             lost_busy: 2,
             lost_unread: 3,
+            left_out: 4,
             first: vec![serde_json::json!({ "sm": 3 })],
         };
         let map = Map {

@@ -28,6 +28,14 @@ pub fn counted(count: u128, what: &str) -> String {
     format!("{} {stem}{plural}", group(count))
 }
 
+/// A cell is a name of others', or a value.
+fn safe(text: String) -> String {
+    match crate::plain::name(&text) {
+        std::borrow::Cow::Borrowed(_) => text,
+        std::borrow::Cow::Owned(escaped) => escaped,
+    }
+}
+
 /// Rows under heads, in columns as wide as they need to be; numbers on the right.
 pub struct Table {
     rows: Vec<Vec<String>>,
@@ -37,7 +45,7 @@ impl Table {
     /// One with these heads.
     pub fn new(heads: &[&str]) -> Table {
         Table {
-            rows: vec![heads.iter().map(|h| (*h).to_string()).collect()],
+            rows: vec![heads.iter().map(|h| safe((*h).to_string())).collect()],
         }
     }
 
@@ -53,7 +61,7 @@ impl Table {
 
     /// Adds a row.
     pub fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
+        self.rows.push(cells.into_iter().map(safe).collect());
     }
 
     /// Appends it to a text; nothing if it has no rows.

@@ -4,10 +4,11 @@ use std::path::Path;
 use std::process::Child;
 
 pub use warpbpf::start::{
-    Entry, INJECTION, NVTX_INJECTION, SOCKET, Surroundings, find, prepend, split,
+    Entry, INJECTION, NVTX_INJECTION, SOCKET, Surroundings, find, listed, split,
 };
 
 use crate::flags::{Inject, TargetFlags};
+use crate::inherited::Inherited;
 use crate::machine::Device;
 
 impl From<Inject> for warpbpf::Inject {
@@ -20,7 +21,7 @@ impl From<Inject> for warpbpf::Inject {
     }
 }
 
-/// Starts the application, where it matters with its NVTX `ranges` known. Its standard streams are ours.
+/// Starts the application, where it matters with its NVTX `ranges` known. Its standard streams are ours, and it inherits what we did.
 ///
 /// # Errors
 /// It was not found, cannot be run, or the agent is not built; nothing was started then.
@@ -30,13 +31,18 @@ pub fn start(
     socket: &Path,
     surroundings: &Surroundings,
     ranges: bool,
+    inherited: Inherited,
 ) -> Result<(Child, Entry), warpbpf::Error> {
-    warpbpf::start::start(
-        &flags.command,
-        device,
-        flags.inject.into(),
-        socket,
-        surroundings,
-        ranges,
-    )
+    // SAFETY: system calls alone.
+    unsafe {
+        warpbpf::start::start_after(
+            &flags.command,
+            device,
+            flags.inject.into(),
+            socket,
+            surroundings,
+            ranges,
+            move |_| inherited.give(),
+        )
+    }
 }

@@ -2,23 +2,36 @@
 //! the device's streams, and an arrow from each call to what it had the device do.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use warpbpf::{Operation, Operations, Process, Ranges};
+use warpbpf::{Operation, Operations, Process, Range, Ranges};
 use warpbpf_session::names::demangle;
 
+use crate::destination::Destination;
 use crate::error::CliError;
+use crate::flags::WishFlags;
 use crate::model::Report;
+use crate::outlet::Outlet;
+use crate::output;
 
 mod graphs;
+mod journal;
 mod ranges;
 mod stacks;
+
+use journal::Journal;
+
+/// Time between two writes while applications run.
+const JOURNAL: Duration = Duration::from_millis(500);
+/// What times are by.
+const CLOCK: &str = "CLOCK_MONOTONIC";
 
 /// Numbers of a process's contexts follow its own times this.
 const CONTEXTS: u64 = 1000;
 
 /// What was told of a process.
+#[derive(Default)]
 struct Told {
     pid: u32,
     exe: String,
@@ -30,73 +43,169 @@ struct Told {
 }
 
 impl Told {
-    fn of(process: &Process) -> Told {
-        let operations = process.take_operations();
-        // Those of all operations are known by now.
+    /// Adds what was told since the last time.
+    fn take(&mut self, process: &Process) {
+        (self.pid, self.exe) = (process.pid(), process.exe());
+        let mut operations = std::mem::take(&mut self.operations.operations);
+        self.operations = process.take_operations();
+        operations.append(&mut self.operations.operations);
+        self.operations.operations = operations;
+        let mut ranges = std::mem::take(&mut self.ranges.ranges);
+        self.ranges = process.take_ranges();
+        ranges.append(&mut self.ranges.ranges);
+        self.ranges.ranges = ranges;
+    }
+
+    /// Those of all operations are known by now.
+    fn name_stacks(&mut self, process: &Process) {
         let stacks = process.stacks();
-        Told {
-            pid: process.pid(),
-            exe: process.exe(),
-            operations,
-            ranges: process.take_ranges(),
-            named: stacks::Named::of(&stacks),
-            crowded: stacks.crowded,
+        self.named = stacks::Named::of(&stacks);
+        self.crowded = stacks.crowded;
+    }
+
+    /// What was told behind so many operations and ranges.
+    fn since(&self, (operations, ranges): (usize, usize)) -> Part<'_> {
+        Part {
+            told: self,
+            operations: self
+                .operations
+                .operations
+                .get(operations..)
+                .unwrap_or_default(),
+            ranges: self.ranges.ranges.get(ranges..).unwrap_or_default(),
+            first_range: ranges as u64 + 1,
         }
     }
 }
 
-/// Writes the file, and says in the report what is in it.
-///
-/// # Errors
-/// The file cannot be written.
-pub fn write(
-    path: &Path,
-    folded: Option<&Path>,
-    processes: &[Process],
-    report: &mut Report,
-) -> Result<(), CliError> {
-    let told: Vec<Told> = processes.iter().map(Told::of).collect();
-    let write = |path: &Path, text: String| {
-        std::fs::write(path, text).map_err(|source| CliError::Write {
-            path: path.display().to_string(),
-            source,
-        })
-    };
-    write(path, trace(&told).to_string())?;
-    if let Some(folded) = folded {
-        let lines = told
-            .iter()
-            .map(|process| stacks::folded(&process.named, &process.operations.operations));
-        write(folded, lines.collect())?;
-    }
-    for process in &told {
-        let (pid, told) = (process.pid, &process.operations);
-        let timed = told
-            .operations
-            .iter()
-            .filter(|op| op.device.is_some())
-            .count();
-        let ranges = match process.ranges.ranges.len() {
-            0 => String::new(),
-            count => format!(", {count} NVTX ranges and marks"),
+/// Some of what was told of a process.
+struct Part<'t> {
+    told: &'t Told,
+    operations: &'t [Operation],
+    ranges: &'t [Range],
+    /// The number of the first range.
+    first_range: u64,
+}
+
+/// A timeline that is written while applications run, and once more, with all that is known, at the end.
+pub struct Timeline {
+    to: Destination,
+    folded: Option<Destination>,
+    /// By process, in the tool's order.
+    told: Vec<Told>,
+    journal: Option<Journal>,
+    next: Instant,
+}
+
+impl Timeline {
+    /// Looks whether the files can be written, and begins the first; `None` if none is wished for.
+    ///
+    /// # Errors
+    /// One cannot be written, or is the report's.
+    pub fn open(wish: &WishFlags, report: &Outlet) -> Result<Option<Timeline>, CliError> {
+        let Some(path) = &wish.timeline else {
+            return Ok(None);
         };
-        report.remarks.push(format!(
-            "timeline of {pid}: {} operations, {timed} with their times on the device (± {} ns){ranges}, in `{}`",
-            told.operations.len(),
-            told.error,
-            path.display()
-        ));
-        report.notes.extend(untimed(told));
-        report.notes.extend(graphs::unknown(told.unlisted));
-        report.notes.extend(ranges::unknown(&process.ranges));
-        let crowded = process.crowded;
-        if crowded > 0 {
-            let note =
-                format!("{crowded} operations have no stack: there are too many different ones");
-            report.notes.push(note);
+        let to = Destination::check(path)?;
+        let folded = wish.folded.as_deref().map(Destination::check).transpose()?;
+        let others = [("-o", report.destination()), ("--folded", folded.as_ref())];
+        for (flag, other) in others {
+            if other.is_some_and(|other| other.is_same(&to)) {
+                return Err(CliError::Other(format!(
+                    "`{flag}` and `--timeline` name the same file, `{}`: give each its own",
+                    path.display()
+                )));
+            }
+        }
+        let journal = Journal::begin(&to)?;
+        Ok(Some(Timeline {
+            to,
+            folded,
+            told: Vec::new(),
+            journal,
+            next: Instant::now() + JOURNAL,
+        }))
+    }
+
+    /// Takes in what was told, and writes it down from time to time.
+    pub fn turn(&mut self, processes: &[Process]) {
+        if Instant::now() < self.next {
+            return;
+        }
+        self.next = Instant::now() + JOURNAL;
+        self.take(processes);
+        if let Some(journal) = &mut self.journal {
+            journal.add(&self.told);
         }
     }
-    Ok(())
+
+    fn take(&mut self, processes: &[Process]) {
+        self.told.resize_with(processes.len(), Told::default);
+        for (told, process) in self.told.iter_mut().zip(processes) {
+            told.take(process);
+        }
+    }
+
+    /// Writes the files, and says in the report what is in them. What cannot be written is said there, too.
+    pub fn write(mut self, processes: &[Process], report: &mut Report) {
+        self.take(processes);
+        for (told, process) in self.told.iter_mut().zip(processes) {
+            told.name_stacks(process);
+        }
+        let written = self.to.write(trace(&self.told).to_string().as_bytes());
+        if let Some(journal) = self.journal.take() {
+            match &written {
+                Ok(()) => journal.end(),
+                Err(_) => report.notes.extend(journal.stay(&self.told)),
+            }
+        }
+        let folded = self.folded.as_ref().map(|folded| {
+            let lines = self.told.iter();
+            let lines = lines.map(|told| stacks::folded(&told.named, &told.operations.operations));
+            folded.write(lines.collect::<String>().as_bytes())
+        });
+        for error in [Some(&written), folded.as_ref()].into_iter().flatten() {
+            if let Err(error) = error {
+                output::lose();
+                report.notes.push(error.to_string());
+            }
+        }
+        let path = written
+            .is_ok()
+            .then(|| self.to.path().display().to_string());
+        for process in &self.told {
+            remark(process, path.as_deref(), report);
+        }
+    }
+}
+
+/// Says what was told of a process, and what is missing.
+fn remark(process: &Told, path: Option<&str>, report: &mut Report) {
+    let (pid, told) = (process.pid, &process.operations);
+    let timed = told
+        .operations
+        .iter()
+        .filter(|op| op.device.is_some())
+        .count();
+    let ranges = match process.ranges.ranges.len() {
+        0 => String::new(),
+        count => format!(", {count} NVTX ranges and marks"),
+    };
+    if let Some(path) = path {
+        report.remarks.push(format!(
+            "timeline of {pid}: {} operations, {timed} with their times on the device (± {} ns){ranges}, in `{path}`",
+            told.operations.len(),
+            told.error,
+        ));
+    }
+    report.notes.extend(untimed(told));
+    report.notes.extend(graphs::unknown(told.unlisted));
+    report.notes.extend(ranges::unknown(&process.ranges));
+    let crowded = process.crowded;
+    if crowded > 0 {
+        let note = format!("{crowded} operations have no stack: there are too many different ones");
+        report.notes.push(note);
+    }
 }
 
 fn untimed(told: &Operations) -> Option<String> {
@@ -119,62 +228,87 @@ fn untimed(told: &Operations) -> Option<String> {
 /// The whole file, in the Trace Event Format.
 fn trace(told: &[Told]) -> Value {
     let mut events = Vec::new();
-    let mut other = Vec::new();
     let mut frames = stacks::Frames::default();
     for process in told {
-        let named = &process.named;
-        let (exe, told) = (&process.exe, &process.operations);
+        Rows::default().push(&mut events, &process.since((0, 0)), &mut frames);
+    }
+    let other: Vec<Value> = told.iter().map(other).collect();
+    json!({ "traceEvents": events, "displayTimeUnit": "ns", "stackFrames": frames.table(),
+        "otherData": { "clock": CLOCK, "processes": other } })
+}
+
+/// What the file says of a process as a whole.
+fn other(process: &Told) -> Value {
+    let (told, lost) = (&process.operations, process.ranges.lost);
+    let lists = graphs::Lists::of(&told.graphs, &[]);
+    json!({ "pid": process.pid, "device_error_ns": told.error, "operations": told.operations.len(),
+        "untimed": { "crowded": told.untimed.crowded, "captured": told.untimed.captured, "refused": told.untimed.refused },
+        "graphs": lists.table(), "graphs_unlisted": told.unlisted,
+        "ranges": process.ranges.ranges.len(),
+        "ranges_unknown": { "deep": lost.deep, "crowded": lost.crowded, "names_cut": lost.cut } })
+}
+
+/// The rows of a process that have names by now.
+#[derive(Default)]
+struct Rows {
+    is_named: bool,
+    threads: BTreeSet<u32>,
+    contexts: BTreeSet<u32>,
+    streams: BTreeMap<(u32, u64, u64), usize>,
+}
+
+impl Rows {
+    /// Adds what is in a part, and the names of the rows that are new with it.
+    fn push(&mut self, events: &mut Vec<Value>, part: &Part<'_>, frames: &mut stacks::Frames) {
+        let process = part.told;
+        let (named, exe) = (&process.named, &process.exe);
         let pid = u64::from(process.pid);
-        let mut streams: BTreeMap<(u32, u64, u64), usize> = BTreeMap::new();
-        for operation in &told.operations {
-            let next = streams.len() + 1;
+        let mut fresh = BTreeSet::new();
+        for operation in part.operations {
+            let next = self.streams.len() + 1;
             let key = row_of(operation);
-            streams.entry(key).or_insert(next);
+            self.streams.entry(key).or_insert_with(|| {
+                fresh.insert(key);
+                next
+            });
         }
         let name = |what: &str, pid: u64, tid: u64, name: String| json!({ "ph": "M", "name": what, "pid": pid, "tid": tid, "args": { "name": name } });
-        events.push(name("process_name", pid, 0, exe.clone()));
-        let mut threads: BTreeSet<u32> = told.operations.iter().map(|op| op.thread).collect();
-        threads.extend(process.ranges.ranges.iter().map(|range| range.thread));
+        if !std::mem::replace(&mut self.is_named, true) {
+            events.push(name("process_name", pid, 0, exe.clone()));
+        }
+        let mut threads: BTreeSet<u32> = part.operations.iter().map(|op| op.thread).collect();
+        threads.extend(part.ranges.iter().map(|range| range.thread));
         for thread in threads {
-            let text = ranges::thread_name(&process.ranges, thread);
-            events.push(name("thread_name", pid, thread.into(), text));
+            if self.threads.insert(thread) {
+                let text = ranges::thread_name(&process.ranges, thread);
+                events.push(name("thread_name", pid, thread.into(), text));
+            }
         }
-        let contexts: BTreeSet<u32> = streams.keys().map(|(context, ..)| *context).collect();
-        for context in contexts.into_iter().filter(|context| *context != u32::MAX) {
-            let text = format!("{exe}: device, context {context}");
-            events.push(name("process_name", in_context(pid, context), 0, text));
+        for (context, ..) in &fresh {
+            if *context != u32::MAX && self.contexts.insert(*context) {
+                let text = format!("{exe}: device, context {context}");
+                events.push(name("process_name", in_context(pid, *context), 0, text));
+            }
         }
-        for ((context, stream, number), tid) in &streams {
-            if *context != u32::MAX {
-                let text = stream_name(*stream, *number);
-                let text = match ranges::stream_name(&process.ranges, *number) {
+        for key @ (context, stream, number) in fresh {
+            if context != u32::MAX {
+                let text = stream_name(stream, number);
+                let text = match ranges::stream_name(&process.ranges, number) {
                     Some(name) => format!("{name} ({text})"),
                     None => text,
                 };
-                events.push(name(
-                    "thread_name",
-                    in_context(pid, *context),
-                    *tid as u64,
-                    text,
-                ));
+                let tid = self.streams[&key] as u64;
+                events.push(name("thread_name", in_context(pid, context), tid, text));
             }
         }
-        let lists = graphs::Lists::of(told);
-        for operation in &told.operations {
-            let tid = streams[&row_of(operation)];
+        let lists = graphs::Lists::of(&process.operations.graphs, part.operations);
+        for operation in part.operations {
+            let tid = self.streams[&row_of(operation)];
             let stack = frames.of(process.pid, named, operation.stack);
-            push(&mut events, pid, tid as u64, operation, (&lists, stack));
+            push(events, pid, tid as u64, operation, (&lists, stack));
         }
-        ranges::push(&mut events, pid, &process.ranges, told);
-        let lost = process.ranges.lost;
-        other.push(json!({ "pid": pid, "device_error_ns": told.error, "operations": told.operations.len(),
-            "untimed": { "crowded": told.untimed.crowded, "captured": told.untimed.captured, "refused": told.untimed.refused },
-            "graphs": lists.table(), "graphs_unlisted": told.unlisted,
-            "ranges": process.ranges.ranges.len(),
-            "ranges_unknown": { "deep": lost.deep, "crowded": lost.crowded, "names_cut": lost.cut } }));
+        ranges::push(events, pid, part);
     }
-    json!({ "traceEvents": events, "displayTimeUnit": "ns", "stackFrames": frames.table(),
-        "otherData": { "clock": "CLOCK_MONOTONIC", "processes": other } })
 }
 
 /// What operations of one row have in common. A handle may have been another stream's before.

@@ -107,6 +107,8 @@ fn events(ready: &[(&Process, &model::Process)], name: &str) -> model::Events {
         sum.received += events.received;
         sum.lost += events.lost;
     }
+    // They are listed with their processes.
+    sum.left_out = sum.received;
     sum
 }
 

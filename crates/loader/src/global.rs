@@ -44,6 +44,12 @@ const SILENT: Duration = Duration::from_millis(50);
 /// Environment: a descriptor that is told, a line each, `ranges` (what is attached needs the application's calls of NVTX), `ready PATH`, `agent` and `done`; and of agents that came from there ([`warpbpf_wire::Given`])
 /// `attached PID`, `refused PID` and `left PID`.
 const NOTIFY: &str = "WARPBPF_LOADER_NOTIFY";
+/// Begins a line of that: what is to be said if a signal ends this process.
+const WORDS: &str = "words";
+/// Stands between two sentences.
+const BETWEEN: &str = "\x1f";
+/// Time between two looks for it.
+const WORD_EVERY: Duration = Duration::from_millis(100);
 /// Environment: how many CPUs instead of [`CPUS`].
 const CPUS_VARIABLE: &str = "WARPBPF_LOADER_CPUS";
 /// Environment of bpftime: how many threads instead of [`THREADS`].
@@ -100,9 +106,35 @@ impl Descriptors for Real {
 
 /// Says something to the tool's user. The tool's standard error is the only place that there is.
 pub fn tell(text: &str) {
-    let line = format!("warpbpf: {text}\n");
+    let line = format!("warpbpf: {}\n", plain(text));
     // Nobody to tell is no reason to fail.
     let _ = std::io::stderr().write_all(line.as_bytes());
+}
+
+/// Names are others', and a terminal acts on control characters.
+fn plain(text: &str) -> std::borrow::Cow<'_, str> {
+    let acts = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
+    if !text.contains(acts) {
+        return text.into();
+    }
+    let mut out = String::new();
+    for character in text.chars() {
+        match acts(character) {
+            true => out.extend(character.escape_default()),
+            false => out.push(character),
+        }
+    }
+    out.into()
+}
+
+/// Has who started this process know what is to be said if a signal ends it, which nobody in it can say then.
+fn leave_word(left: &mut Vec<String>) {
+    let words = live().last_words();
+    if words != *left {
+        let lines: Vec<String> = words.iter().map(|text| text.replace('\n', " ")).collect();
+        notify(&format!("{WORDS} {}", lines.join(BETWEEN)));
+        *left = words;
+    }
 }
 
 fn number<T: std::str::FromStr>(variable: &str) -> Option<T> {
@@ -441,6 +473,7 @@ fn run() {
         let mut silent: Option<Instant> = None;
         let mut carrier = Carrier::default();
         let mut taker = taker();
+        let (mut left, mut next) = (Vec::new(), Instant::now());
         loop {
             let settled = {
                 let start = start();
@@ -460,6 +493,10 @@ fn run() {
             }
             exchange_programs();
             carrier.round(1, || existing()?.carry());
+            if live().is_word_due() || Instant::now() >= next {
+                leave_word(&mut left);
+                next = Instant::now() + WORD_EVERY;
+            }
             let over = live().is_over();
             start().over = over;
             if !over {
@@ -512,6 +549,10 @@ pub fn after_wait(counted: bool) {
 /// The tool ends: nobody can connect any more.
 pub fn ended() {
     if let Some(live) = LIVE.get() {
+        // Else who started this process has it.
+        if live.tell_ends() {
+            notify(WORDS);
+        }
         // In the same folder, which goes with the last one.
         remote::end();
         let own = live.close();
@@ -527,6 +568,12 @@ pub fn ended() {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn control_characters_reach_no_terminal() {
+        assert_eq!(plain("`k\x1b[2J\u{9b}`\n\tb"), "`k\\u{1b}[2J\\u{9b}`\n\tb");
+        assert!(matches!(plain("plain"), std::borrow::Cow::Borrowed(_)));
+    }
 
     #[test]
     fn a_wait_that_began_before_the_first_bpf_is_not_counted() {

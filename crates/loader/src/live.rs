@@ -12,7 +12,7 @@ pub mod exchange;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
@@ -24,6 +24,7 @@ use warpbpf_wire::{
 };
 
 use self::asked::FRESH;
+use self::ends::End;
 use self::exchange::Running;
 use crate::feed::Feed;
 use crate::kernel::{Kernel, Tell};
@@ -69,6 +70,10 @@ struct Agent {
     left: bool,
     /// Who attaches others was told so.
     left_told: bool,
+    /// What stands in no map of the tool has been said.
+    end_told: bool,
+    /// That is news to who started the tool.
+    word_due: bool,
     running: Running,
     sms: u32,
     /// By number; `None` for a type that is not known here.
@@ -128,6 +133,18 @@ impl Live {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The same for who may be in the middle of a call that has it: waits a short time only.
+    fn try_state(&self) -> Option<MutexGuard<'_, State>> {
+        for _ in 0..100 {
+            match self.state.try_lock() {
+                Ok(state) => return Some(state),
+                Err(TryLockError::Poisoned(state)) => return Some(state.into_inner()),
+                Err(TryLockError::WouldBlock) => std::thread::sleep(Duration::from_millis(1)),
+            }
+        }
+        None
     }
 
     /// Opens the door for applications and says where it is.
@@ -276,6 +293,8 @@ impl Live {
             kernels: BTreeSet::new(),
             left: false,
             left_told: false,
+            end_told: false,
+            word_due: false,
             sms: 0,
             maps: Vec::new(),
             contexts: Vec::new(),
@@ -357,7 +376,10 @@ impl Agent {
             match connection.try_recv() {
                 Ok(Some(frame)) => self.take_message(frame.message, frame.blob, frame.fd, tell),
                 Ok(None) => return,
-                Err(_) => self.connection = None,
+                Err(_) => {
+                    self.connection = None;
+                    self.tell_end(End::Application, tell);
+                }
             }
         }
         self.offer.feeds.iter_mut().for_each(Feed::failed);
@@ -434,11 +456,7 @@ impl Agent {
             | ToTool::Ranges(_)
             | ToTool::Stacks(_) => {}
             // The connection's end follows; what is in the shared memory is final.
-            ToTool::Bye { .. } => {
-                self.tell_unmatched(tell);
-                self.tell_losses(tell);
-                self.tell_stops(tell);
-            }
+            ToTool::Bye { .. } => self.tell_end(End::Application, tell),
         }
     }
 

@@ -111,6 +111,11 @@ impl Queue {
         self.lost - std::mem::replace(&mut self.told, self.lost)
     }
 
+    /// The same, without taking note.
+    pub(crate) fn dropped_untold(&self) -> u64 {
+        self.lost - self.told
+    }
+
     /// What an event takes here beside its payload.
     const OVERHEAD: usize = size_of::<(u32, Vec<u8>)>();
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::ops::Bound;
 
-use crate::btf_write::{self, Strings};
+use crate::btf_write::{self, Strings, each_reference};
 use crate::elf;
 use crate::error::ObjectError;
 use crate::read::Reader;
@@ -287,13 +287,60 @@ impl Btf {
         }
         while !types.is_empty() {
             let ty = btf.parse_type(&mut types)?;
-            if let Some(name) = ty.name() {
-                let id = TypeId(btf.types.len() as u32);
-                btf.by_name.entry(name.to_owned()).or_default().push(id);
-            }
-            btf.types.push(ty);
+            btf.push(ty);
         }
         Ok(btf)
+    }
+
+    /// Types with numbers from 1.
+    pub fn of_types(types: impl IntoIterator<Item = Type>) -> Btf {
+        let mut btf = Btf {
+            types: vec![Type::Void],
+            ..Btf::default()
+        };
+        types.into_iter().for_each(|ty| btf.push(ty));
+        btf
+    }
+
+    fn push(&mut self, ty: Type) {
+        if let Some(name) = ty.name() {
+            let id = TypeId(self.types.len() as u32);
+            self.by_name.entry(name.to_owned()).or_default().push(id);
+        }
+        self.types.push(ty);
+    }
+
+    /// Takes in types of another object, with all that they refer to: what each of `roots` is called here. One that was taken in before is `known`, and
+    /// is not taken in again.
+    pub fn take_in(
+        &mut self,
+        other: &Btf,
+        roots: &[TypeId],
+        known: &mut BTreeMap<TypeId, TypeId>,
+    ) -> Vec<TypeId> {
+        if self.types.is_empty() {
+            self.types.push(Type::Void);
+        }
+        known.insert(TypeId::VOID, TypeId::VOID);
+        let mut left = roots.to_vec();
+        let mut taken: Vec<Type> = Vec::new();
+        while let Some(id) = left.pop() {
+            // What refers to a type that there is not stays so: `void` has no size and no fields.
+            let Some(ty) = other.type_by_id(id).filter(|_| !known.contains_key(&id)) else {
+                continue;
+            };
+            let here = TypeId((self.types.len() + taken.len()) as u32);
+            known.insert(id, here);
+            let mut ty = ty.clone();
+            each_reference(&mut ty, &mut |id| left.push(*id));
+            taken.push(ty);
+        }
+        let here = |id: &TypeId| known.get(id).copied().unwrap_or(TypeId::VOID);
+        for mut ty in taken {
+            each_reference(&mut ty, &mut |id| *id = here(id));
+            self.push(ty);
+        }
+        roots.iter().map(here).collect()
     }
 
     /// Reads types from a file: raw ones as in `/sys/kernel/btf/vmlinux`, or the `.BTF` section of a BPF object.

@@ -323,7 +323,11 @@ fn answer(
         } => {
             let memory = find(*process).and_then(|p| {
                 let state = p.lock();
-                let all = &state.contexts.get(*context as usize)?.memory;
+                let context = state.contexts.get(*context as usize)?;
+                let all = &context.memory;
+                if all.is_empty() && *part == 0 {
+                    return Some((1, context.copied(&state.maps).ok()?));
+                }
                 let parts = all.len() as u32;
                 Some((parts, all.get(*part as usize)?.try_clone().ok()?))
             });

@@ -1,9 +1,10 @@
 //! Programs exchanged while an application runs: another object in place of the one that is in its kernels, one more, or one
 //! less, at one moment for all its threads.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use warpbpf_object::MapDef;
+use warpbpf_object::{Btf, MapDef, TypeId};
 use warpbpf_wire::{Changed, MapInfo, Options, ToAgent};
 
 use crate::map::untyped_map;
@@ -246,7 +247,7 @@ impl crate::state::State {
     }
 }
 
-/// Definitions of all maps by number. Types are those of one of the two objects: of a map of the other the bytes are shown.
+/// Definitions of all maps by number, those of both objects with their types.
 fn merged(old: &Object, exchange: &Exchange, maps: &[MapInfo]) -> Object {
     let (new, replaces) = match exchange {
         Exchange::Replace(new) => (new, true),
@@ -271,7 +272,14 @@ fn merged(old: &Object, exchange: &Exchange, maps: &[MapInfo]) -> Object {
         .skip(was.len())
         .map(|map| map.name.as_str())
         .collect();
-    let definition = |(number, info): (usize, &MapInfo)| match was.get(number) {
+    let (base, other) = if replaces { (new, old) } else { (old, new) };
+    let mut parsed = base.parsed().clone();
+    let mut types = Types {
+        into: parsed.btf.take().unwrap_or_default(),
+        other: other.btf(),
+        known: BTreeMap::new(),
+    };
+    let mut definition = |(number, info): (usize, &MapInfo)| match was.get(number) {
         known if info.guest != OWN => known.cloned().unwrap_or_else(|| untyped_map(info)),
         // It is the old one, though the new object may have another of this name.
         Some(def) => {
@@ -280,25 +288,54 @@ fn merged(old: &Object, exchange: &Exchange, maps: &[MapInfo]) -> Object {
                 .any(|name| name.split('@').next() == Some(&def.name));
             match of_new(&info.name).filter(|_| replaces && !again) {
                 Some(new_def) => new_def,
-                None if replaces => untyped(def.clone()),
+                None if replaces => types.of_other(def.clone()),
                 None => def.clone(),
             }
         }
         None => match of_new(&info.name) {
             Some(def) if replaces => def,
-            Some(def) => untyped(def),
+            Some(def) => types.of_other(def),
             None => untyped_map(info),
         },
     };
-    let base = if replaces { new } else { old };
-    let mut parsed = base.parsed().clone();
-    parsed.maps = maps.iter().enumerate().map(definition).collect();
+    let maps = maps.iter().enumerate().map(&mut definition).collect();
+    let has_types = base.btf().is_some() || !types.known.is_empty();
+    parsed.btf = has_types.then_some(types.into);
+    parsed.maps = maps;
     if !replaces {
         parsed
             .programs
             .extend(new.parsed().programs.iter().cloned());
     }
     Object::from_parsed(base.name(), base.bytes(), parsed)
+}
+
+/// Types of one object, into which those come of another's maps.
+struct Types<'o> {
+    into: Btf,
+    other: Option<&'o Btf>,
+    /// What was taken in, by its number there.
+    known: BTreeMap<TypeId, TypeId>,
+}
+
+impl Types<'_> {
+    /// A map of the other object.
+    fn of_other(&mut self, mut def: MapDef) -> MapDef {
+        let Some(other) = self.other else {
+            return untyped(def);
+        };
+        let mut at = Some(&mut def);
+        while let Some(map) = at {
+            for id in [&mut map.key_type, &mut map.value_type] {
+                *id = id.and_then(|id| {
+                    let taken = self.into.take_in(other, &[id], &mut self.known);
+                    taken.first().copied()
+                });
+            }
+            at = map.inner.as_deref_mut();
+        }
+        def
+    }
 }
 
 /// An object, and maps of second tools behind its own: of those the bytes are shown.
@@ -312,4 +349,118 @@ fn beside(old: &Object, maps: &[MapInfo]) -> Object {
 fn untyped(mut def: MapDef) -> MapDef {
     (def.key_type, def.value_type) = (None, None);
     def
+}
+
+#[cfg(test)]
+mod tests {
+    use warpbpf_object::{MapKind, Type};
+
+    use super::*;
+
+    /// An object with a map of this name, whose values are a struct of this name that holds a pointer to itself.
+    fn object(map: &str, value: &str) -> Object {
+        let int = Type::Int {
+            name: format!("int of {value}"),
+            size: 4,
+            bits: 32,
+            signed: false,
+            char: false,
+            bool: false,
+        };
+        let member = |name: &str, ty| warpbpf_object::Member {
+            name: name.into(),
+            ty: TypeId(ty),
+            bit_offset: 0,
+            bit_size: 0,
+        };
+        let types = vec![
+            int,
+            Type::Ptr { target: TypeId(3) },
+            Type::Struct {
+                name: value.into(),
+                size: 8,
+                members: vec![member("number", 1), member("next", 2)],
+            },
+        ];
+        let def = MapDef {
+            key_type: Some(TypeId(1)),
+            value_type: Some(TypeId(3)),
+            kind: MapKind::User,
+            ..untyped_map(&info(map))
+        };
+        let parsed = warpbpf_object::Object {
+            maps: vec![def],
+            btf: Some(Btf::of_types(types)),
+            ..warpbpf_object::Object::default()
+        };
+        Object::from_parsed(map, *b"", parsed)
+    }
+
+    fn info(name: &str) -> MapInfo {
+        MapInfo {
+            name: name.into(),
+            map_type: 2,
+            key_size: 4,
+            value_size: 8,
+            max_entries: 1,
+            layout: warpbpf_wire::Layout::Array {
+                max_entries: 1,
+                value_size: 8,
+                shards: 1,
+                summed: false,
+            },
+            summed: Vec::new(),
+            added: Vec::new(),
+            bytes: 8,
+            guest: OWN,
+        }
+    }
+
+    /// The struct that a map's values are, what its fields are of, and where its pointer leads.
+    fn value_of(object: &Object, map: usize) -> (String, String, String) {
+        let (def, btf) = (&object.parsed().maps[map], object.btf().unwrap());
+        let ty = |id: TypeId| btf.type_by_id(id).unwrap();
+        let Some(Type::Struct { name, members, .. }) = def.value_type.map(ty) else {
+            panic!("{:?}", def.value_type);
+        };
+        let Type::Ptr { target } = ty(members[1].ty) else {
+            panic!("no pointer");
+        };
+        let called = |id| ty(id).name().unwrap_or_default().to_owned();
+        (name.clone(), called(members[0].ty), called(*target))
+    }
+
+    #[test]
+    fn maps_that_stay_keep_their_types() {
+        let (one, two) = (object("one", "struct_one"), object("two", "struct_two"));
+        let of = |value: &str| {
+            (
+                value.to_owned(),
+                format!("int of {value}"),
+                value.to_owned(),
+            )
+        };
+        let maps = [info("one"), info("two")];
+        for exchange in [Exchange::Replace(two.clone()), Exchange::Add(two)] {
+            let object = merged(&one, &exchange, &maps);
+            assert_eq!(value_of(&object, 0), of("struct_one"));
+            assert_eq!(value_of(&object, 1), of("struct_two"));
+            let key = object.parsed().maps[0].key_type.unwrap();
+            let key = object.btf().unwrap().type_by_id(key).unwrap();
+            assert_eq!(key.name(), Some("int of struct_one"));
+        }
+        // Again and again: what is no longer needed does not stay.
+        let mut object = one;
+        let mut maps = vec![info("one")];
+        for round in 0..5 {
+            let name = format!("map{round}");
+            maps.push(info(&name));
+            let new = self::object(&name, &format!("struct{round}"));
+            object = merged(&object, &Exchange::Replace(new), &maps);
+        }
+        assert_eq!(value_of(&object, 0), of("struct_one"));
+        assert_eq!(value_of(&object, 3), of("struct2"));
+        // Three types each, and `void`.
+        assert_eq!(object.btf().unwrap().types().count(), 6 * 3 + 1);
+    }
 }

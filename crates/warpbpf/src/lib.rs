@@ -44,6 +44,7 @@ mod number;
 mod parties;
 mod process;
 mod state;
+mod sweep;
 mod tool;
 mod typed;
 

@@ -14,6 +14,7 @@ use warpbpf_wire::{
 use crate::events::{Batch, Event};
 use crate::parties::OWN;
 use crate::state::{Answer, State};
+use crate::tool::lock;
 use crate::{Error, Map};
 
 /// How long an answer may take. The agent answers within two seconds, or it is busy with a very large map.
@@ -29,8 +30,8 @@ pub struct Process(pub(crate) Arc<Shared>);
 pub(crate) struct Shared {
     number: u64,
     state: Mutex<State>,
-    /// The socket once more, to wait for it without the lock.
-    socket: Option<OwnedFd>,
+    /// The socket once more, to wait for it without the lock, as long as somebody is there.
+    socket: Mutex<Option<Arc<OwnedFd>>>,
 }
 
 /// Something that a person should know.
@@ -77,7 +78,7 @@ impl Process {
         Process(Arc::new(Shared {
             number,
             state: Mutex::new(State::new(connection, object)),
-            socket,
+            socket: Mutex::new(socket.map(Arc::new)),
         }))
     }
 
@@ -91,9 +92,13 @@ impl Process {
     }
 
     /// What it hears from, to be waited for; `None` once nobody is there.
-    pub(crate) fn socket(&self) -> Option<&OwnedFd> {
+    pub(crate) fn socket(&self) -> Option<Arc<OwnedFd>> {
         let connected = self.is_connected();
-        self.0.socket.as_ref().filter(|_| connected)
+        let mut socket = lock(&self.0.socket);
+        if !connected {
+            *socket = None;
+        }
+        socket.clone()
     }
 
     /// Its number among all that came to the tool; no two have the same.
@@ -382,14 +387,14 @@ impl Process {
 
     /// Waits until the agent says something.
     fn wait(&self, at_most: Duration) {
-        match &self.0.socket {
+        match lock(&self.0.socket).clone() {
             Some(socket) => {
                 let timeout = Timespec {
                     tv_sec: at_most.as_secs() as i64,
                     tv_nsec: i64::from(at_most.subsec_nanos()),
                 };
                 // An interrupted wait is a short one.
-                let _ = poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&timeout));
+                let _ = poll(&mut [PollFd::new(&*socket, PollFlags::IN)], Some(&timeout));
             }
             None => std::thread::sleep(at_most),
         }

@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
+use std::sync::Arc;
 
 use warpbpf_wire::rendezvous::SHM_NAME;
 
@@ -125,10 +126,10 @@ pub fn environment(
     }
     variables.push(match entry {
         Entry::Env => (INJECTION, agent.into_os_string()),
-        Entry::Preload(_) => ("LD_PRELOAD", prepend(agent.as_os_str(), "LD_PRELOAD")),
+        Entry::Preload(_) => ("LD_PRELOAD", listed(agent.as_os_str(), "LD_PRELOAD")?),
     });
     if let Device::Soft { folder, .. } = device {
-        let path = prepend(folder.as_os_str(), "LD_LIBRARY_PATH");
+        let path = listed(folder.as_os_str(), "LD_LIBRARY_PATH")?;
         variables.push(("LD_LIBRARY_PATH", path));
     }
     Ok((variables, entry))
@@ -171,6 +172,27 @@ pub fn start_with(
     spawn(command, device, inject, socket, surroundings, with, None)
 }
 
+/// As [`start`], and the new process does something before it becomes the application, with its number.
+///
+/// # Safety
+/// As [`crate::Launch::before`].
+///
+/// # Errors
+/// As [`start`].
+pub unsafe fn start_after(
+    command: &[OsString],
+    device: &Device,
+    inject: Inject,
+    socket: &Path,
+    surroundings: &Surroundings,
+    ranges: bool,
+    before: impl Fn(u32) + Send + Sync + 'static,
+) -> Result<(Child, Entry), Error> {
+    let before = Some(Before(Arc::new(before)));
+    let with = (ranges, Vec::new());
+    spawn(command, device, inject, socket, surroundings, with, before)
+}
+
 /// As [`start_with`], and the new process does something before it becomes the application.
 pub(crate) fn spawn(
     command: &[OsString],
@@ -205,6 +227,11 @@ pub(crate) fn spawn(
     Ok((child, entry))
 }
 
+/// Takes away what tools of this user have left that were killed. Each [`crate::Tool`] does so when it is made.
+pub fn take_away_left_folders() {
+    crate::sweep::left_folders(&crate::tool::runtime_folder());
+}
+
 /// The program and its arguments.
 pub fn split(command: &[OsString]) -> (&OsStr, &[OsString]) {
     match command.split_first() {
@@ -225,6 +252,35 @@ pub fn prepend(path: &OsStr, variable: &str) -> OsString {
         value.push(old);
     }
     value
+}
+
+/// `path` in front of what a variable of the dynamic linker holds, in which nothing can be quoted.
+///
+/// # Errors
+/// [`Error::Read`]: what is in it would end it, or stand for something else.
+pub fn listed(path: &OsStr, variable: &'static str) -> Result<OsString, Error> {
+    let preload = variable == "LD_PRELOAD";
+    let signs = [
+        (b':', "a colon", true),
+        (b' ', "a space", preload),
+        (b';', "a semicolon", !preload),
+        (b'$', "a dollar sign", true),
+    ];
+    let mut bad = signs.into_iter();
+    let bad = bad.find(|(sign, _, counts)| *counts && path.as_bytes().contains(sign));
+    match bad {
+        None => Ok(prepend(path, variable)),
+        Some((_, sign, _)) => Err(Error::Read {
+            path: display(path),
+            source: std::io::Error::other(format!(
+                "{variable} cannot name this path, as {sign} in it has another meaning there; install warpbpf in a folder without it, or {}",
+                match preload {
+                    true => "have the agent come in by CUDA_INJECTION64_PATH (`--inject env`)",
+                    false => "run on a GPU (`--device gpu`)",
+                }
+            )),
+        }),
+    }
 }
 
 /// Finds a program as a shell does.
@@ -250,4 +306,36 @@ pub fn find(program: &OsStr) -> Result<PathBuf, Error> {
         .ok_or_else(|| Error::NoProgram {
             program: display(program),
         })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_that_the_dynamic_linker_takes_apart_are_refused() {
+        let refused = |path: &str, variable| {
+            let listed = listed(path.as_ref(), variable);
+            listed.err().map(|error| error.to_string())
+        };
+        for (path, preload, library) in [
+            ("/opt/warpbpf/lib", false, false),
+            ("/with space", true, false),
+            ("/with:colon", true, true),
+            ("/semi;colon", false, true),
+            ("/dollar$LIB", true, true),
+        ] {
+            assert_eq!(refused(path, "LD_PRELOAD").is_some(), preload, "{path}");
+            assert_eq!(
+                refused(path, "LD_LIBRARY_PATH").is_some(),
+                library,
+                "{path}"
+            );
+        }
+        assert_eq!(
+            refused("/a b", "LD_PRELOAD").unwrap(),
+            "cannot read `/a b`: LD_PRELOAD cannot name this path, as a space in it has another meaning there; install warpbpf in a folder \
+             without it, or have the agent come in by CUDA_INJECTION64_PATH (`--inject env`)"
+        );
+    }
 }

@@ -5,8 +5,8 @@ use std::os::fd::OwnedFd;
 
 use warpbpf_wire::{
     Changed, ContextInfo, Device, HostStacks, Kernel, KernelCount, MapInfo, MoreMaps, NoteLevel,
-    Operations, PRINTK, Program, Ranges, SharedError, SharedReader, Sites, ToTool, ToolConnection,
-    WireError,
+    Operations, PRINTK, Program, Ranges, SharedError, SharedReader, SharedWriter, Sites, ToTool,
+    ToolConnection, WireError,
 };
 
 use crate::events::{Batch, Losses};
@@ -83,7 +83,7 @@ pub(crate) struct State {
 pub(crate) struct InContext {
     pub(crate) info: ContextInfo,
     pub(crate) shared: SharedReader,
-    /// The shared memory once more, to be given to others: that of the first maps, then of those that came.
+    /// The shared memory once more, to be given to others: that of the first maps, then of those that came. Empty once the application has ended.
     pub(crate) memory: Vec<OwnedFd>,
     /// Parallel to it: the numbers of their first maps.
     pub(crate) firsts: Vec<u32>,
@@ -101,6 +101,22 @@ pub(crate) enum Answer {
         blob: Vec<u8>,
     },
     Changed(Box<Changed>),
+}
+
+impl InContext {
+    /// What there is of all maps, in memory that is made now: for who asks when the application has ended.
+    pub(crate) fn copied(&self, maps: &[MapInfo]) -> Result<OwnedFd, SharedError> {
+        let there = maps.iter().take(self.shared.maps());
+        let sizes: Vec<u64> = there.map(|map| map.bytes).collect();
+        let (mut memory, file) = SharedWriter::create(&sizes, 0)?;
+        let mut bytes = Vec::new();
+        for map in (0..sizes.len()).filter(|map| sizes[*map] > 0) {
+            if self.shared.snapshot(map, &mut bytes)?.is_some() {
+                memory.publish(map, &bytes)?;
+            }
+        }
+        Ok(file)
+    }
 }
 
 impl State {
@@ -125,11 +141,20 @@ impl State {
                 // The process ended, with or without a good-bye: what it wrote is in the shared memory.
                 Ok(None) | Err(_) => {
                     self.connection = None;
+                    self.close_memory();
                     if let Some(host) = self.host.filter(|_| !self.complete) {
                         self.note(NoteLevel::Warning, lost_host(host, self.pid));
                     }
                 }
             }
+        }
+    }
+
+    /// Nobody writes there any more, and what is there is mapped: applications that have ended need no descriptors.
+    fn close_memory(&mut self) {
+        for context in &mut self.contexts {
+            context.memory = Vec::new();
+            context.firsts = Vec::new();
         }
     }
 
@@ -436,9 +461,7 @@ fn place(names: &mut Vec<String>, sites: Sites) {
 mod tests {
     use std::time::Duration;
 
-    use warpbpf_wire::{
-        AgentConnection, GraphNode, GraphNodes, Hello, PROTOCOL, SharedWriter, ToAgent,
-    };
+    use warpbpf_wire::{AgentConnection, GraphNode, GraphNodes, Hello, PROTOCOL, ToAgent};
 
     use super::*;
 
@@ -599,6 +622,42 @@ mod tests {
             ]
         );
         assert_eq!(state.contexts[0].shared.maps(), 2);
+    }
+
+    #[test]
+    fn an_application_that_has_ended_has_no_descriptors_and_its_maps_are_read() {
+        let mut state = State::default();
+        let (mut writer, fd) = SharedWriter::create(&[8, 0, 16], 4096).unwrap();
+        state.open(ContextInfo::default(), Some(fd));
+        writer.publish(0, &[7; 8]).unwrap();
+        writer.publish(2, &[9; 16]).unwrap();
+        state.close_memory();
+        let context = &state.contexts[0];
+        assert!(context.memory.is_empty() && context.firsts.is_empty());
+        let map = |bytes| MapInfo {
+            name: String::new(),
+            map_type: 2,
+            key_size: 4,
+            value_size: 8,
+            max_entries: 1,
+            layout: warpbpf_wire::Layout::Array {
+                max_entries: 1,
+                value_size: 8,
+                shards: 1,
+                summed: false,
+            },
+            summed: Vec::new(),
+            added: Vec::new(),
+            bytes,
+            guest: 0,
+        };
+        let copy = context.copied(&[map(8), map(0), map(16)]).unwrap();
+        let copy = SharedReader::open(&copy).unwrap();
+        let mut bytes = Vec::new();
+        assert!(copy.snapshot(0, &mut bytes).unwrap().is_some());
+        assert_eq!(bytes, [7; 8]);
+        assert!(copy.snapshot(2, &mut bytes).unwrap().is_some());
+        assert_eq!((bytes, copy.maps()), (vec![9; 16], 3));
     }
 
     #[test]

@@ -21,7 +21,7 @@ use crate::guest::Host;
 use crate::live::{AttachError, Change};
 use crate::machine::{self, Device, DeviceChoice};
 use crate::start::{self, Entry, Inject, Surroundings, Variables};
-use crate::{Error, Object, Process};
+use crate::{Error, Object, Process, sweep};
 
 /// How long the thread sleeps when nobody says anything.
 const TICK: Duration = Duration::from_millis(20);
@@ -66,6 +66,8 @@ pub(crate) struct Shared {
     pub(crate) processes: Mutex<Vec<Process>>,
     command: Mutex<Vec<String>>,
     pub(crate) greeters: Greeters,
+    /// Why an application could not be let in.
+    deaf: Mutex<Option<String>>,
     ends: AtomicBool,
 }
 
@@ -151,7 +153,9 @@ impl Tool {
     }
 
     fn new(object: Option<Object>, options: Options) -> Result<Tool, Error> {
-        let listener = Listener::bind(&runtime_folder())?;
+        let folder = runtime_folder();
+        sweep::left_folders(&folder);
+        let listener = Listener::bind(&folder)?;
         let shared = Arc::new(Shared {
             listener,
             object,
@@ -165,6 +169,7 @@ impl Tool {
             server: Mutex::default(),
             command: Mutex::default(),
             greeters: Greeters::default(),
+            deaf: Mutex::default(),
             ends: AtomicBool::new(false),
         });
         let in_thread = Arc::clone(&shared);
@@ -426,6 +431,11 @@ impl Tool {
         }
     }
 
+    /// Why applications that came could not be let in, which then ran without programs; `None` where all were.
+    pub fn unheard(&self) -> Option<String> {
+        lock(&self.shared.deaf).clone()
+    }
+
     /// Waits until no agent is connected any more, at most `timeout`; false if one still is.
     pub fn wait_last_words(&self, timeout: Duration) -> bool {
         let end = Instant::now() + timeout;
@@ -465,10 +475,17 @@ impl Shared {
         let processes = lock(&self.processes).clone();
         self.wait(&processes);
         // A listening socket that is broken now is broken next time too: the processes that are there still count.
-        while self.greeters.have_room()
-            && let Ok(Some(connection)) = self.listener.accept(Duration::ZERO)
-        {
-            self.greet(connection);
+        while self.greeters.have_room() {
+            match self.listener.accept(Duration::ZERO) {
+                Ok(Some(connection)) => self.greet(connection),
+                Ok(None) => break,
+                Err(error) => {
+                    *lock(&self.deaf) = Some(error.to_string());
+                    // Who waits there would end each wait at once.
+                    std::thread::sleep(TICK);
+                    break;
+                }
+            }
         }
         for process in &processes {
             process.pump();
@@ -494,7 +511,8 @@ impl Shared {
         let mut fds: Vec<BorrowedFd<'_>> = Vec::new();
         // Who cannot be greeted yet would end each wait at once.
         fds.extend(self.greeters.have_room().then(|| self.listener.as_fd()));
-        fds.extend(processes.iter().filter_map(|p| p.socket()).map(AsFd::as_fd));
+        let sockets: Vec<_> = processes.iter().filter_map(Process::socket).collect();
+        fds.extend(sockets.iter().map(|socket| socket.as_fd()));
         if let Some(server) = &*server {
             server.sockets(&mut fds);
         }

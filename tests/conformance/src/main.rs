@@ -1,9 +1,8 @@
 //! The command that travels to machines with a GPU: the suite on every engine, and the fuzzer.
-#![expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "a command-line tool talks to its user"
-)]
+
+#[path = "../../../xtask/src/say.rs"]
+#[macro_use]
+mod say;
 
 use std::path::Path;
 use std::process::ExitCode;
@@ -31,12 +30,16 @@ usage: warpbpf-conformance suite FOLDERS [--driver LIBRARY]
 ";
 
 fn main() -> ExitCode {
+    say::status(work())
+}
+
+fn work() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
         ["help" | "--help" | "-h"]
         | ["fuzz" | "suite" | "reduce" | "operands", "--help" | "-h"] => {
-            print!("{USAGE}");
+            crate::say::write(1, format_args!("{USAGE}"));
             Ok(true)
         }
         ["suite", words @ ..] => {
@@ -57,11 +60,11 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(Stop::Usage(what)) => {
-            eprint!("{what}\n{USAGE}");
+            crate::say::write(2, format_args!("{what}\n{USAGE}"));
             ExitCode::from(2)
         }
         Err(Stop::Failed(what)) => {
-            eprintln!("warpbpf-conformance: {what}");
+            crate::say::write(2, format_args!("warpbpf-conformance: {what}\n"));
             ExitCode::FAILURE
         }
     }
@@ -151,7 +154,7 @@ fn suite(folders: &[&str], options: &Options) -> Result<bool, Stop> {
             columns.push(on_device(&cases, &mut bench, way)?);
         }
     }
-    print!("{}", table(&cases, &columns));
+    crate::say::write(1, format_args!("{}", table(&cases, &columns)));
     Ok(columns.iter().all(|column| column.failed() == 0))
 }
 
@@ -169,9 +172,11 @@ fn run_fuzz(options: &Options) -> Result<bool, Stop> {
         },
     };
     // A panic is caught and told with the program that causes it; its place is enough.
-    std::panic::set_hook(Box::new(|panic| eprintln!("{panic}")));
+    std::panic::set_hook(Box::new(|panic| {
+        crate::say::write(2, format_args!("{panic}\n"))
+    }));
     let start = Instant::now();
-    let told = |text: &str| println!("{text}\n");
+    let told = |text: &str| say!("{text}\n");
     let (engine, summary) = if options.gpu {
         let open = |_| DriverDevice::open(options.library());
         ("gpu", fuzz(&plan, options.threads, open, told)?)
@@ -184,15 +189,15 @@ fn run_fuzz(options: &Options) -> Result<bool, Stop> {
     let mut refused: Vec<(&str, u64)> = summary.refused.iter().map(|(r, n)| (*r, *n)).collect();
     refused.sort_by_key(|(_, n)| std::cmp::Reverse(*n));
     for (rule, n) in refused {
-        println!("refused {n:9}  {rule}");
+        say!("refused {n:9}  {rule}");
     }
-    println!("{}", last_line(engine, options, start.elapsed(), &summary));
+    say!("{}", last_line(engine, options, start.elapsed(), &summary));
     Ok(summary.disagreements == 0)
 }
 
 /// True if there is nothing to reduce.
 fn run_reduce(options: &Options) -> Result<bool, Stop> {
-    let told = |text: &str| println!("{text}");
+    let told = |text: &str| say!("{text}");
     let (seed, index) = (options.seed, options.first);
     let reduced = if options.gpu {
         let mut bench = Bench::new(DriverDevice::open(options.library())?);
@@ -201,12 +206,15 @@ fn run_reduce(options: &Options) -> Result<bool, Stop> {
         reduce(seed, index, &mut Bench::new(SoftDevice::new(None)), told)?
     };
     let Some(reduced) = reduced else {
-        println!("seed {seed} index {index}: the device agrees with the soft GPU for every target");
+        say!("seed {seed} index {index}: the device agrees with the soft GPU for every target");
         return Ok(true);
     };
-    println!(
+    say!(
         "seed {seed} index {index}, {} instructions: {}\n{}\nmade of:\n{}",
-        reduced.instructions, reduced.what, reduced.text, reduced.program
+        reduced.instructions,
+        reduced.what,
+        reduced.text,
+        reduced.program
     );
     Ok(false)
 }
@@ -222,7 +230,7 @@ fn run_operands(options: &Options) -> Result<bool, Stop> {
     } else {
         operands::run(&mut SoftDevice::new(None), options.seed, sets)?
     };
-    print!("{}", report.table());
+    crate::say::write(1, format_args!("{}", report.table()));
     Ok(report.failed() == 0)
 }
 

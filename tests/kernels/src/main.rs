@@ -1,9 +1,8 @@
 //! `warpbpf-kernels soft|gpu BUNDLE` runs the corpus; `warpbpf-kernels text BUNDLE PTXAS` checks its PTX without a device.
-#![expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "a command-line tool talks to its user"
-)]
+
+#[path = "../../../xtask/src/say.rs"]
+#[macro_use]
+mod say;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,6 +27,10 @@ usage: warpbpf-kernels soft|gpu BUNDLE [GROUP…] [--probes NAME,…]   results 
 ";
 
 fn main() -> ExitCode {
+    say::status(work())
+}
+
+fn work() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
@@ -40,7 +43,7 @@ fn main() -> ExitCode {
             mutant_plan(*device == "soft", folder, rest).and_then(|plan| mutate(&plan))
         }
         _ => {
-            eprint!("{USAGE}");
+            crate::say::write(2, format_args!("{USAGE}"));
             return ExitCode::from(2);
         }
     };
@@ -48,7 +51,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(reason) => {
-            eprintln!("warpbpf-kernels: {reason}");
+            crate::say::write(2, format_args!("warpbpf-kernels: {reason}\n"));
             ExitCode::from(2)
         }
     }
@@ -87,8 +90,8 @@ fn mutant_plan(soft: bool, folder: &str, words: &[&str]) -> Result<Plan, String>
 }
 
 fn mutate(plan: &Plan) -> Result<bool, String> {
-    let summary = mutants::run(plan, |text| println!("{text}"))?;
-    print!("{}", summary.table());
+    let summary = mutants::run(plan, |text| say!("{text}"))?;
+    crate::say::write(1, format_args!("{}", summary.table()));
     // A few mutants cannot be compared because they do not end; where it is most of them, something else is wrong.
     let compared: u64 = summary.compared.values().sum();
     Ok(summary.wrong == 0 && summary.made > 0 && compared * 2 >= summary.made)
@@ -133,16 +136,20 @@ fn on_device(soft: bool, folder: &str, groups: &[Group], probes: &[Probe]) -> Re
         print(group, &outcome);
         total.add(&outcome);
     }
-    println!(
+    say!(
         "{} kernels ran, {} results the same with programs in them, {} counts exact, {} kernels not on the soft GPU, {} wrong",
-        total.ran, total.same, total.exact, total.not_run, total.wrong
+        total.ran,
+        total.same,
+        total.exact,
+        total.not_run,
+        total.wrong
     );
     let ways: Vec<String> = total
         .ways
         .iter()
         .map(|(way, n)| format!("{n} {way}"))
         .collect();
-    println!("instrumented as: {}", ways.join(", "));
+    say!("instrumented as: {}", ways.join(", "));
     Ok(total.wrong == 0 && total.ran > 0)
 }
 
@@ -200,7 +207,7 @@ impl Total {
 }
 
 fn print(group: &Group, outcome: &Outcome) {
-    println!(
+    say!(
         "{} ({}): {} kernels, {} results the same with programs in them",
         group.name,
         group.about,
@@ -208,16 +215,16 @@ fn print(group: &Group, outcome: &Outcome) {
         outcome.same
     );
     for (kernel, row) in &outcome.rows {
-        println!("  {kernel}: {}", row.way);
+        say!("  {kernel}: {}", row.way);
         for (probe, counts) in row.counts.iter().filter(|(_, counts)| !counts.is_empty()) {
-            println!("    {probe:<12} {counts}");
+            say!("    {probe:<12} {counts}");
         }
     }
     if !outcome.not_run.is_empty() {
-        println!("  not on the soft GPU: {}", outcome.not_run.join(", "));
+        say!("  not on the soft GPU: {}", outcome.not_run.join(", "));
     }
     for reason in &outcome.wrong {
-        println!("  WRONG {reason}");
+        say!("  WRONG {reason}");
     }
 }
 
@@ -239,7 +246,7 @@ fn without_device(folder: &str, ptxas: &str, groups: &[Group]) -> Result<bool, S
             files += 1;
             bytes += checked.bytes;
             spliced += checked.accepted.len();
-            println!(
+            say!(
                 "{}: {} bytes, {} kernels: {}",
                 file.file_name().unwrap_or_default().to_string_lossy(),
                 checked.bytes,
@@ -247,12 +254,12 @@ fn without_device(folder: &str, ptxas: &str, groups: &[Group]) -> Result<bool, S
                 checked.accepted.join(", ")
             );
             for reason in &checked.wrong {
-                println!("  WRONG {reason}");
+                say!("  WRONG {reason}");
             }
             wrong += checked.wrong.len();
         }
     }
-    println!(
+    say!(
         "{files} files, {bytes} bytes come back as they are, ptxas accepts {spliced} instrumented texts, {wrong} wrong"
     );
     Ok(wrong == 0 && files > 0)

@@ -4,11 +4,10 @@
 //!
 //! It is a program and not a `#[test]`, because it needs the kernel's sources, which are not ours to copy;
 //! `cargo xtask selftests` brings them.
-#![expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "a command-line tool talks to its user"
-)]
+
+#[path = "../../../xtask/src/say.rs"]
+#[macro_use]
+mod say;
 
 mod compile;
 mod contexts;
@@ -33,9 +32,16 @@ use ledger::{Ledger, Way};
 use report::Findings;
 
 fn main() -> ExitCode {
+    say::status(work())
+}
+
+fn work() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let [linux, clang, out] = arguments.as_slice() else {
-        eprintln!("usage: warpbpf-selftests LINUX-SOURCE CLANG OUTPUT-FOLDER");
+        crate::say::write(
+            2,
+            format_args!("usage: warpbpf-selftests LINUX-SOURCE CLANG OUTPUT-FOLDER\n"),
+        );
         return ExitCode::from(2);
     };
     let tools = compile::Tools {
@@ -44,8 +50,11 @@ fn main() -> ExitCode {
         out: PathBuf::from(out),
     };
     if !tools.linux.is_dir() {
-        eprintln!(
-            "selftests: they need Linux's sources, and `{linux}` is no folder; `cargo xtask selftests` brings them"
+        crate::say::write(
+            2,
+            format_args!(
+                "selftests: they need Linux's sources, and `{linux}` is no folder; `cargo xtask selftests` brings them\n"
+            ),
         );
         return ExitCode::FAILURE;
     }
@@ -53,7 +62,7 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(message) => {
-            eprintln!("selftests: {message}");
+            crate::say::write(2, format_args!("selftests: {message}\n"));
             ExitCode::FAILURE
         }
     }
@@ -76,14 +85,14 @@ fn selftests(tools: &compile::Tools) -> Result<bool, String> {
         }
     }
     let large = large::cases(tools);
-    print!("{}", findings.table());
+    crate::say::write(1, format_args!("{}", findings.table()));
     let (costs, within) = findings.costs();
-    print!("{}{costs}", findings.left_out());
+    crate::say::write(1, format_args!("{}{costs}", findings.left_out()));
     let (times, large_within) = large::table(&large);
-    print!("{times}{}", large::plot(&findings, &large));
+    crate::say::write(1, format_args!("{times}{}", large::plot(&findings, &large)));
     match &oracle {
-        Ok(_) => print!("{}", findings.running()),
-        Err(why) => println!("the running kernel's own verifier: not available: {why}"),
+        Ok(_) => crate::say::write(1, format_args!("{}", findings.running())),
+        Err(why) => say!("the running kernel's own verifier: not available: {why}"),
     }
     let write = |name: &str, text: String| {
         let path = tools.out.join(name);
@@ -92,7 +101,7 @@ fn selftests(tools: &compile::Tools) -> Result<bool, String> {
     write("running-kernel.txt", findings.running_list())?;
     write("wrongly-refused.txt", findings.list(Way::Refused))?;
     write("wrongly-accepted.txt", findings.list(Way::Accepted))?;
-    println!("lists are in `{}`", tools.out.display());
+    say!("lists are in `{}`", tools.out.display());
     Ok(check_ledger(&findings)? && check_left_out(&findings)? && within && large_within)
 }
 
@@ -110,10 +119,10 @@ fn check_left_out(findings: &Findings) -> Result<bool, String> {
     let (listed, found): (BTreeSet<&str>, BTreeSet<&str>) =
         (listed.lines().collect(), found.lines().collect());
     for line in found.difference(&listed) {
-        println!("left out and not listed: {line}");
+        say!("left out and not listed: {line}");
     }
     for line in listed.difference(&found) {
-        println!("listed as left out and is not: {line}");
+        say!("listed as left out and is not: {line}");
     }
     Ok(listed == found)
 }
@@ -128,12 +137,12 @@ fn check_ledger(findings: &Findings) -> Result<bool, String> {
         let blessed = ledger.blessed(&found);
         std::fs::write(&path, blessed.render())
             .map_err(|e| format!("cannot write `{}`: {e}", path.display()))?;
-        println!("`{}` is written", path.display());
+        say!("`{}` is written", path.display());
         return Ok(true);
     }
     let differences = ledger.differences(&found);
     for line in &differences {
-        println!("{line}");
+        say!("{line}");
     }
     Ok(differences.is_empty())
 }

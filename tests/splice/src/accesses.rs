@@ -46,7 +46,7 @@ pub fn run(folder: &Path) -> Result<String, String> {
     if let Some(why) = skipped() {
         return Ok(why);
     }
-    println!("kernel     probe     places others guarded stack registers  result");
+    say!("kernel     probe     places others guarded stack registers  result");
     let (mut right, mut all) = (0, 0);
     for kernel in KERNELS {
         for name in PROBES {
@@ -58,7 +58,7 @@ pub fn run(folder: &Path) -> Result<String, String> {
             let change = match splice_accesses(&kernels, kernel, hook) {
                 Ok(spliced) => spliced.change,
                 Err(refusal) => {
-                    println!("{kernel:10} {name:9} refused: {refusal}");
+                    say!("{kernel:10} {name:9} refused: {refusal}");
                     continue;
                 }
             };
@@ -67,7 +67,7 @@ pub fn run(folder: &Path) -> Result<String, String> {
             right += u32::from(result.is_ok());
             let (before, after) = change.registers;
             let result = result.unwrap_or_else(|reason| format!("FAIL: {reason}"));
-            println!(
+            say!(
                 "{kernel:10} {name:9} {:6} {:6} {:7} {:5} {before:4} -> {after:3}  {result}",
                 change.accesses.len(),
                 change.other_accesses,

@@ -1,11 +1,10 @@
 //! Kernels with probes in their machine code, on a GPU: the same results as without, and exact counts.
 //!
 //! It loads cubins with the driver as an application would, so it needs a GPU; the soft one runs PTX only.
-#![expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "a command-line tool talks to its user"
-)]
+
+#[path = "../../../xtask/src/say.rs"]
+#[macro_use]
+mod say;
 
 mod accesses;
 
@@ -59,6 +58,10 @@ The first runs kernels with probes at entry and exits. The second runs kernels w
 ";
 
 fn main() -> std::process::ExitCode {
+    say::status(work())
+}
+
+fn work() -> std::process::ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
@@ -68,17 +71,17 @@ fn main() -> std::process::ExitCode {
         ["memory", folder, kernel, probe] => accesses::one(Path::new(folder), kernel, probe),
         [folder] => run(Path::new(folder)),
         _ => {
-            eprint!("{USAGE}");
+            crate::say::write(2, format_args!("{USAGE}"));
             return std::process::ExitCode::from(2);
         }
     };
     match done {
         Ok(told) => {
-            println!("{told}");
+            say!("{told}");
             std::process::ExitCode::SUCCESS
         }
         Err(reason) => {
-            println!("FAIL  {reason}");
+            say!("FAIL  {reason}");
             std::process::ExitCode::FAILURE
         }
     }

@@ -22,7 +22,35 @@ pub fn cases() -> Vec<Case> {
         case("attach: a filter that forbids what is needed", forbidden),
         case("attach: detached while something is captured", captures),
         case("attach: to one that is capturing", capturing),
+        case("attach: a timeline without programs", timeline_alone),
     ]
+}
+
+/// Without a program nothing is ever loaded there that would make the context's memory; the timeline has all launches from the first on.
+fn timeline_alone(bench: &Bench) -> Told {
+    let mut application = Application::plain(bench)?;
+    let (saved, file) = (bench.scratch("report.json"), bench.scratch("late.json"));
+    let mut command = bench.warpbpf("attach");
+    command
+        .args(["-p", &application.pid(), "--json", "-o"])
+        .arg(&saved);
+    command.arg("--timeline").arg(&file);
+    let attached = match Attached::by(command, saved) {
+        Err(error) if error.starts_with("skipped") => return Ok(error),
+        attached => attached?,
+    };
+    application.launch(4)?;
+    let report = attached.interrupt()?;
+    application.launch(1)?;
+    application.end()?;
+    says(&report["remarks"].to_string(), "operations, ")?;
+    let text = std::fs::read_to_string(&file).map_err(|e| e.to_string())?;
+    let trace: Value = serde_json::from_str(&text).map_err(|e| e.to_string())?;
+    let events = trace["traceEvents"].as_array();
+    let kernels = events.into_iter().flatten();
+    let steps = kernels.filter(|event| event["cat"] == "kernel" && event["name"] == "step");
+    same("launches of `step`", steps.count(), 4)?;
+    Ok("each launch with its times".into())
 }
 
 /// Users that nobody is.

@@ -60,6 +60,8 @@ pub fn all() -> Vec<Case> {
         crate::slots::cases,
         crate::unharmed::cases,
         crate::bad_input::cases,
+        crate::signals::cases,
+        crate::outputs::cases,
         crate::faults::cases,
     ];
     parts.iter().flat_map(|cases| cases()).collect()

@@ -1,11 +1,10 @@
 //! The end-to-end suite: real programs, the real command, exact numbers; the same cases on the soft GPU and on a GPU.
 //!
 //! It is a program and not a `#[test]`, because a machine with a GPU has no Rust: it travels in the bundle.
-#![expect(
-    clippy::print_stdout,
-    clippy::print_stderr,
-    reason = "a command-line tool talks to its user"
-)]
+
+#[path = "../../../xtask/src/say.rs"]
+#[macro_use]
+mod say;
 
 mod attach;
 mod attach_killed;
@@ -45,6 +44,7 @@ mod maps_host;
 mod maps_inner;
 mod maps_more;
 mod memory;
+mod outputs;
 mod places;
 mod pool;
 mod process;
@@ -52,6 +52,7 @@ mod ranges;
 mod ranges_later;
 mod run;
 mod selectors;
+mod signals;
 mod slots;
 mod splice;
 mod splice_maps;
@@ -131,6 +132,10 @@ impl Flags {
 }
 
 fn main() -> ExitCode {
+    say::status(work())
+}
+
+fn work() -> ExitCode {
     // Each run compiles what it runs, unless a case is about what is kept, or whoever runs all of it wants it to be kept.
     if std::env::var_os("WARPBPF_CACHE").is_none() {
         // SAFETY: there is one thread yet.
@@ -156,7 +161,7 @@ fn main() -> ExitCode {
         (Some(flags), ["list", rest @ ..]) if rest.len() < 2 => {
             let cases = list::all();
             for case in choose(&cases, rest.first().copied(), &flags) {
-                println!("{}", case.name);
+                say!("{}", case.name);
             }
             Some(true)
         }
@@ -168,7 +173,7 @@ fn main() -> ExitCode {
     match done {
         Some(well) => ExitCode::from(u8::from(!well)),
         None => {
-            eprintln!("{USAGE}");
+            crate::say::write(2, format_args!("{USAGE}\n"));
             ExitCode::from(2)
         }
     }
@@ -213,31 +218,31 @@ fn suite(device: &str, folder: &str, word: Option<&str>, flags: &Flags) -> bool 
             let seconds = done.took.as_secs_f64();
             format!("{:<56} {word} {seconds:>6.1} s  {told}", case.name)
         };
-        print!("{}", done.output);
+        crate::say::write(1, format_args!("{}", done.output));
         if way.shows || done.told.is_err() {
-            print!("{}", done.errors);
+            crate::say::write(1, format_args!("{}", done.errors));
         }
         match &done.told {
             Ok(told) if told.starts_with("skipped: ") => {
                 skipped += 1;
-                println!("{}", line("skip", told));
+                say!("{}", line("skip", told));
             }
             Ok(told) => {
                 passed += 1;
-                println!("{}", line("ok  ", told));
+                say!("{}", line("ok  ", told));
             }
             Err(reason) => {
                 let line = line("FAIL", reason);
-                println!("{line}");
+                say!("{line}");
                 failed.push(line);
             }
         }
     });
     // Again, where whoever reads only the end of a long log sees them.
     for line in &failed {
-        println!("{line}");
+        say!("{line}");
     }
-    println!(
+    say!(
         "{passed} passed, {} failed, {skipped} skipped",
         failed.len()
     );

@@ -318,7 +318,7 @@ pub fn same<T: PartialEq + std::fmt::Debug>(
 /// Says how many operations there were on a type of map, in a line of its own that is the same in all cases: docs/measurements.md has a
 /// table of them.
 pub fn operations(kind: &str, operations: u64) {
-    println!("operations: {kind} {operations}");
+    say!("operations: {kind} {operations}");
 }
 
 /// Says so, and on a GPU there must have been at least a hundred million on each type.

@@ -1,16 +1,19 @@
 //! `warpbpf attach`: a program inside the kernels of an application that somebody else started, and out again.
 
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use warpbpf::{AttachError, Change, Process, Tool};
 
 use crate::backend::Moment;
 use crate::collect::Collector;
-use crate::commands::run::{Attachment, show};
+use crate::commands::run::{Attachment, Watched, show};
 use crate::error::CliError;
 use crate::flags::{AttachFlags, DetachFlags, SessionFlags};
+use crate::inherited;
+use crate::output::tell;
 use crate::render;
+use crate::signals::Interrupted;
+use crate::timeline::Timeline;
 use crate::tree::{Watch, Whom};
 
 /// How long a message may take.
@@ -24,6 +27,9 @@ const LOOK: Duration = Duration::from_millis(500);
 pub fn run(flags: &AttachFlags) -> Result<u8, CliError> {
     let session = &flags.session;
     let whom = Whom::of(flags)?;
+    inherited::raise_file_limit();
+    let mut outlet = session.work.output.open()?;
+    let timeline = Timeline::open(&session.wish, &outlet)?;
     let attachment = Attachment::wished(&session.wish, &session.work, Moment::Late)?;
     let tool = &attachment.tool;
     session.work.choice.check_late(tool)?;
@@ -34,27 +40,38 @@ pub fn run(flags: &AttachFlags) -> Result<u8, CliError> {
     Interrupted::watch();
     let mut targets = Targets::new(tool, whom);
     targets.begin()?;
-    let mut collector = Collector::new(tool, session.work.events, attachment.linux.as_deref());
-    watch(session, &mut collector, &mut || targets.go_on());
+    let records = session.work.records();
+    let mut collector = Collector::new(tool, records, attachment.linux.as_deref());
+    let mut watched = Watched {
+        outlet: &mut outlet,
+        timeline,
+        records,
+        interval: session.work.live(),
+    };
+    watch(session, &mut collector, &mut watched, &mut || {
+        targets.go_on()
+    });
     let_go(tool, &mut collector);
+    watched.turn(&mut collector);
     targets.leave();
     let mut report = collector.report(command(&tool.processes()), None);
-    attachment.conclude(&mut report);
+    let status = attachment.conclude(&mut report, session.work.strict, 0);
     report.notes.extend(targets.notes);
-    attachment.write_timeline(&session.wish, &mut report)?;
-    show(&session.work, &report)?;
-    Ok(0)
+    watched.end(tool, &mut report);
+    show(&session.work, &report, &mut outlet);
+    Ok(status)
 }
 
 /// Shows what comes, until the user, the time that was given, or `goes_on` ends it.
 pub fn watch(
     flags: &SessionFlags,
     collector: &mut Collector<'_>,
+    watched: &mut Watched<'_>,
     goes_on: &mut dyn FnMut() -> bool,
 ) {
     let seconds = |seconds: f64| Instant::now() + Duration::from_secs_f64(seconds.max(0.0));
     let end = flags.duration.map(seconds);
-    follow(collector, flags.work.live(), end, goes_on);
+    follow(collector, watched, end, goes_on);
 }
 
 /// Ends programs in all processes, and hears what their agents say at the end.
@@ -104,7 +121,7 @@ impl<'t> Targets<'t> {
         }
         self.look();
         if self.attached.is_empty() {
-            eprintln!(
+            tell!(
                 "warpbpf: nothing to attach to yet: waiting for processes that load the CUDA driver"
             );
         }
@@ -120,7 +137,7 @@ impl<'t> Targets<'t> {
                 Err(reason) => Err(reason),
             };
             if let Err(reason) = told {
-                eprintln!("warpbpf: {reason}");
+                tell!("warpbpf: {reason}");
                 self.notes.push(reason);
             }
         }
@@ -129,9 +146,9 @@ impl<'t> Targets<'t> {
     fn attach(&mut self, pid: u32) -> Result<(), AttachError> {
         let change = self.tool.attach_to(pid)?;
         let note = told(pid, "attached to", &change);
-        eprintln!("warpbpf: {note}");
+        tell!("warpbpf: {note}");
         if !change.said.is_empty() {
-            eprintln!("warpbpf: {}", change.said);
+            tell!("warpbpf: {}", change.said);
         }
         self.notes.push(note);
         match change.host {
@@ -184,9 +201,9 @@ pub fn leave(pid: u32) -> Vec<String> {
 /// Takes programs out.
 pub fn detach(flags: &DetachFlags) -> Result<u8, CliError> {
     let change = warpbpf::live::detach(flags.pid).map_err(other)?;
-    eprintln!("warpbpf: {}", told(flags.pid, "detached from", &change));
+    tell!("warpbpf: {}", told(flags.pid, "detached from", &change));
     if !change.said.is_empty() {
-        eprintln!("warpbpf: {}", change.said);
+        tell!("warpbpf: {}", change.said);
     }
     Ok(0)
 }
@@ -194,26 +211,22 @@ pub fn detach(flags: &DetachFlags) -> Result<u8, CliError> {
 /// Shows what comes, as long as `goes_on` says so, until it is interrupted or over.
 pub fn follow(
     collector: &mut Collector<'_>,
-    interval: Option<Duration>,
+    watched: &mut Watched<'_>,
     end: Option<Instant>,
     goes_on: &mut dyn FnMut() -> bool,
 ) {
-    let mut next = interval.map(|i| Instant::now() + i);
+    let mut next = watched.interval.map(|i| Instant::now() + i);
     loop {
         collector.poll(TICK);
-        if interval.is_some() {
-            for line in collector.news() {
-                eprintln!("{line}");
-            }
-        }
+        watched.turn(collector);
         let over = end.is_some_and(|end| Instant::now() >= end);
         if Interrupted::was() || over || !goes_on() {
             return;
         }
-        if let (Some(at), Some(every)) = (next, interval)
+        if let (Some(at), Some(every)) = (next, watched.interval)
             && Instant::now() >= at
         {
-            eprint!("{}", render::summary(&collector.processes()));
+            tell!("{}", render::summary(&collector.processes()).trim_end());
             next = Some(Instant::now() + every);
         }
     }
@@ -243,27 +256,4 @@ pub fn told(pid: u32, what: &str, change: &Change) -> String {
         ms(change.took),
         ms(change.pause)
     )
-}
-
-/// Somebody wants this to end.
-pub struct Interrupted;
-
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
-
-extern "C" fn note_it(_: libc::c_int) {
-    INTERRUPTED.store(true, Ordering::Relaxed);
-}
-
-impl Interrupted {
-    /// Signals that end a command are only noted from now on.
-    pub fn watch() {
-        for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
-            // SAFETY: the handler only stores.
-            unsafe { libc::signal(signal, note_it as *const () as libc::sighandler_t) };
-        }
-    }
-
-    fn was() -> bool {
-        INTERRUPTED.load(Ordering::Relaxed)
-    }
 }

@@ -1,5 +1,7 @@
 //! `warpbpf replace`, `add`, `remove`, `gate`, `slots` and `programs`: the programs of applications that run under another `warpbpf`.
 
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -11,12 +13,20 @@ use crate::exchange::{
     ExchangeFlags, GateFlags, GateState, ProgramsFlags, RemoveFlags, SlotsVerb, ToFlags,
 };
 use crate::objects;
-use crate::output::say;
+use crate::output::{say, tell};
+use crate::plain;
 use crate::render::numbers;
 use crate::table::Table;
 
 /// An application, and the session that it is in.
-type Found = (Client, ProcessInfo);
+struct Found {
+    client: Client,
+    process: ProcessInfo,
+    /// The process of the tool whose session it is.
+    tool: u32,
+    /// What that tool has started, if it did.
+    command: Vec<String>,
+}
 
 /// Puts the programs of an object in place of those that are there.
 pub fn replace(flags: &ExchangeFlags) -> Result<u8, CliError> {
@@ -59,19 +69,19 @@ pub fn slots(verb: &SlotsVerb) -> Result<u8, CliError> {
 
 /// Lists programs.
 pub fn programs(flags: &ProgramsFlags) -> Result<u8, CliError> {
-    let found = find(flags.pid)?;
+    let found = find(flags.pid, |_| true)?;
     if flags.json {
-        let processes: Vec<Value> = found.iter().map(|(_, process)| listed(process)).collect();
+        let processes: Vec<Value> = found.iter().map(|found| listed(&found.process)).collect();
         say(&format!(
             "{}\n",
             json!({ "ok": true, "processes": processes })
         ));
         return Ok(0);
     }
-    for (_, process) in &found {
+    for Found { process, .. } in &found {
         let mut text = format!(
             "{} (process {}), generation {}\n",
-            process.exe,
+            plain::name(&process.exe),
             numbers(process.pid, process.inner_pid),
             process.generation
         );
@@ -87,7 +97,9 @@ pub fn programs(flags: &ProgramsFlags) -> Result<u8, CliError> {
         for guest in &process.guests {
             text += &format!(
                 "…@g{} is of `{}`, by process {}\n",
-                guest.guest, guest.object, guest.tool
+                guest.guest,
+                plain::name(&guest.object),
+                guest.tool
             );
         }
         say(&text);
@@ -103,10 +115,17 @@ fn listed(process: &ProcessInfo) -> Value {
     json!({ "pid": process.pid, "inner_pid": process.inner_pid, "exe": process.exe, "generation": process.generation, "programs": programs, "guests": guests })
 }
 
-/// The applications that run with programs, or those that `pid` means.
-fn find(pid: Option<u32>) -> Result<Vec<Found>, CliError> {
+/// A session of this user, not one that root can only reach.
+fn is_own(path: &Path) -> bool {
+    let user = rustix::process::geteuid().as_raw();
+    std::fs::symlink_metadata(path).is_ok_and(|socket| socket.uid() == user)
+}
+
+/// The applications that run with programs, of those whose socket `takes`, or those that `pid` means.
+fn find(pid: Option<u32>, takes: fn(&Path) -> bool) -> Result<Vec<Found>, CliError> {
     let mut found = Vec::new();
-    for mut client in Client::find() {
+    let clients = Client::find().into_iter();
+    for mut client in clients.filter(|client| pid.is_some() || takes(client.path())) {
         // One that ends while it is asked is not there.
         let Ok((session, _)) = client.session() else {
             continue;
@@ -121,9 +140,15 @@ fn find(pid: Option<u32>) -> Result<Vec<Found>, CliError> {
         };
         let rest: Vec<ProcessInfo> = processes.collect();
         let path = client.path().to_owned();
-        found.push((client, first));
+        let of = |client, process| Found {
+            client,
+            process,
+            tool: session.tool,
+            command: session.command.clone(),
+        };
+        found.push(of(client, first));
         for process in rest {
-            found.push((Client::connect(&path)?, process));
+            found.push(of(Client::connect(&path)?, process));
         }
     }
     match (found.is_empty(), pid) {
@@ -140,21 +165,31 @@ fn exchange(
     change: &ProgramChange,
     object: Option<(&str, &[u8])>,
 ) -> Result<u8, CliError> {
-    let mut found = find(to.pid)?;
-    let tools = found.iter().map(|(client, _)| client.path());
+    let mut found = find(to.pid, is_own)?;
+    let tools = found.iter().map(|found| found.client.path());
     let tools: std::collections::BTreeSet<_> = tools.collect();
     if tools.len() > 1 {
         let pids: Vec<String> = found
             .iter()
-            .map(|(_, p)| format!("{} ({})", p.pid, p.exe))
+            .map(|Found { process, .. }| format!("{} ({})", process.pid, process.exe))
             .collect();
         return Err(CliError::Other(format!(
             "several sessions run; choose one by `--pid`: {}",
             pids.join(", ")
         )));
     }
+    // Nobody has named it.
+    if let (None, Some(first), false) = (to.pid, found.first(), to.json) {
+        tell!("warpbpf: in {}", session_name(first.tool, &first.command));
+    }
     let mut done = Vec::new();
-    for (client, process) in &mut found {
+    for Found {
+        client,
+        process,
+        tool,
+        ..
+    } in &mut found
+    {
         let limit = Duration::from_secs(to.limit);
         let exchanged = client.exchange(process, change, object, limit)?;
         if !to.json {
@@ -181,11 +216,11 @@ fn exchange(
                 | ProgramChange::Join { .. }
                 | ProgramChange::Leave { .. }
                 | ProgramChange::OnCpu { .. } => {
-                    tell(process, &exchanged);
+                    tell_programs(process, &exchanged);
                 }
             }
         }
-        done.push(json!({ "pid": process.pid, "generation": exchanged.generation, "programs": exchanged.programs,
+        done.push(json!({ "pid": process.pid, "tool": tool, "generation": exchanged.generation, "programs": exchanged.programs,
                           "without": exchanged.without, "slots": exchanged.slots }));
     }
     if to.json {
@@ -194,7 +229,16 @@ fn exchange(
     Ok(0)
 }
 
-fn tell(process: &ProcessInfo, exchanged: &Exchanged) {
+/// A session, as its user knows it.
+fn session_name(tool: u32, command: &[String]) -> String {
+    let name = match command.is_empty() {
+        true => String::new(),
+        false => format!(": {}", command.join(" ")),
+    };
+    format!("the session of process {tool}{name}")
+}
+
+fn tell_programs(process: &ProcessInfo, exchanged: &Exchanged) {
     let programs: Vec<String> = exchanged
         .programs
         .iter()
@@ -209,6 +253,6 @@ fn tell(process: &ProcessInfo, exchanged: &Exchanged) {
         process.pid, exchanged.generation
     ));
     for (kernel, reason) in &exchanged.without {
-        eprintln!("warpbpf: kernel `{kernel}` runs without probes: {reason}");
+        tell!("warpbpf: kernel `{kernel}` runs without probes: {reason}");
     }
 }

@@ -1,29 +1,42 @@
 //! `warpbpf kernels`: what an application loads, and what could be done with it.
 
 use crate::back_ends::{Kind, Means};
-use crate::commands::run::{observe, write};
+use crate::collect::Records;
+use crate::commands::run::{Watched, observe};
 use crate::error::CliError;
 use crate::flags::KernelsFlags;
 use crate::machine;
 use crate::model::{Process, Report};
+use crate::output;
+use crate::plain;
 use crate::render;
+use crate::signals::Signals;
 use crate::target::Surroundings;
 
 /// Runs the application without any program and lists its kernels.
 pub fn run(flags: &KernelsFlags, surroundings: &Surroundings) -> Result<u8, CliError> {
+    let mut signals = Signals::begin();
+    let mut outlet = flags.output.open_answer()?;
     let tool = warpbpf::Tool::observe()?;
-    let mut report = observe(&flags.target, surroundings, &tool, None, (0, None))?;
+    let mut watched = Watched {
+        outlet: &mut outlet,
+        timeline: None,
+        records: Records::Kept(0),
+        interval: None,
+    };
+    let (target, signals) = (&flags.target, &mut signals);
+    let mut report = observe(target, surroundings, &tool, None, &mut watched, signals)?;
     for missing in missing(&report.processes) {
         report.notes.push(missing);
     }
-    write(&flags.output, &report, usize::MAX, &|report: &Report, _| {
+    outlet.write(&report, &|report: &Report| {
         let mut text: String = report.processes.iter().map(render::kernels).collect();
         for note in &report.notes {
-            text += &format!("warpbpf: {note}\n");
+            text += &format!("warpbpf: {}\n", plain::message(note));
         }
         text
-    })?;
-    Ok(report.status.unwrap_or(125) as u8)
+    });
+    Ok(report.status.map_or(output::FAILED, |status| status as u8))
 }
 
 /// What kernels without PTX would need and their devices cannot have, as `doctor` tells it.

@@ -7,23 +7,26 @@ use warpbpf_maps::stops;
 use warpbpf_object::Object;
 use warpbpf_session::{Calls, Live, LoadedVariant, PlannedProgram, RingEvent, Session};
 
+use crate::collect::Records;
 use crate::contents::{fill, printk};
 use crate::error::CliError;
 use crate::flags::LaunchFlags;
 use crate::machine::{self, Device};
 use crate::model::{self, Report};
 use crate::objects;
+use crate::output::tell;
 use crate::pretty::Printer;
 use crate::render;
 
 /// Launches the programs and reports.
 pub fn run(flags: &LaunchFlags) -> Result<u8, CliError> {
+    let mut outlet = flags.output.open()?;
     let loaded = objects::bring(&flags.object)?;
     let device = machine::choose(flags.device)?;
     let (library, soft) = match &device {
         Device::Gpu(_) => ("libcuda.so.1".to_owned(), false),
         Device::Soft { folder, why } => {
-            eprintln!("warpbpf: running on the soft GPU ({why})");
+            tell!("warpbpf: running on the soft GPU ({why})");
             (folder.join("libcuda.so.1").display().to_string(), true)
         }
     };
@@ -42,7 +45,7 @@ pub fn run(flags: &LaunchFlags) -> Result<u8, CliError> {
     let mut found = Found {
         rings: vec![model::Events::default(); session.map_count()],
         messages: Vec::new(),
-        kept: flags.events,
+        kept: Records::wished(flags.events, flags.output.form()).most(),
     };
     let mut process = model::Process {
         pid: std::process::id(),
@@ -90,7 +93,7 @@ pub fn run(flags: &LaunchFlags) -> Result<u8, CliError> {
         notes: Vec::new(),
         remarks: Vec::new(),
     };
-    super::run::write(&flags.output, &report, flags.rows, &render::report)?;
+    outlet.write(&report, &|report| render::report(report, flags.rows));
     Ok(0)
 }
 
@@ -199,7 +202,7 @@ struct Found {
     rings: Vec<model::Events>,
     messages: Vec<String>,
     /// Events to keep per ring.
-    kept: u64,
+    kept: usize,
 }
 
 impl Found {
@@ -219,12 +222,9 @@ impl Found {
             if event.map == RingEvent::PRINTK {
                 self.messages.extend(printk(object, event.payload));
             } else if let Some(ring) = self.rings.get_mut(event.map as usize) {
-                ring.received += 1;
-                if ring.first.len() < self.kept as usize {
-                    let def = object.maps.get(event.map as usize);
-                    let ty = def.and_then(|m| m.value_type);
-                    ring.first.push(printer.json(ty, event.payload));
-                }
+                let def = object.maps.get(event.map as usize);
+                let ty = def.and_then(|m| m.value_type);
+                ring.take(self.kept, || printer.json(ty, event.payload));
             }
         })?;
         Ok(())

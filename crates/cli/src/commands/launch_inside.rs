@@ -13,7 +13,7 @@ use warpbpf_wire::inside::{LAUNCH, LAUNCHED, SUFFIX, ask, request};
 use crate::error::CliError;
 use crate::flags::{LaunchInsideFlags, Shape};
 use crate::machine::{self, Device};
-use crate::output::say;
+use crate::output::{say, tell};
 use crate::target::{INJECTION, SOCKET};
 
 /// Launches the program and waits for its end.
@@ -31,7 +31,7 @@ pub fn run(flags: &LaunchInsideFlags) -> Result<u8, CliError> {
     let library = match &device {
         Device::Gpu(_) => "libcuda.so.1".to_owned(),
         Device::Soft { folder, why } => {
-            eprintln!("warpbpf: running on the soft GPU ({why})");
+            tell!("warpbpf: running on the soft GPU ({why})");
             folder.join("libcuda.so.1").display().to_string()
         }
     };

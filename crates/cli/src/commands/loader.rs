@@ -16,10 +16,13 @@ use std::time::{Duration, Instant};
 use warpbpf_wire::rendezvous::{SHM_NAME, places};
 
 use crate::commands::loader_late::Late;
-use crate::commands::run::{InterruptsIgnored, NVTX_TAKEN, shell_status};
+use crate::commands::run::{NVTX_TAKEN, shell_status};
 use crate::error::CliError;
 use crate::flags::{LoaderFlags, TargetFlags};
+use crate::inherited::Inherited;
 use crate::machine::{self, Device};
+use crate::output::tell;
+use crate::signals::{self, Signals};
 use crate::target::{self, INJECTION, NVTX_INJECTION, SOCKET, Surroundings};
 
 /// Where the dynamic linker looks for libraries first.
@@ -38,16 +41,19 @@ pub fn run(flags: &LoaderFlags, surroundings: &Surroundings) -> Result<u8, CliEr
                 .into(),
         ));
     }
+    let signals = Signals::begin();
+    warpbpf::start::take_away_left_folders();
     let late = Late::look(&flags.pid)?;
     let device = machine::choose(flags.device)?;
     // One that runs already has its driver.
     if let Device::Soft { why, .. } = &device
         && !late.is_wanted()
     {
-        eprintln!("warpbpf: running on the soft GPU ({why})");
+        tell!("warpbpf: running on the soft GPU ({why})");
     }
-    let ignore = InterruptsIgnored::new();
-    let (tool, news) = start_tool(flags, &device)?;
+    signals.start();
+    let (tool, news) = start_tool(flags, &device, signals.inherited)?;
+    signals::is_waited_for(tool.id());
     let mut both = Both {
         flags,
         surroundings,
@@ -61,18 +67,24 @@ pub fn run(flags: &LoaderFlags, surroundings: &Surroundings) -> Result<u8, CliEr
         agent: false,
         done: false,
         ranges: flags.ranges,
+        words: Vec::new(),
+        signals,
     };
     let result = both.follow();
     // Whatever went wrong: the tool is not left behind.
     both.tool.stop();
     both.late.leave();
+    both.last_words();
     both.clean();
-    drop(ignore);
     result
 }
 
 /// Starts the tool with our library in it, and gives our end of the socket that it speaks to.
-fn start_tool(flags: &LoaderFlags, device: &Device) -> Result<(Child, UnixStream), CliError> {
+fn start_tool(
+    flags: &LoaderFlags,
+    device: &Device,
+    inherited: Inherited,
+) -> Result<(Child, UnixStream), CliError> {
     let (program, arguments) = target::split(flags.tool_and_app().0);
     let path = target::find(program)?;
     let name = program.to_string_lossy().into_owned();
@@ -99,12 +111,12 @@ fn start_tool(flags: &LoaderFlags, device: &Device) -> Result<(Child, UnixStream
         .arg0(program)
         .env(
             "LD_PRELOAD",
-            target::prepend(library.as_os_str(), "LD_PRELOAD"),
+            target::listed(library.as_os_str(), "LD_PRELOAD")?,
         )
         .env("WARPBPF_LOADER_NOTIFY", theirs.as_raw_fd().to_string());
     // It may use CUDA itself, on the device of its applications.
     if let Device::Soft { folder, .. } = device {
-        let folders = target::prepend(folder.as_os_str(), LIBRARIES);
+        let folders = target::listed(folder.as_os_str(), LIBRARIES)?;
         command.env(LIBRARIES, folders);
     }
     if flags.allow_modify {
@@ -122,6 +134,12 @@ fn start_tool(flags: &LoaderFlags, device: &Device) -> Result<(Child, UnixStream
     if let Some(socket) = &flags.socket {
         command.env("WARPBPF_LOADER_SOCKET", socket);
     }
+    let give = move || {
+        inherited.give();
+        Ok(())
+    };
+    // SAFETY: system calls alone.
+    unsafe { command.pre_exec(give) };
     let child = command.spawn().map_err(|e| failed(e.to_string()))?;
     Ok((child, ours))
 }
@@ -186,6 +204,9 @@ struct Both<'a> {
     done: bool,
     /// The application's NVTX ranges are to be known.
     ranges: bool,
+    /// What the library in the tool would say at its end, which a signal does not let it.
+    words: Vec<String>,
+    signals: Signals,
 }
 
 impl Both<'_> {
@@ -204,7 +225,19 @@ impl Both<'_> {
             if let Some(verdict) = verdict {
                 return Ok(verdict);
             }
+            self.pass_signals();
             std::thread::sleep(TICK);
+        }
+    }
+
+    /// Signals are the application's, and the tool's where no application is there.
+    fn pass_signals(&mut self) {
+        for signal in self.signals.due() {
+            let app = self.app.as_ref().filter(|app| app.status.is_none());
+            let tool = Some(&self.tool).filter(|tool| tool.status.is_none());
+            if let Some(process) = app.or(tool) {
+                signals::pass(&process.child, signal);
+            }
         }
     }
 
@@ -218,9 +251,7 @@ impl Both<'_> {
             (Some(tool), Some(Some(app))) => Some(self.verdict(tool, app)),
             (None, Some(Some(app))) => {
                 if !self.agent {
-                    eprintln!(
-                        "warpbpf: nothing was instrumented: the application loaded no CUDA code"
-                    );
+                    tell!("warpbpf: nothing was instrumented: the application loaded no CUDA code");
                 } else if !self.done && !self.has_lingered(ended) {
                     return None;
                 }
@@ -238,7 +269,7 @@ impl Both<'_> {
     fn follow_late(&mut self, ended: &mut Option<Instant>) -> Option<u8> {
         if let Some(status) = self.tool.status {
             if self.ready.is_none() {
-                eprintln!(
+                tell!(
                     "warpbpf: the tool has ended before it attached a program to a kernel; nothing was put into {}",
                     self.late.names()
                 );
@@ -269,6 +300,19 @@ impl Both<'_> {
         since.elapsed() > Duration::from_secs_f64(self.flags.linger.clamp(0.0, 1e6))
     }
 
+    /// Says what a tool that a signal has ended could not.
+    fn last_words(&mut self) {
+        for line in self.lines() {
+            // Whatever else it says is too late.
+            if let Some(words) = words(&line) {
+                self.words = words;
+            }
+        }
+        for text in &self.words {
+            tell!("warpbpf: {text}");
+        }
+    }
+
     /// A tool that a signal has ended has not removed its sockets.
     fn clean(&self) {
         let Some(control) = &self.ready else { return };
@@ -294,7 +338,7 @@ impl Both<'_> {
     /// The tool has ended and no application was started.
     fn alone(&self, status: ExitStatus) -> u8 {
         if !self.flags.tool_and_app().1.is_empty() {
-            eprintln!(
+            tell!(
                 "warpbpf: the tool has ended before it attached a program to a kernel; the application was not started"
             );
             if status.success() {
@@ -309,7 +353,7 @@ impl Both<'_> {
         let fine = tool.success() || (self.tool.stopped && tool.code().is_none());
         // Nobody else says it, where the application's status is told.
         if let (Some(signal), false) = (tool.signal(), fine) {
-            eprintln!("warpbpf: the tool was ended by signal {signal}");
+            tell!("warpbpf: the tool was ended by signal {signal}");
         }
         let status = if app.success() && !fine { tool } else { app };
         shell_status(status) as u8
@@ -331,6 +375,10 @@ impl Both<'_> {
     }
 
     fn take(&mut self, line: &str) -> Result<(), CliError> {
+        if let Some(words) = words(line) {
+            self.words = words;
+            return Ok(());
+        }
         match line.split_once(' ') {
             Some(("ready", path)) if self.ready.is_none() => {
                 self.ready = Some(path.into());
@@ -352,10 +400,10 @@ impl Both<'_> {
 
     fn start_app(&mut self, socket: &str) -> Result<(), CliError> {
         if self.ranges && self.surroundings.nvtx_taken {
-            eprintln!("warpbpf: {NVTX_TAKEN}");
+            tell!("warpbpf: {NVTX_TAKEN}");
         }
         if self.ranges && self.late.is_wanted() {
-            eprintln!(
+            tell!(
                 "warpbpf: programs that choose launches by NVTX ranges or names are in none of {}, unless it was started with our NVTX_INJECTION64_PATH: it has decided before who gets its NVTX calls",
                 self.late.names()
             );
@@ -378,7 +426,9 @@ impl Both<'_> {
             Path::new(socket),
             self.surroundings,
             self.ranges,
+            self.signals.inherited,
         )?;
+        signals::is_waited_for(child.id());
         self.app = Some(Process::new(child));
         Ok(())
     }
@@ -394,8 +444,8 @@ impl Both<'_> {
             (None, None) => (SOCKET, socket.into()),
         };
         let agent = machine::agent()?;
-        eprintln!("warpbpf: the tool is ready; start the application with");
-        let say = |name: &str, value: &OsStr| eprintln!("  {name}={}", value.display());
+        tell!("warpbpf: the tool is ready; start the application with");
+        let say = |name: &str, value: &OsStr| tell!("  {name}={}", value.display());
         say(variable, &value);
         say(INJECTION, agent.as_os_str());
         if self.ranges && !self.surroundings.nvtx_taken {
@@ -406,6 +456,18 @@ impl Both<'_> {
         }
         Ok(())
     }
+}
+
+/// What the library in the tool would say at its end, if the line is about that.
+fn words(line: &str) -> Option<Vec<String>> {
+    let words = line.strip_prefix("words")?;
+    let texts = words.split('\x1f').map(str::trim);
+    Some(
+        texts
+            .filter(|text| !text.is_empty())
+            .map(str::to_owned)
+            .collect(),
+    )
 }
 
 /// The name by which bpftime's users connect a tool and its applications, if it can be one.
@@ -439,7 +501,7 @@ fn is_static(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_static;
+    use super::{is_static, words};
 
     /// A header with one program header of this type.
     fn elf(kind: u32) -> Vec<u8> {
@@ -467,5 +529,13 @@ mod tests {
         assert!(!check(b"\x7fELF\x02\x01"));
         assert!(!is_static(&folder.join("none")));
         std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn last_words_are_sentences_of_a_line() {
+        let texts = |line| words(line).map(|all| all.join("|"));
+        assert_eq!(texts("words one two\x1fthree").unwrap(), "one two|three");
+        assert_eq!(texts("words").unwrap(), "");
+        assert_eq!(texts("done"), None);
     }
 }

@@ -11,6 +11,7 @@ use warpbpf_wire::{Given, Giver};
 use crate::commands::attach::{is_there, leave, told};
 use crate::error::CliError;
 use crate::machine;
+use crate::output::tell;
 
 /// How long the tool may take to accept what it is handed.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -71,7 +72,7 @@ impl Late {
             let pid = target.pid;
             let done = warpbpf_inject::attach(pid, &agent).map_err(other)?;
             if !done.said.is_empty() {
-                eprintln!("warpbpf: {}", done.said);
+                tell!("warpbpf: {}", done.said);
             }
             target.change = Some(Change {
                 took: done.took,
@@ -99,7 +100,7 @@ impl Late {
         let Some(target) = target else { return Ok(()) };
         match (what, &target.change) {
             ("attached", Some(change)) => {
-                eprintln!("warpbpf: {}", told(target.pid, "attached to", change));
+                tell!("warpbpf: {}", told(target.pid, "attached to", change));
             }
             ("refused", _) => {
                 return Err(CliError::Other(format!(
@@ -131,7 +132,7 @@ impl Late {
     pub fn leave(&mut self) {
         for target in self.0.iter_mut().filter(|target| target.change.is_some()) {
             for line in leave(target.pid) {
-                eprintln!("warpbpf: {line}");
+                tell!("warpbpf: {line}");
             }
         }
     }

@@ -14,7 +14,7 @@ use crate::contents::fill;
 use crate::error::CliError;
 use crate::flags::{MapsFlags, MapsVerb};
 use crate::model;
-use crate::output::say;
+use crate::output::{say, tell};
 use crate::pretty::Printer;
 use crate::render::{self, numbers};
 use crate::table::Table;
@@ -112,7 +112,7 @@ fn answered(name: &str, value: Option<Value>, said: &dyn Fn(&Value) -> String) -
             0
         }
         None => {
-            eprintln!("warpbpf: map `{name}`: there is no such key, or nothing in it");
+            tell!("warpbpf: map `{name}`: there is no such key, or nothing in it");
             1
         }
     }

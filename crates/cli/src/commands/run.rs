@@ -1,7 +1,7 @@
 //! `warpbpf run`: an application, unchanged, with a program inside its kernels.
 
 use std::collections::HashMap;
-use std::io::{IsTerminal as _, Write as _};
+use std::io::IsTerminal as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, ExitStatus};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,61 +9,118 @@ use std::time::{Duration, Instant};
 
 use warpbpf::{Functions, Launch, Options, Tool};
 use warpbpf_driver::DeviceInfo;
-use warpbpf_session::NO_SITE;
-use warpbpf_session::section::Form;
+use warpbpf_session::section::Form as ProgramForm;
 
 use crate::assemble::{Callers, Maker};
 use crate::backend::{self, Moment};
 use crate::code::Occupancy;
-use crate::collect::Collector;
+use crate::collect::{Collector, Records};
 use crate::error::CliError;
-use crate::flags::{ObjectFlags, OutputFlags, RunFlags, TargetFlags, WishFlags, WorkFlags};
+use crate::flags::{Form, ObjectFlags, RunFlags, TargetFlags, WishFlags, WorkFlags};
+use crate::inherited;
 use crate::linux::{Beside, ForLinux, Split};
 use crate::machine::{self, Device};
 use crate::model::{self, Report};
+use crate::nowhere::{self, NOTHING};
 use crate::objects;
-use crate::output::say;
+use crate::outlet::Outlet;
+use crate::output::{self, tell};
 use crate::render;
+use crate::signals::{self, Signals};
 use crate::target::{Entry, Surroundings};
-use crate::timeline;
+use crate::timeline::Timeline;
+use crate::users::Users;
 
 /// How long a message or an agent's last words may take.
 const TICK: Duration = Duration::from_millis(20);
+/// The exit status of `--strict` where no launch had programs.
+pub const NOTHING_INSTRUMENTED: u8 = 123;
 /// How long to wait for agents after the application has ended.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Runs the application; its exit status is ours.
 pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError> {
+    let mut signals = Signals::begin();
+    inherited::raise_file_limit();
+    let mut outlet = flags.work.output.open()?;
+    let timeline = Timeline::open(&flags.wish, &outlet)?;
     let attachment = Attachment::wished(&flags.wish, &flags.work, Moment::Start)?;
     let tool = &attachment.tool;
-    let live = flags.work.live();
+    let mut watched = Watched {
+        outlet: &mut outlet,
+        timeline,
+        records: flags.work.records(),
+        interval: flags.work.live(),
+    };
     let mut report = observe(
         &flags.target,
         surroundings,
         tool,
         attachment.linux.as_ref(),
-        (flags.work.events, live),
+        &mut watched,
+        &mut signals,
     )?;
-    attachment.conclude(&mut report);
-    attachment.write_timeline(&flags.wish, &mut report)?;
-    show(&flags.work, &report)?;
-    Ok(report.status.unwrap_or(125) as u8)
+    let status = report.status.map_or(output::FAILED, |status| status as u8);
+    let status = attachment.conclude(&mut report, flags.work.strict, status);
+    watched.end(tool, &mut report);
+    show(&flags.work, &report, &mut outlet);
+    Ok(status)
 }
 
 /// Writes the report of a run.
-pub fn show(flags: &WorkFlags, report: &Report) -> Result<(), CliError> {
-    let shown = |report: &Report, rows| match flags.per_device {
-        true => render::report(&report.per_device(), rows),
-        false => render::report(report, rows),
-    };
-    write(&flags.output, report, flags.rows, &shown)
+pub fn show(flags: &WorkFlags, report: &Report, outlet: &mut Outlet) {
+    outlet.write(report, &|report: &Report| match flags.per_device {
+        true => render::report(&report.per_device(), flags.rows),
+        false => render::report(report, flags.rows),
+    });
 }
 
 impl WorkFlags {
     /// Time between live summaries, if there are any.
     pub fn live(&self) -> Option<Duration> {
-        (self.interval > 0.0 && !self.output.json && std::io::stderr().is_terminal())
+        let text = self.output.form() == Form::Text;
+        (self.interval > 0.0 && text && std::io::stderr().is_terminal())
             .then(|| Duration::from_secs_f64(self.interval))
+    }
+
+    /// What becomes of records.
+    pub fn records(&self) -> Records {
+        Records::wished(self.events, self.output.form())
+    }
+}
+
+/// What is shown while something is watched, and what is kept.
+pub struct Watched<'o> {
+    /// Where it goes.
+    pub outlet: &'o mut Outlet,
+    /// What the device does.
+    pub timeline: Option<Timeline>,
+    /// What becomes of records.
+    pub records: Records,
+    /// Time between live summaries, if there are any.
+    pub interval: Option<Duration>,
+}
+
+impl Watched<'_> {
+    /// Writes the timeline, if one is wished for.
+    pub fn end(&mut self, tool: &Tool, report: &mut Report) {
+        if let Some(timeline) = self.timeline.take() {
+            timeline.write(&tool.processes(), report);
+        }
+    }
+
+    /// Shows what has come.
+    pub fn turn(&mut self, collector: &mut Collector<'_>) {
+        if let Some(timeline) = &mut self.timeline {
+            timeline.turn(&collector.live());
+        }
+        if self.interval.is_some() {
+            for news in collector.news() {
+                tell!("{}", news.line());
+            }
+        } else if self.records == Records::HandedOn {
+            self.outlet.news(&collector.news());
+        }
     }
 }
 
@@ -243,17 +300,6 @@ impl Attachment {
         }
     }
 
-    /// Writes the timeline, if one is wished for.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn write_timeline(&self, wish: &WishFlags, report: &mut Report) -> Result<(), CliError> {
-        let Some(path) = &wish.timeline else {
-            return Ok(());
-        };
-        timeline::write(path, wish.folded.as_deref(), &self.tool.processes(), report)
-    }
-
     /// A tool that changes no kernel and is told what the device does.
     ///
     /// # Errors
@@ -273,7 +319,9 @@ impl Attachment {
     }
 
     /// Adds to a report what is known of the programs.
-    pub fn conclude(&self, report: &mut Report) {
+    /// The exit status, where that of the application is `status`: with `strict` that of [`NOTHING_INSTRUMENTED`] instead of 0, if no launch had
+    /// programs.
+    pub fn conclude(&self, report: &mut Report, strict: bool, status: u8) -> u8 {
         report.programs = self.programs.clone();
         report.notes.extend(self.machine_code.clone());
         report.notes.extend(self.left_out.clone());
@@ -286,10 +334,9 @@ impl Attachment {
                 .extend(warnings.map(|w| format!("program `{}`, {w}", program.name())));
         }
         let (own, probes): (Vec<_>, Vec<_>) =
-            (self.session.iter()).partition(|p| p.spec.form == Form::Run);
+            (self.session.iter()).partition(|p| p.spec.form == ProgramForm::Run);
         let globs: Vec<String> = probes.iter().map(|p| p.spec.kernels.clone()).collect();
-        note_unmatched(report, &globs);
-        note_no_site(report);
+        let nothing = nowhere::note_all(report, &globs, strict) && !globs.is_empty();
         report.notes.extend(own.iter().map(|program| {
             format!(
                 "program `{}` is a kernel itself ({}) and in none of the application's: run it by `warpbpf launch`",
@@ -297,6 +344,10 @@ impl Attachment {
                 program.section()
             )
         }));
+        match strict && nothing && status == 0 {
+            true => NOTHING_INSTRUMENTED,
+            false => status,
+        }
     }
 }
 
@@ -324,29 +375,40 @@ pub fn observe(
     surroundings: &Surroundings,
     tool: &Tool,
     linux: Option<&Arc<Beside>>,
-    (events, interval): (u64, Option<Duration>),
+    watched: &mut Watched<'_>,
+    signals: &mut Signals,
 ) -> Result<Report, CliError> {
     let device = machine::choose(flags.device)?;
     if let Device::Soft { why, .. } = &device {
-        eprintln!("warpbpf: running on the soft GPU ({why})");
+        tell!("warpbpf: running on the soft GPU ({why})");
     }
-    let mut launch = Launch::new(&flags.command).inject(flags.inject.into());
-    if let Some(linux) = linux {
-        let linux = Arc::clone(linux);
-        // SAFETY: it looks a variable up in what is there and stores to memory; nothing is allocated and no lock taken.
-        launch = unsafe { launch.before(move |pid| linux.tell_process(pid)) };
-    }
+    let launch = Launch::new(&flags.command).inject(flags.inject.into());
+    let (linux_too, inherited) = (linux.map(Arc::clone), signals.inherited);
+    // SAFETY: it looks a variable up in what is there and stores to memory; nothing is allocated and no lock taken. The rest is
+    // system calls.
+    let launch = unsafe {
+        launch.before(move |pid| {
+            if let Some(linux) = &linux_too {
+                linux.tell_process(pid);
+            }
+            inherited.give();
+        })
+    };
+    signals.start();
     let mut app = tool.start_on(&launch, device, surroundings)?;
+    signals::is_waited_for(app.child().id());
     let entry = app.entry();
-    let mut collector = Collector::new(tool, events, linux.map(|linux| &**linux));
-    let status = follow(app.child(), &mut collector, interval);
+    let mut collector = Collector::new(tool, watched.records, linux.map(|linux| &**linux));
+    let mut users = Users::new();
+    let status = follow(app.child(), &mut collector, watched, signals, &mut users);
     let device = app.device();
     let end = Instant::now() + LAST_WORDS;
     // A child of the application may outlive it: its agent is given the same grace, no more.
-    while collector.connected() && Instant::now() < end {
+    while collector.connected() && Instant::now() < end && !signals.hurried() {
         collector.poll(TICK);
     }
     collector.poll(Duration::ZERO);
+    watched.turn(&mut collector);
     let words = flags.command.iter();
     let words = words.map(|word| word.to_string_lossy().into_owned());
     let mut report = collector.report(words.collect(), status.map(shell_status));
@@ -366,7 +428,9 @@ pub fn observe(
             .push("another warpbpf surrounds this one: it sees nothing of this application".into());
     }
     if !collector.any() {
-        report.notes.push(nobody_came(flags, &entry, device));
+        report
+            .notes
+            .push(nobody_came(flags, &entry, device, &users));
     } else if let Entry::Preload(why) = entry {
         report
             .notes
@@ -375,13 +439,16 @@ pub fn observe(
     Ok(report)
 }
 
-fn nobody_came(flags: &TargetFlags, entry: &Entry, device: &Device) -> String {
+fn nobody_came(flags: &TargetFlags, entry: &Entry, device: &Device, users: &Users) -> String {
     let program = flags
         .command
         .first()
         .map(|w| w.to_string_lossy().into_owned())
         .unwrap_or_default();
-    let mut note = format!("nothing was instrumented: `{program}` loaded no CUDA code");
+    if let Some(reason) = users.reason(&program) {
+        return format!("{NOTHING}: {reason}");
+    }
+    let mut note = format!("{NOTHING}: `{program}` loaded no CUDA code");
     if *entry == Entry::Env {
         note += ", or something in it took the injection slot (try `--inject preload`)";
     }
@@ -394,53 +461,32 @@ fn nobody_came(flags: &TargetFlags, entry: &Entry, device: &Device) -> String {
 fn follow(
     child: &mut Child,
     collector: &mut Collector<'_>,
-    interval: Option<Duration>,
+    watched: &mut Watched<'_>,
+    signals: &mut Signals,
+    users: &mut Users,
 ) -> Option<ExitStatus> {
-    let mut next = interval.map(|i| Instant::now() + i);
-    let ignore = InterruptsIgnored::new();
-    let status = loop {
+    let mut next = watched.interval.map(|i| Instant::now() + i);
+    loop {
         collector.poll(TICK);
-        if interval.is_some() {
-            for line in collector.news() {
-                eprintln!("{line}");
-            }
+        watched.turn(collector);
+        if !collector.any() {
+            users.look(child.id());
         }
         match child.try_wait() {
-            Ok(Some(status)) => break Some(status),
+            Ok(Some(status)) => return Some(status),
             Ok(None) => {}
-            Err(_) => break None,
+            Err(_) => return None,
         }
-        if let (Some(at), Some(every)) = (next, interval)
+        // The application decides what becomes of it, and we live to show the data.
+        for signal in signals.due() {
+            signals::pass(child, signal);
+        }
+        if let (Some(at), Some(every)) = (next, watched.interval)
             && Instant::now() >= at
         {
-            eprint!("{}", render::summary(&collector.processes()));
+            tell!("{}", render::summary(&collector.processes()).trim_end());
             next = Some(Instant::now() + every);
         }
-    };
-    drop(ignore);
-    status
-}
-
-/// Ctrl-C goes to the application too: it decides, and we live to show the data.
-pub struct InterruptsIgnored {
-    old: libc::sighandler_t,
-}
-
-extern "C" fn nothing(_: libc::c_int) {}
-
-impl InterruptsIgnored {
-    /// Until it is dropped.
-    pub fn new() -> InterruptsIgnored {
-        // SAFETY: the handler does nothing. A handler, unlike SIG_IGN, is not inherited by what we start.
-        let old = unsafe { libc::signal(libc::SIGINT, nothing as *const () as libc::sighandler_t) };
-        InterruptsIgnored { old }
-    }
-}
-
-impl Drop for InterruptsIgnored {
-    fn drop(&mut self) {
-        // SAFETY: puts back what was there.
-        unsafe { libc::signal(libc::SIGINT, self.old) };
     }
 }
 
@@ -450,247 +496,4 @@ pub fn shell_status(status: ExitStatus) -> i32 {
         .code()
         .or_else(|| status.signal().map(|s| 128 + s))
         .unwrap_or(125)
-}
-
-/// Kernels that are named where a program stands in none of many.
-const SHOWN: usize = 5;
-
-/// Globs that matched nothing are said, with the kernels that were there.
-fn note_unmatched(report: &mut Report, globs: &[String]) {
-    let seen: Vec<&model::Kernel> = report.processes.iter().flat_map(|p| &p.kernels).collect();
-    let mut notes = Vec::new();
-    for glob in globs {
-        if report.processes.is_empty()
-            || seen
-                .iter()
-                .any(|k| warpbpf_session::names::matches(glob, &k.mangled))
-        {
-            continue;
-        }
-        let mut names: Vec<&str> = seen.iter().map(|k| k.name.as_str()).collect();
-        names.sort_unstable();
-        names.dedup();
-        let list = if names.is_empty() {
-            "none".to_string()
-        } else {
-            names.join(", ")
-        };
-        notes.push(format!("`{glob}` matched no kernel; kernels seen: {list}"));
-    }
-    notes.dedup();
-    report.notes.extend(notes);
-}
-
-/// Programs that were put nowhere leave nothing in their maps: that is said, with the way to find out why.
-fn note_no_site(report: &mut Report) {
-    let kernels = || report.processes.iter().flat_map(|p| &p.kernels);
-    let none = |k: &model::Kernel| k.way == NO_SITE && k.left_out.is_empty();
-    if kernels().any(|k| k.instrumented) {
-        return note_program_without_site(report);
-    }
-    if !kernels().any(none) {
-        return;
-    }
-    let app = report.command.first().map_or("APP", String::as_str);
-    let mut note = format!(
-        "no kernel has a site that a program wants: `warpbpf sites {app}` lists what there is"
-    );
-    if report.programs.iter().any(|p| p.section.contains("at=")) {
-        note += "; `at=` needs line information (`nvcc -lineinfo`)";
-    }
-    report.notes.push(note);
-}
-
-/// So is a program that stands nowhere while another one does: its maps are as empty, and nothing else says why.
-fn note_program_without_site(report: &mut Report) {
-    let app = report.command.first().map_or("APP", String::as_str);
-    let kernels: Vec<&model::Kernel> = report.processes.iter().flat_map(|p| &p.kernels).collect();
-    let mut notes = Vec::new();
-    for (index, program) in report.programs.iter().enumerate() {
-        let matching = kernels.iter().filter_map(|kernel| {
-            let (_, count) = kernel.placed.iter().find(|(at, _)| *at == index)?;
-            Some((kernel.name.as_str(), *count))
-        });
-        let matching: Vec<(&str, u32)> = matching.collect();
-        if matching.is_empty() || matching.iter().any(|(_, count)| *count > 0) {
-            continue;
-        }
-        let mut names: Vec<&str> = matching.iter().map(|(name, _)| *name).collect();
-        names.sort_unstable();
-        names.dedup();
-        let more = match names.len().saturating_sub(SHOWN) {
-            0 => String::new(),
-            more => format!(" and {more} more"),
-        };
-        names.truncate(SHOWN);
-        let mut note = format!(
-            "program `{}` (`{}`) stands nowhere: there is no {} in {}{more}; `warpbpf sites {app}` lists what there is",
-            program.name,
-            program.section,
-            looked_for(&program.section),
-            names.join(", "),
-        );
-        if program.section.contains("at=") {
-            note += "; `at=` needs line information (`nvcc -lineinfo`)";
-        }
-        notes.push(note);
-    }
-    report.notes.extend(notes);
-}
-
-/// `mem` place with `kind=load,size>16`: of a section, what a kernel must have.
-fn looked_for(section: &str) -> String {
-    let (place, selectors) = match section.split_once('|') {
-        Some((place, selectors)) => (place, Some(selectors)),
-        None => (section, None),
-    };
-    let kind = place.strip_prefix("gpu/").unwrap_or(place);
-    let kind = kind.split(['/', '.']).next().unwrap_or(kind);
-    match selectors {
-        Some(selectors) => format!("`{kind}` place with `{selectors}` that may have code"),
-        None => format!("`{kind}` place that may have code"),
-    }
-}
-
-/// Writes a report to standard error or a file, as text or JSON.
-pub fn write<T: serde::Serialize>(
-    flags: &OutputFlags,
-    data: &T,
-    rows: usize,
-    text: &dyn Fn(&T, usize) -> String,
-) -> Result<(), CliError> {
-    let mut out = if flags.json {
-        serde_json::to_string(data).map_err(|e| CliError::Other(e.to_string()))? + "\n"
-    } else {
-        text(data, rows)
-    };
-    match &flags.output {
-        None => {
-            if flags.json {
-                say(&out);
-            } else {
-                // As with `say`: a reader that went away has seen enough.
-                let _ = std::io::stderr().write_all(out.as_bytes());
-            }
-            Ok(())
-        }
-        Some(path) => {
-            out = out.trim_start_matches('\n').to_string();
-            std::fs::write(path, out).map_err(|source| CliError::Write {
-                path: path.display().to_string(),
-                source,
-            })
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_program_that_stands_nowhere_is_named() {
-        let program = |name: &str, section: &str| model::Program {
-            name: name.into(),
-            section: section.into(),
-            ..model::Program::default()
-        };
-        let kernel = |name: &str, placed: &[(usize, u32)]| model::Kernel {
-            name: name.into(),
-            instrumented: true,
-            placed: placed.to_vec(),
-            ..model::Kernel::default()
-        };
-        let noted = |kernels: &[model::Kernel]| {
-            let mut report = Report {
-                command: vec!["./app".into()],
-                programs: vec![
-                    program("at_entry", "gpu/entry/*"),
-                    program("wide", "gpu/mem.warp/*|kind=load,size>16"),
-                    program("there", "gpu/line/k*|at=k.cu:7"),
-                    program("barriers", "gpu/barrier/*"),
-                ],
-                processes: vec![model::Process {
-                    kernels: kernels.to_vec(),
-                    ..model::Process::default()
-                }],
-                ..Report::default()
-            };
-            note_no_site(&mut report);
-            report.notes
-        };
-        assert_eq!(
-            noted(&[
-                kernel("b", &[(0, 1), (1, 0), (2, 0), (3, 0)]),
-                kernel("a", &[(0, 1), (1, 0), (3, 2)])
-            ]),
-            [
-                "program `wide` (`gpu/mem.warp/*|kind=load,size>16`) stands nowhere: there is no `mem` place with `kind=load,size>16` \
-                 that may have code in a, b; `warpbpf sites ./app` lists what there is",
-                "program `there` (`gpu/line/k*|at=k.cu:7`) stands nowhere: there is no `line` place with `at=k.cu:7` that may have \
-                 code in b; `warpbpf sites ./app` lists what there is; `at=` needs line information (`nvcc -lineinfo`)"
-            ]
-        );
-        let many: Vec<model::Kernel> = (0..7)
-            .map(|n| kernel(&format!("k{n}"), &[(3, 0)]))
-            .collect();
-        assert_eq!(
-            noted(&many),
-            [
-                "program `barriers` (`gpu/barrier/*`) stands nowhere: there is no `barrier` place that may have code in k0, k1, k2, k3, \
-                 k4 and 2 more; `warpbpf sites ./app` lists what there is"
-            ]
-        );
-        assert_eq!(
-            noted(&[kernel("a", &[(0, 1), (1, 3)])]),
-            Vec::<String>::new()
-        );
-    }
-
-    #[test]
-    fn programs_without_a_site_are_not_passed_over() {
-        let kernel = |way: &str, left_out: &[(&str, u32)]| model::Kernel {
-            way: way.into(),
-            left_out: left_out.iter().map(|(r, n)| ((*r).into(), *n)).collect(),
-            ..model::Kernel::default()
-        };
-        let noted = |section: &str, kernels: &[model::Kernel]| {
-            let mut report = Report {
-                command: vec!["./app".into()],
-                programs: vec![model::Program {
-                    section: section.into(),
-                    ..model::Program::default()
-                }],
-                processes: vec![model::Process {
-                    kernels: kernels.to_vec(),
-                    ..model::Process::default()
-                }],
-                ..Report::default()
-            };
-            note_no_site(&mut report);
-            report.notes
-        };
-        let without = kernel(NO_SITE, &[]);
-        let other = kernel("not matched", &[]);
-        let said =
-            "no kernel has a site that a program wants: `warpbpf sites ./app` lists what there is";
-        assert_eq!(
-            noted("gpu/mem/*", &[without.clone(), other.clone()]),
-            [said]
-        );
-        assert_eq!(
-            noted("gpu/line/*|at=k.cu:7", std::slice::from_ref(&without)),
-            [format!(
-                "{said}; `at=` needs line information (`nvcc -lineinfo`)"
-            )]
-        );
-        let probed = model::Kernel {
-            instrumented: true,
-            ..kernel("slice", &[])
-        };
-        let left_out = kernel(NO_SITE, &[("inside a wgmma group", 2)]);
-        for kernels in [vec![without, probed], vec![left_out], vec![other], vec![]] {
-            assert_eq!(noted("gpu/mem/*", &kernels), Vec::<String>::new());
-        }
-    }
 }

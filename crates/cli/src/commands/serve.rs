@@ -8,12 +8,16 @@ use warpbpf_wire::rendezvous::Signpost;
 
 use crate::backend::Moment;
 use crate::collect::Collector;
-use crate::commands::attach::{Interrupted, let_go, watch};
-use crate::commands::run::{Attachment, show};
+use crate::commands::attach::{let_go, watch};
+use crate::commands::run::{Attachment, Watched, show};
 use crate::error::CliError;
 use crate::flags::ServeFlags;
+use crate::inherited;
 use crate::machine::{self, Device};
+use crate::output::tell;
+use crate::signals::Interrupted;
 use crate::target::Surroundings;
+use crate::timeline::Timeline;
 
 /// Behind the variables: applications may come.
 const WAITING: &str = "warpbpf: Ctrl-C ends this and shows what they did";
@@ -21,11 +25,15 @@ const WAITING: &str = "warpbpf: Ctrl-C ends this and shows what they did";
 /// Waits for applications, and shows what they have at the end.
 pub fn run(flags: &ServeFlags, surroundings: &Surroundings) -> Result<u8, CliError> {
     let session = &flags.session;
+    // Each application has some of them.
+    inherited::raise_file_limit();
+    let mut outlet = session.work.output.open()?;
+    let timeline = Timeline::open(&session.wish, &outlet)?;
     let attachment = Attachment::wished(&session.wish, &session.work, Moment::Start)?;
     let tool = &attachment.tool;
     let device = machine::choose(flags.device)?;
     if let Device::Soft { why, .. } = &device {
-        eprintln!("warpbpf: applications run on the soft GPU ({why})");
+        tell!("warpbpf: applications run on the soft GPU ({why})");
     }
     let place = absolute(&flags.socket)?;
     let (mut variables, entry) = start::environment(
@@ -38,30 +46,38 @@ pub fn run(flags: &ServeFlags, surroundings: &Surroundings) -> Result<u8, CliErr
     variables.extend(tool.more_variables(&device));
     Interrupted::watch();
     let post = Signpost::put_up(&place, tool.socket()).map_err(warpbpf::Error::Wire)?;
-    eprintln!("warpbpf: waiting for applications with this in their environment:");
+    tell!("warpbpf: waiting for applications with this in their environment:");
     for (name, value) in &variables {
-        eprintln!("{name}={}", value.to_string_lossy());
+        tell!("{name}={}", value.to_string_lossy());
     }
     if let Entry::Preload(why) = entry {
-        eprintln!("warpbpf: the agent comes in by LD_PRELOAD: {why}");
+        tell!("warpbpf: the agent comes in by LD_PRELOAD: {why}");
     }
-    eprintln!("{WAITING}");
-    let mut collector = Collector::new(tool, session.work.events, attachment.linux.as_deref());
+    tell!("{WAITING}");
+    let records = session.work.records();
+    let mut collector = Collector::new(tool, records, attachment.linux.as_deref());
+    let mut watched = Watched {
+        outlet: &mut outlet,
+        timeline,
+        records,
+        interval: session.work.live(),
+    };
     // Applications come and go: only the user ends this.
-    watch(session, &mut collector, &mut || true);
+    watch(session, &mut collector, &mut watched, &mut || true);
     drop(post);
     let_go(tool, &mut collector);
+    watched.turn(&mut collector);
     let mut report = collector.report(Vec::new(), None);
     if !collector.any() {
         report.notes.push(
-            "nobody came: no application with these variables has loaded CUDA code meanwhile as this user; one that ran before is reached by `warpbpf attach -p PID`"
+            "nothing was instrumented: no application with these variables has loaded CUDA code meanwhile as this user; one that ran before is reached by `warpbpf attach -p PID`"
                 .into(),
         );
     }
-    attachment.conclude(&mut report);
-    attachment.write_timeline(&session.wish, &mut report)?;
-    show(&session.work, &report)?;
-    Ok(0)
+    let status = attachment.conclude(&mut report, session.work.strict, 0);
+    watched.end(tool, &mut report);
+    show(&session.work, &report, &mut outlet);
+    Ok(status)
 }
 
 /// Applications have other working folders.

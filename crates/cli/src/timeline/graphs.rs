@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use warpbpf::{GraphNode, GraphNodes, Operation, Operations};
+use warpbpf::{GraphNode, GraphNodes, Operation};
 use warpbpf_session::names::demangle;
 
 /// Kernels that are shown at the first launch of their list; all of them are in `otherData`.
@@ -13,13 +13,10 @@ const SHOWN: usize = 16;
 pub(super) struct Lists<'t>(BTreeMap<u32, (&'t GraphNodes, u64)>);
 
 impl<'t> Lists<'t> {
-    pub(super) fn of(told: &'t Operations) -> Lists<'t> {
-        let lists = told
-            .graphs
-            .iter()
-            .map(|list| (list.number, (list, u64::MAX)));
+    pub(super) fn of(graphs: &'t [GraphNodes], operations: &[Operation]) -> Lists<'t> {
+        let lists = graphs.iter().map(|list| (list.number, (list, u64::MAX)));
         let mut lists: BTreeMap<_, _> = lists.collect();
-        for operation in &told.operations {
+        for operation in operations {
             // They come as they end.
             if let Some(launch) = operation.graph
                 && let Some((_, first)) = lists.get_mut(&launch.list)
@@ -93,7 +90,7 @@ pub(super) fn unknown(unlisted: u64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use warpbpf::GraphLaunch;
+    use warpbpf::{GraphLaunch, Operations};
 
     use super::*;
 
@@ -130,7 +127,7 @@ mod tests {
     fn described(list: &GraphNodes, asked: u32) -> Value {
         let (launch, mut what) = (launch(list, asked, 7), json!({}));
         let told = told(list, std::slice::from_ref(&launch));
-        Lists::of(&told).describe(&launch, &mut what);
+        Lists::of(&told.graphs, &told.operations).describe(&launch, &mut what);
         what
     }
 
@@ -143,7 +140,7 @@ mod tests {
         };
         // The second has ended first.
         let told = told(&list, &[launch(&list, 3, 8), launch(&list, 3, 7)]);
-        let lists = Lists::of(&told);
+        let lists = Lists::of(&told.graphs, &told.operations);
         let described = |at: usize| {
             let mut what = json!({});
             lists.describe(&told.operations[at], &mut what);
@@ -182,7 +179,7 @@ mod tests {
             json!({ "graph": 2, "graph_launch": 9 }),
             "there was no room for its list"
         );
-        let table = Lists::of(&told(&list, &[])).table();
+        let table = Lists::of(&told(&list, &[]).graphs, &[]).table();
         assert_eq!(
             table[0]["kernels"][1],
             json!({ "node": 1, "kernel": "vectorAdd", "programs": true, "launch_id": 4, "disabled": true })
@@ -200,7 +197,7 @@ mod tests {
     #[test]
     fn operations_that_launch_no_graph_say_nothing() {
         let mut what = json!({});
-        Lists::of(&Operations::default()).describe(&Operation::default(), &mut what);
+        Lists::of(&[], &[]).describe(&Operation::default(), &mut what);
         assert_eq!(what, json!({}));
         assert_eq!(unknown(0), None);
         assert!(unknown(2).is_some_and(|text| text.contains("changed 2 times")));

@@ -1,9 +1,9 @@
 //! The application's NVTX ranges in a timeline: those of threads on their rows, those of the process beside them.
 
 use serde_json::{Value, json};
-use warpbpf::{Operations, Range, RangeKind, Ranges};
+use warpbpf::{Range, RangeKind, Ranges};
 
-use super::microseconds;
+use super::{Part, microseconds};
 
 /// The row of a thread: by the name that the application gave to it.
 pub(super) fn thread_name(told: &Ranges, thread: u32) -> String {
@@ -21,14 +21,14 @@ pub(super) fn stream_name(told: &Ranges, number: u64) -> Option<&str> {
 }
 
 /// Adds all ranges. What was not ended lasts until the last thing that is known.
-pub(super) fn push(events: &mut Vec<Value>, pid: u64, told: &Ranges, operations: &Operations) {
-    let of_operations = operations.operations.iter().map(|op| {
+pub(super) fn push(events: &mut Vec<Value>, pid: u64, part: &Part<'_>) {
+    let of_operations = part.operations.iter().map(|op| {
         op.device
             .map_or(op.called.1, |(_, end)| end.max(op.called.1))
     });
-    let of_ranges = told.ranges.iter().map(|r| r.end.unwrap_or(r.begin));
+    let of_ranges = part.ranges.iter().map(|r| r.end.unwrap_or(r.begin));
     let last = of_operations.chain(of_ranges).max().unwrap_or(0);
-    for (number, range) in (1u64..).zip(&told.ranges) {
+    for (number, range) in (part.first_range..).zip(part.ranges) {
         let end = range.end.unwrap_or(last);
         let mut args = json!({});
         if let Some(domain) = &range.domain {
@@ -82,6 +82,7 @@ pub(super) fn unknown(told: &Ranges) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::Told;
     use super::*;
 
     #[test]
@@ -109,7 +110,11 @@ mod tests {
             ..Ranges::default()
         };
         let mut events = Vec::new();
-        push(&mut events, 40, &told, &Operations::default());
+        let process = Told {
+            ranges: told.clone(),
+            ..Told::default()
+        };
+        push(&mut events, 40, &process.since((0, 0)));
         let rows: Vec<(&str, &str, f64)> = events
             .iter()
             .map(|e| {

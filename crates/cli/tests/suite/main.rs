@@ -4,3 +4,4 @@ mod common;
 
 mod answers;
 mod listing;
+mod streams;

@@ -35,6 +35,33 @@ impl Live {
         }
         sum
     }
+
+    /// What will be said if the tool ends now: for who can say it when a signal ends the tool.
+    pub fn last_words(&self) -> Vec<String> {
+        let mut state = self.state();
+        let agents = state.agents.iter_mut();
+        agents.flat_map(Agent::last_words).collect()
+    }
+
+    /// Something has been said since this was last asked.
+    pub fn is_word_due(&self) -> bool {
+        let mut state = self.state();
+        let agents = state.agents.iter_mut();
+        agents.fold(false, |due, agent| {
+            due | std::mem::take(&mut agent.word_due)
+        })
+    }
+
+    /// The tool ends: says what stands in no map of it. False if somebody is at work in here, as where the tool ends in the middle of a call.
+    pub fn tell_ends(&self) -> bool {
+        let Some(mut state) = self.try_state() else {
+            return false;
+        };
+        for agent in &mut state.agents {
+            agent.tell_end(End::Tool, self.tell);
+        }
+        true
+    }
 }
 
 /// How sections of programs in kernels begin.
@@ -42,30 +69,89 @@ const GPU: &str = "gpu/";
 /// Kernels that are named where none is the one that a program is for.
 const SHOWN: usize = 5;
 
+/// Whose end it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum End {
+    /// The agent has said good-bye, or is gone without. The tool may read what is here.
+    Application,
+    /// The tool ends, and reads nothing more.
+    Tool,
+}
+
 impl Agent {
-    /// Says that no kernel has a program, and which kernels there were: a name may have been misspelt.
-    pub(super) fn tell_unmatched(&self, tell: Tell) {
+    /// Says, once, what stands in no map of the tool.
+    pub(super) fn tell_end(&mut self, end: End, tell: Tell) {
+        let first = !std::mem::replace(&mut self.end_told, true);
+        self.word_due |= first;
+        let mut texts = Vec::new();
+        if first {
+            texts.extend(self.unmatched());
+            texts.extend(self.losses());
+            texts.extend(self.stops());
+        }
+        if end == End::Tool {
+            texts.extend(self.unread());
+        }
+        texts.iter().for_each(|text| tell(text));
+    }
+
+    /// What would be said if the tool ended now.
+    fn last_words(&mut self) -> Vec<String> {
+        let mut texts = Vec::new();
+        if !self.end_told {
+            texts.extend(self.unmatched());
+            texts.extend(self.losses());
+            texts.extend(self.stops());
+        }
+        texts.extend(self.unread());
+        texts
+    }
+
+    /// Events that are here and that a tool which ends has not read.
+    fn unread(&self) -> Vec<String> {
+        let waiting = self.queues.iter().filter_map(|(map, queue)| {
+            let name = self.offer.gathered.names.get(*map as usize)?;
+            let count = queue.len();
+            (count > 0).then(|| {
+                format!("map `{name}`: {count} events were lost: the tool did not read them before it ended")
+            })
+        });
+        let dropped = self.queues.iter().filter_map(|(map, queue)| {
+            let name = self.offer.gathered.names.get(*map as usize)?;
+            let count = queue.dropped_untold();
+            (count > 0).then(|| {
+                format!(
+                    "map `{name}`: {count} events were lost: the tool did not read them in time"
+                )
+            })
+        });
+        waiting.chain(dropped).collect()
+    }
+
+    /// That no kernel has a program, and which kernels there were: a name may have been misspelt.
+    fn unmatched(&self) -> Option<String> {
         let sections = self.offer.programs.iter().map(|(_, section)| section);
         let wanted = quoted(sections.filter(|section| section.starts_with(GPU)));
         if self.instrumented || self.failed || wanted.is_empty() || self.kernels.is_empty() {
-            return;
+            return None;
         }
         let more = match self.kernels.len().saturating_sub(SHOWN) {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
         let seen = quoted(self.kernels.iter().take(SHOWN));
-        tell(&format!(
+        Some(format!(
             "no kernel has {wanted}; kernels seen: {seen}{more}"
-        ));
+        ))
     }
 
-    /// Says how many events did not get here, and why. libbpf has no place for it.
-    pub(super) fn tell_losses(&self, tell: Tell) {
+    /// How many events did not get here, and why. libbpf has no place for it.
+    fn losses(&self) -> Vec<String> {
         let each = self.contexts.iter().flat_map(|(_, shared)| {
             let names = (0..).zip(&self.offer.gathered.names);
             names.map(move |(number, name)| (shared, number, name))
         });
+        let mut texts = Vec::new();
         for (shared, number, name) in each {
             let device = shared.device_losses(number);
             let here = shared.lost(number);
@@ -78,10 +164,11 @@ impl Agent {
                 (here, "the tool did not read them in time"),
             ] {
                 if count > 0 {
-                    tell(&format!("map `{name}`: {count} events were lost: {why}"));
+                    texts.push(format!("map `{name}`: {count} events were lost: {why}"));
                 }
             }
         }
+        texts
     }
 
     /// What became of the events of a map of the tool's that are not in its ring.
@@ -103,8 +190,9 @@ impl Agent {
         astray
     }
 
-    /// Says which programs were ended in loops, and how often: no map of the tool has that.
-    pub(super) fn tell_stops(&mut self, tell: Tell) {
+    /// Which programs were ended in loops, and how often: no map of the tool has that.
+    fn stops(&mut self) -> Vec<String> {
+        let mut texts = Vec::new();
         for number in 0..self.maps.len() as u32 {
             let plan = self.maps[number as usize].clone();
             let Some(program) = plan
@@ -116,8 +204,9 @@ impl Agent {
             let count =
                 (self.copy(number)).map_or(0, |copied| stops::count(&copied.plan, &copied.parts));
             if count > 0 {
-                tell(&stops::told(program, count));
+                texts.push(stops::told(program, count));
             }
         }
+        texts
     }
 }

@@ -105,10 +105,9 @@ fn few(bench: &Bench) -> Told {
 }
 
 /// Everything, as a command: `warpbpf-suite faults soft|gpu BUNDLE [SCENARIO]`. True if all is well.
-#[expect(clippy::print_stdout, reason = "the command's output")]
 pub fn all(bench: &Bench, only: &str) -> bool {
     if !trial::agent_has_sites(bench) {
-        println!(
+        say!(
             "a release build has no sites that can fail: build with `cargo xtask build tests` or `cargo xtask gpu-bundle dev`"
         );
         return false;
@@ -126,21 +125,21 @@ pub fn all(bench: &Bench, only: &str) -> bool {
                 run_all(&faults, until)
             }
             Err(reason) if reason.starts_with("skipped: ") => {
-                println!("{:<10} {reason}", scenario.name);
+                say!("{:<10} {reason}", scenario.name);
                 continue;
             }
             Err(reason) => {
-                println!("  WRONG without a fault: {reason}");
+                say!("  WRONG without a fault: {reason}");
                 Tally {
                     wrong: vec![reason],
                     ..Tally::default()
                 }
             }
         };
-        println!("{:<10} {}", scenario.name, tally.text());
+        say!("{:<10} {}", scenario.name, tally.text());
         total.add(tally);
     }
-    println!(
+    say!(
         "{:<10} {}, {} wrong",
         "all",
         total.text(),
@@ -148,20 +147,19 @@ pub fn all(bench: &Bench, only: &str) -> bool {
     );
     let enough = total.struck >= LEAST_FAULTS && total.sites.len() >= LEAST_SITES;
     if only.is_empty() && !enough {
-        println!("too few: {LEAST_FAULTS} faults at {LEAST_SITES} sites are needed");
+        say!("too few: {LEAST_FAULTS} faults at {LEAST_SITES} sites are needed");
     }
     total.wrong.is_empty() && (enough || !only.is_empty())
 }
 
 /// One fault, by its text, with everything that came of it shown.
-#[expect(clippy::print_stdout, reason = "the command's output")]
 pub fn one(bench: &Bench, name: &str, fault: &str) -> bool {
     let Some(scenario) = SCENARIOS.iter().find(|s| s.name == name) else {
-        println!("there is no scenario `{name}`");
+        say!("there is no scenario `{name}`");
         return false;
     };
     let done = prepare(bench, scenario).map(|(trial, _)| trial.run(&Fault::new(fault), 0));
-    println!("{done:#?}");
+    say!("{done:#?}");
     done.is_ok_and(|done| done.wrong.is_none())
 }
 
@@ -204,7 +202,13 @@ fn run_all(faults: &[(Trial<'_>, Fault)], until: Option<Instant>) -> Tally {
                     }
                     // Also where the fault did not happen: then the same run is to be as without it.
                     if let Some(reason) = done.wrong {
-                        eprintln!("  WRONG {} {}: {reason}", trial.scenario.name, fault.text);
+                        crate::say::write(
+                            2,
+                            format_args!(
+                                "  WRONG {} {}: {reason}\n",
+                                trial.scenario.name, fault.text
+                            ),
+                        );
                         one.wrong
                             .push(format!("{} {}: {reason}", trial.scenario.name, fault.text));
                     }

@@ -1,0 +1,290 @@
+//! Signals to the command are the application's, each once, whoever else got them; and the application inherits what the command did.
+
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::Value;
+
+use crate::run::{Bench, Case, Told, same, says};
+
+/// All cases.
+pub fn cases() -> Vec<Case> {
+    let case = |name, check| Case { name, check };
+    vec![
+        case("signals: to the command alone", alone),
+        case("signals: to the whole group", to_the_group),
+        case("signals: as a container's first process", first_process),
+        case("signals: typed at a terminal, which goes away", terminal),
+        case("signals: that end the application", ending),
+        case("signals: under loader", under_loader),
+        case("signals: that end an application or its tool", last_words),
+        case("inherited: mask, ignored signals, limits", inherited),
+    ]
+}
+
+/// Counts signals, sends `$1` what `kill` calls so (`0` is the group), waits, uses CUDA and says the counts.
+const COUNTS: &str = r#"
+for s in HUP INT QUIT USR1 USR2 TERM; do eval "n$s=0"; trap "n$s=\$((n$s+1))" $s; done
+to=$1; shift
+[ "$to" = parent ] && to=$PPID
+if [ "$to" != none ]; then for s in HUP INT QUIT USR1 USR2 TERM; do kill -$s $to; done; fi
+i=0; while [ $i -lt 12 ]; do sleep 0.05; i=$((i+1)); done
+"$@"
+echo "HUP $nHUP INT $nINT QUIT $nQUIT USR1 $nUSR1 USR2 $nUSR2 TERM $nTERM"
+exit 7
+"#;
+const ONCE: &str = "HUP 1 INT 1 QUIT 1 USR1 1 USR2 1 TERM 1";
+/// One launch of `vectoradd` with 1,000 elements.
+const THREADS: u64 = 1024;
+
+fn counting(bench: &Bench, command: &mut Command, to: &str) {
+    command.arg("--").args(["sh", "-c", COUNTS, "counts", to]);
+    command.arg(bench.app("vectoradd")).args(["1000", "1"]);
+}
+
+fn run(bench: &Bench, report: &Path) -> Command {
+    let mut command = bench.warpbpf("run");
+    command.args(["--json", "-o"]).arg(report);
+    command.arg(bench.object("threadhist"));
+    command
+}
+
+/// The application has got each signal once, its status is that of the command, and the report is whole.
+fn check(report: &Path, output: &Output) -> Result<(), String> {
+    says(&String::from_utf8_lossy(&output.stdout), ONCE)?;
+    same("status", output.status.code(), Some(7))?;
+    whole(report)
+}
+
+fn whole(report: &Path) -> Result<(), String> {
+    let bytes = std::fs::read(report).map_err(|e| format!("{}: {e}", report.display()))?;
+    let report: Value = serde_json::from_slice(&bytes).map_err(|e| e.to_string())?;
+    let process = &report["processes"][0];
+    same("complete", &process["complete"], &Value::Bool(true))?;
+    same(
+        "threads",
+        process["maps"][0]["threads"]["count"].as_u64(),
+        Some(THREADS),
+    )
+}
+
+fn alone(bench: &Bench) -> Told {
+    let report = bench.scratch("report.json");
+    let mut command = run(bench, &report);
+    counting(bench, &mut command, "parent");
+    let output = command.output().map_err(|e| e.to_string())?;
+    check(&report, &output)?;
+    Ok("six signals, each passed on once".into())
+}
+
+fn to_the_group(bench: &Bench) -> Told {
+    let report = bench.scratch("report.json");
+    let mut command = run(bench, &report);
+    counting(bench, &mut command, "0");
+    let output = command.process_group(0).output();
+    check(&report, &output.map_err(|e| e.to_string())?)?;
+    Ok("six signals, none of them twice".into())
+}
+
+fn first_process(bench: &Bench) -> Told {
+    let own = |command: &mut Command| {
+        command.args([
+            "--user",
+            "--map-root-user",
+            "--pid",
+            "--fork",
+            "--mount-proc",
+        ]);
+    };
+    let mut tried = Command::new("unshare");
+    own(&mut tried);
+    if !tried.arg("true").output().is_ok_and(|o| o.status.success()) {
+        return Ok("skipped: no namespaces of processes can be made here".into());
+    }
+    let report = bench.scratch("report.json");
+    let inside = run(bench, &report);
+    let mut command = Command::new("unshare");
+    own(&mut command);
+    command.arg(inside.get_program()).args(inside.get_args());
+    counting(bench, &mut command, "parent");
+    let output = command.output().map_err(|e| e.to_string())?;
+    check(&report, &output)?;
+    // So does one that ends it.
+    let mut command = Command::new("unshare");
+    own(&mut command);
+    let ended = bench.warpbpf("kernels");
+    command.arg(ended.get_program()).args(ended.get_args());
+    command.args(["--", "sh", "-c", "kill -TERM $PPID; exec sleep 60"]);
+    let output = command.output().map_err(|e| e.to_string())?;
+    same("status", output.status.code(), Some(128 + 15))?;
+    Ok("passed on by process 1".into())
+}
+
+/// A terminal whose first process is the command. What it types comes to the group; its end comes to the command alone.
+const TERMINAL: &str = r#"
+import os, pty, sys, time
+out, command = sys.argv[1], sys.argv[2:]
+pid, master = pty.fork()
+if pid == 0:
+    file = os.open(out, os.O_WRONLY | os.O_CREAT, 0o600)
+    os.dup2(file, 1); os.dup2(file, 2)
+    os.execv(command[0], command)
+deadline = time.time() + 60
+open(out, "ab").close()
+while b"ready" not in open(out, "rb").read() and time.time() < deadline: time.sleep(0.02)
+os.write(master, b"\x03\x1c")
+time.sleep(0.3)
+os.close(master)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"#;
+
+fn terminal(bench: &Bench) -> Told {
+    if Command::new("python3").arg("--version").output().is_err() {
+        return Ok("skipped: no python3".into());
+    }
+    let (report, said) = (bench.scratch("report.json"), bench.scratch("said"));
+    let run = run(bench, &report);
+    let mut command = Command::new("python3");
+    command.args(["-c", TERMINAL]).arg(&said);
+    command.arg(run.get_program()).args(run.get_args());
+    let script = COUNTS
+        .replace("i=0;", "echo ready; i=0;")
+        .replace("-lt 12", "-lt 20");
+    command
+        .arg("--")
+        .args(["sh", "-c", &script, "counts", "none"]);
+    command.arg(bench.app("vectoradd")).args(["1000", "1"]);
+    let output = command.output().map_err(|e| e.to_string())?;
+    let said = std::fs::read_to_string(&said).map_err(|e| e.to_string())?;
+    says(&said, "HUP 1 INT 1 QUIT 1 USR1 0 USR2 0 TERM 0")
+        .map_err(|e| format!("{e} {}", String::from_utf8_lossy(&output.stderr)))?;
+    same("status", output.status.code(), Some(7))?;
+    whole(&report)?;
+    Ok("Ctrl-C and Ctrl-\\ once, and the terminal's end".into())
+}
+
+fn ending(bench: &Bench) -> Told {
+    let report = bench.scratch("report.json");
+    for (signal, number) in [("TERM", 15), ("USR2", 12), ("KILL", 9)] {
+        let to = if signal == "KILL" { "$$" } else { "$PPID" };
+        let mut command = run(bench, &report);
+        let script = format!("kill -{signal} {to}; exec sleep 60");
+        let output = command.args(["--", "sh", "-c", &script]).output();
+        let output = output.map_err(|e| e.to_string())?;
+        same(signal, output.status.code(), Some(128 + number))?;
+        let bytes = std::fs::read(&report).map_err(|e| e.to_string())?;
+        let report: Value = serde_json::from_slice(&bytes).map_err(|e| e.to_string())?;
+        same(
+            "status",
+            report["status"].as_i64(),
+            Some(128 + i64::from(number)),
+        )?;
+        let notes = report["notes"].to_string();
+        says(
+            &notes,
+            &format!("the application was killed by signal {number}"),
+        )?;
+    }
+    Ok("128 and the signal".into())
+}
+
+fn under_loader(bench: &Bench) -> Told {
+    let Some(tool) = crate::loader::tools(bench, "counter").into_iter().next() else {
+        return Ok(crate::loader::SKIPPED.into());
+    };
+    for to in ["parent", "0"] {
+        let mut command = bench.warpbpf("loader");
+        command.arg(&tool);
+        counting(bench, &mut command, to);
+        let output = command.process_group(0).output();
+        let output = output.map_err(|e| e.to_string())?;
+        says(&String::from_utf8_lossy(&output.stdout), ONCE)
+            .map_err(|e| format!("{to}: {e} {}", String::from_utf8_lossy(&output.stderr)))?;
+        same("status", output.status.code(), Some(7))?;
+    }
+    // Without an application they are the tool's.
+    let mut command = bench.warpbpf("loader");
+    command.args(["sh", "-c", "kill -USR1 $PPID; exec sleep 60"]);
+    let output = command.output().map_err(|e| e.to_string())?;
+    same("the tool's status", output.status.code(), Some(128 + 10))?;
+    Ok("the application's, and the tool's where it is alone".into())
+}
+
+/// Launches kernels that nobody wants, and has a signal end itself, or the tool beside it before it ends.
+const UNWANTED: &str = r#"
+mkfifo "$FIFO"
+whom=$1 parent=$PPID self=$$; shift
+(
+  exec 3>"$FIFO"; echo 3 >&3; sleep 0.6
+  case $whom in
+  app) kill -KILL $self;;
+  tool) for pid in $(cat /proc/$parent/task/$parent/children); do
+      [ "$(cat /proc/$pid/comm)" = counter ] && kill -KILL $pid; done;;
+  esac
+) &
+exec "$@" <"$FIFO"
+"#;
+
+fn last_words(bench: &Bench) -> Told {
+    let Some(tool) = crate::loader::tools(bench, "counter").into_iter().next() else {
+        return Ok(crate::loader::SKIPPED.into());
+    };
+    let unmatched = "warpbpf: no kernel has `gpu/entry/_Z9vectorAddPKfS0_Pfi`, `gpu/exit/_Z9vectorAddPKfS0_Pfi`; kernels seen: ";
+    for (whom, status, said) in [
+        ("app", 128 + 9, unmatched),
+        ("tool", 128 + 9, "warpbpf: the tool was ended by signal 9"),
+        ("nobody", 0, unmatched),
+    ] {
+        let mut command = bench.warpbpf("loader");
+        command
+            .arg(&tool)
+            .args(["--", "sh", "-c", UNWANTED, "sh", whom]);
+        command
+            .arg(bench.app("live"))
+            .env("FIFO", bench.scratch(whom));
+        let output = command.output().map_err(|e| e.to_string())?;
+        let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+        same(whom, output.status.code(), Some(status))?;
+        says(&errors, said)?;
+        same(whom, errors.matches(unmatched).count(), 1).map_err(|e| format!("{e}: {errors}"))?;
+    }
+    Ok("what no map has is said all the same, once".into())
+}
+
+fn inherited(bench: &Bench) -> Told {
+    let odd = "import os,signal,sys
+for s in (signal.SIGUSR2, signal.SIGPIPE, signal.SIGINT, signal.SIGHUP): signal.signal(s, signal.SIG_IGN if sys.argv[1] == 'odd' else signal.SIG_DFL)
+if sys.argv[1] == 'odd': signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1, signal.SIGTERM, signal.SIGRTMIN + 2])
+os.execvp(sys.argv[2], sys.argv[2:])";
+    if Command::new("python3").arg("--version").output().is_err() {
+        return Ok("skipped: no python3".into());
+    }
+    let show = "grep -E 'SigBlk|SigIgn' /proc/self/status; ulimit -n; ulimit -Hn; umask";
+    for how in ["odd", "plain"] {
+        let said = |inner: &Command| {
+            let mut command = Command::new("python3");
+            command.args(["-c", odd, how, "bash", "-c"]);
+            command.args(["ulimit -Sn 500; umask 027; exec \"$@\"", "bash"]);
+            command.arg(inner.get_program()).args(inner.get_args());
+            command.args(["bash", "-c", show]);
+            let output = command.output().map_err(|e| e.to_string())?;
+            let text = String::from_utf8_lossy(&output.stdout).into_owned();
+            // The C library's own, 32 and 33, are ignored in what `posix_spawn` starts.
+            let line = |line: &str| match line.strip_prefix("SigIgn:\t") {
+                Some(mask) => {
+                    let mask = u64::from_str_radix(mask, 16).unwrap_or(u64::MAX);
+                    format!("SigIgn {:x}", mask & !(3 << 31))
+                }
+                None => line.to_owned(),
+            };
+            Ok::<_, String>(text.lines().map(line).collect::<Vec<_>>())
+        };
+        let expected = said(&Command::new("env"))?;
+        same("lines", expected.len(), 5)?;
+        let mut command = run(bench, &bench.scratch("report.json"));
+        command.arg("--");
+        same(how, said(&command)?, expected)?;
+    }
+    Ok("the same with and without the command".into())
+}
