@@ -8,7 +8,7 @@ fn initialisers() {
     let text = header(
         ".global .align 4 .u32 table[2][3] = {{1, 2}, {0x10, -1, 3}};
          .global .align 8 .u64 to = table+4; .const .align 8 .u64 wide = generic(table)+8;
-         .global .f32 f[3] = {1.5, 0f40000000, -2}; .global .f64 d = 0d3FF8000000000000;
+         .global .f32 f[3] = {1.5, 0f40000000, -2.0}; .global .f64 d = 0d3FF8000000000000;
          .global .align 1 .b8 text[] = {72, 105, 0}; .global .align 8 .b8 bytes[8] = {0xff(table), 0xff00(table), 0xff0000(table)};
          .global .align 4 .b32 none[2]; .visible .entry k() { ret; }",
     );
@@ -127,7 +127,7 @@ fn modules_that_cannot_be_loaded() {
     let gpu = Gpu::new(config());
     let fail = |body: &str| gpu.load(&header(body)).err().expect("an error").to_string();
     assert_eq!(
-        fail(".extern .global .u32 x;"),
+        fail(".extern .global .u32 x[];"),
         "variable `x` (line 4) is `.extern` and the module does not define it"
     );
     assert_eq!(
