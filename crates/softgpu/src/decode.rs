@@ -13,6 +13,7 @@ mod memory;
 mod moves;
 mod names;
 mod operand;
+pub(crate) mod summary;
 mod sync;
 mod video;
 
@@ -25,6 +26,7 @@ use crate::module::{Inner, LoadError, param_layout};
 use crate::op::{Function, Inst, NOWHERE, Op, Place, Program, Row, Special};
 use crate::variables::{self, Symbol};
 use names::{Scope, Sym};
+use summary::Placed;
 
 /// Why an instruction was not decoded.
 pub(crate) enum Reject {
@@ -54,20 +56,9 @@ pub(crate) fn program(
     builder.reach(entry);
     let mut functions = Vec::new();
     builder.decode_reached(|function| functions.push(function))?;
+    declared(module, entry, builder.shared_end)?;
     let end = builder.shared_end.next_multiple_of(builder.dynamic_align);
-    let declared = builder.shared_end - u64::from(crate::RESERVED_SHARED);
-    let (Ok(static_shared), Ok(dynamic_shared_base)) =
-        (u32::try_from(declared), u32::try_from(end))
-    else {
-        let function = &module.functions[entry as usize];
-        let reason = format!("it declares {declared} bytes of shared memory");
-        let line = module.line_of(function.span.start);
-        return Err(LoadError::Body {
-            function: function.name.to_owned(),
-            line,
-            reason,
-        });
-    };
+    let dynamic_shared_base = u32::try_from(end).unwrap_or(u32::MAX);
     builder.constants[0] = u64::from(dynamic_shared_base);
     let reads = |inst: &Inst| {
         matches!(
@@ -84,24 +75,34 @@ pub(crate) fn program(
         environment,
         constants: builder.constants,
         by_module_index: builder.numbers,
-        static_shared,
         dynamic_shared_base,
         files: Arc::clone(&inner.files),
         registers: builder.registers,
     })
 }
 
-/// Decodes all kernels and what they reach, each function once, and keeps nothing of it. True if that is all that can be
-/// wrong with them; false if together they have more shared memory than one can have.
-pub(crate) fn all(inner: &Inner, module: &ast::Module<'_>) -> Result<bool, LoadError> {
-    let mut builder = Builder::new(inner, module);
-    for (index, function) in module.functions.iter().enumerate() {
-        if function.is_entry {
-            builder.reach(index as u32);
+/// Bytes of shared memory that a kernel declares, which ends at `end`.
+fn declared(module: &ast::Module<'_>, entry: u32, end: u64) -> Result<u32, LoadError> {
+    let declared = end - u64::from(crate::RESERVED_SHARED);
+    u32::try_from(declared).map_err(|_| {
+        let function = &module.functions[entry as usize];
+        LoadError::Body {
+            function: function.name.to_owned(),
+            line: module.line_of(function.span.start),
+            reason: format!("it declares {declared} bytes of shared memory"),
         }
-    }
-    builder.decode_reached(|_| ())?;
-    Ok(builder.shared_end <= u64::from(u32::MAX))
+    })
+}
+
+/// Offset of a new shared variable. A sum too large is kept at the end of the range, where it is refused.
+fn place(end: &mut u64, size: u64, align: u64) -> u32 {
+    let offset = end.next_multiple_of(sane_align(align));
+    *end = offset.saturating_add(size).min(u64::from(u32::MAX) + 1);
+    offset as u32
+}
+
+fn calls_any(inst: &Inst) -> bool {
+    matches!(&inst.op, Op::Call(call) if matches!(call.callee, crate::op::Callee::Indirect(_)))
 }
 
 /// Constant row 0 holds the start of dynamic shared memory, known when all is decoded.
@@ -117,6 +118,7 @@ pub(crate) struct Builder<'m, 'a> {
     shared: HashMap<String, u32>,
     /// Where shared memory ends so far; more than a block can have is refused in the end.
     shared_end: u64,
+    placed: Vec<Placed>,
     dynamic_align: u64,
     /// Program number by module function number.
     numbers: HashMap<u32, u32>,
@@ -134,6 +136,7 @@ impl<'m, 'a> Builder<'m, 'a> {
             constant_rows: HashMap::new(),
             shared: HashMap::new(),
             shared_end: u64::from(crate::RESERVED_SHARED),
+            placed: Vec::new(),
             dynamic_align: 16,
             numbers: HashMap::new(),
             order: Vec::new(),
@@ -143,7 +146,6 @@ impl<'m, 'a> Builder<'m, 'a> {
 
     /// Decodes the functions that are reached, and those that they reach, in the order of their numbers.
     fn decode_reached(&mut self, mut keep: impl FnMut(Function)) -> Result<(), LoadError> {
-        let calls_any = |inst: &Inst| matches!(&inst.op, Op::Call(call) if matches!(call.callee, crate::op::Callee::Indirect(_)));
         let mut indirect = false;
         let mut next = 0;
         while let Some(&index) = self.order.get(next) {
@@ -152,10 +154,8 @@ impl<'m, 'a> Builder<'m, 'a> {
             if !indirect && decoded.code.iter().any(calls_any) {
                 indirect = true;
                 // Any kernel of the module may have taken any function's address.
-                for (index, function) in self.module.functions.iter().enumerate() {
-                    if !function.is_entry && function.body.is_some() {
-                        self.reach(index as u32);
-                    }
+                for index in summary::with_bodies(self.module) {
+                    self.reach(index);
                 }
             }
             keep(decoded);
@@ -182,11 +182,10 @@ impl<'m, 'a> Builder<'m, 'a> {
         Some(number)
     }
 
-    /// Offset of a new shared variable. A sum too large is kept at the end of the range, where it is refused.
-    fn place_shared(&mut self, size: u64, align: u64) -> u32 {
-        let offset = self.shared_end.next_multiple_of(sane_align(align));
-        self.shared_end = offset.saturating_add(size).min(u64::from(u32::MAX) + 1);
-        offset as u32
+    fn place_shared(&mut self, name: Option<&str>, size: u64, align: u64) -> u32 {
+        let name = name.map(str::to_owned);
+        self.placed.push(Placed { name, size, align });
+        place(&mut self.shared_end, size, align)
     }
 
     /// What a module-scope name means here.
@@ -209,7 +208,7 @@ impl<'m, 'a> Builder<'m, 'a> {
                 if let Some(&offset) = self.shared.get(name) {
                     return Some(Sym::Shared(offset));
                 }
-                let offset = self.place_shared(size, align);
+                let offset = self.place_shared(Some(name), size, align);
                 self.shared.insert(name.to_owned(), offset);
                 Some(Sym::Shared(offset))
             }
@@ -449,7 +448,7 @@ impl<'b, 'm, 'a> FunctionDecoder<'b, 'm, 'a> {
                 let size = size.ok_or_else(|| {
                     self.error(format!("size of `{}` is not known", variable.name))
                 })?;
-                Sym::Shared(self.b.place_shared(size, align))
+                Sym::Shared(self.b.place_shared(None, size, align))
             }
             "local" | "param" => {
                 let size = size.and_then(|size| u32::try_from(size).ok());

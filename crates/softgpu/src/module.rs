@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use warpbpf_ptx::PtxError;
 use warpbpf_ptx::ast::{self, Function};
 
+use crate::decode::summary::{self, Summary};
 use crate::op::{Files, Op, Program};
 use crate::variables::Variables;
 use crate::{Device, decode, references};
@@ -74,8 +75,20 @@ pub(crate) struct Inner {
     pub files: Arc<Files>,
     /// Where lines begin, for who asks which one a place is on.
     lines: OnceLock<Box<[usize]>>,
-    programs: Mutex<HashMap<u32, Arc<Program>>>,
+    /// What is known of functions by number, see `decode/summary.rs`.
+    pub summaries: Mutex<HashMap<u32, Arc<Summary>>>,
+    programs: Mutex<Programs>,
 }
+
+/// Decoded kernels by number.
+#[derive(Default)]
+struct Programs {
+    known: HashMap<u32, Arc<Program>>,
+    instructions: usize,
+}
+
+/// Instructions of decoded kernels that are kept, some 200 MB: kernels that call the same functions have a copy of them each.
+const KEPT_INSTRUCTIONS: usize = 2 << 20;
 
 /// A loaded PTX module. Its variables are freed when it and its kernels are dropped.
 pub struct Module {
@@ -158,7 +171,8 @@ impl Module {
             text,
             id,
             lines: OnceLock::new(),
-            programs: Mutex::new(HashMap::new()),
+            summaries: Mutex::default(),
+            programs: Mutex::default(),
             device,
         };
         Ok(Module {
@@ -209,11 +223,7 @@ impl Module {
     /// # Errors
     /// The first body that cannot be decoded.
     pub fn decode_all(&self) -> Result<(), LoadError> {
-        if decode::all(&self.inner, self.inner.ast())? {
-            return Ok(());
-        }
-        let mut kernels = self.kernels().filter_map(|name| self.kernel(name));
-        kernels.try_for_each(|kernel| kernel.program().map(|_| ()))
+        summary::check_all(&self.inner, self.inner.ast())
     }
 
     /// What the driver API tells of a kernel; `None` if there is none of that name.
@@ -353,11 +363,21 @@ impl Kernel {
             .programs
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some(program) = programs.get(&self.index) {
+        if let Some(program) = programs.known.get(&self.index) {
             return Ok(Arc::clone(program));
         }
         let program = Arc::new(decode::program(&self.inner, self.inner.ast(), self.index)?);
-        programs.insert(self.index, Arc::clone(&program));
+        programs.instructions += program
+            .functions
+            .iter()
+            .map(|f| f.code.len())
+            .sum::<usize>();
+        if programs.instructions > KEPT_INSTRUCTIONS {
+            // Those that run go on; the others are decoded anew.
+            programs.known.clear();
+            programs.instructions = 0;
+        }
+        programs.known.insert(self.index, Arc::clone(&program));
         Ok(program)
     }
 
@@ -382,16 +402,16 @@ impl Kernel {
     /// # Errors
     /// The kernel's body cannot be decoded.
     pub fn info(&self) -> Result<KernelInfo, LoadError> {
-        let program = self.program()?;
+        let facts = summary::facts(&self.inner, self.inner.ast(), self.index)?;
         Ok(KernelInfo {
             name: self.name.to_string(),
             params: self.params.to_vec(),
-            static_shared: program.static_shared,
-            local: program.functions[0].frame,
+            static_shared: facts.static_shared,
+            local: facts.local,
             max_threads: self.max_threads.unwrap_or(crate::MAX_THREADS_PER_BLOCK),
             required_threads: self.required_threads,
             required_cluster: self.required_cluster,
-            registers: program.registers,
+            registers: facts.registers,
             ptx_version: self.inner.ast().version,
             target: self
                 .inner

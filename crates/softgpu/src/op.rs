@@ -28,8 +28,6 @@ pub(crate) struct Program {
     pub constants: Vec<u64>,
     /// Index in `functions` by the module's function number.
     pub by_module_index: HashMap<u32, u32>,
-    /// Bytes of statically allocated shared memory.
-    pub static_shared: u32,
     /// Where dynamic shared memory starts, counted from the start of the block's shared memory.
     pub dynamic_shared_base: u32,
     /// `.file` paths by index.

@@ -373,3 +373,47 @@ fn a_module_gives_its_memory_back() {
     drop(kernel);
     assert_eq!(gpu.memory_info().1, 0);
 }
+
+/// A module's text: functions that call each other, and kernels that call the first of them.
+fn many(functions: usize, kernels: usize) -> String {
+    let mut text = String::new();
+    for n in 0..functions {
+        text += &format!(".func f{n}();\n");
+    }
+    for n in 0..functions {
+        let next = match n + 1 < functions {
+            true => format!("call f{};", n + 1),
+            false => String::new(),
+        };
+        text += &format!(
+            ".func f{n}() {{ .reg .b32 r; .shared .b32 own; mov.b32 r, {n}; st.shared.u32 [own], r; {next} ret; }}\n"
+        );
+    }
+    for n in 0..kernels {
+        let call = if functions > 0 { "call f0;" } else { "" };
+        text += &format!(".visible .entry k{n}() {{ .reg .b32 r; mov.b32 r, {n}; {call} ret; }}\n");
+    }
+    header(&text)
+}
+
+#[test]
+fn what_modules_take_is_in_proportion_to_their_text() {
+    // Time is not measured; that it ends is: with work for each pair, these would take minutes and gigabytes.
+    let gpu = Gpu::new(config());
+    let ask = |module: &warpbpf_softgpu::Module, kernels: usize| {
+        module.decode_all().expect("decodes");
+        let infos = (0..kernels).map(|n| {
+            let info = module.kernel_info(&format!("k{n}")).expect("there");
+            info.expect("decodes")
+        });
+        infos.map(|info| info.static_shared).sum::<u32>()
+    };
+    let module = gpu.load(&many(0, 20_000)).expect("loads");
+    assert_eq!(ask(&module, 20_000), 0);
+    let module = gpu.load(&many(5_000, 1)).expect("loads");
+    assert_eq!(ask(&module, 1), 20_000);
+    let module = gpu.load(&many(1_000, 1_000)).expect("loads");
+    assert_eq!(ask(&module, 1_000), 4_000_000);
+    let kernel = module.kernel("k999").expect("there");
+    assert_eq!(kernel.unsupported(), Ok(Vec::new()));
+}
