@@ -24,7 +24,7 @@ pub const PRINTK_RING: &str = "wbpf.printk";
 pub const STOPS: &str = "wbpf.stops.";
 /// Between the name of a second tool's program or map and the number of that tool (`count@g1`); no C function and no map of an object is called so.
 pub const GUEST: &str = "@g";
-/// `cuDeviceGetName` of the built-in soft GPU. Its %globaltimer is the host's CLOCK_MONOTONIC.
+/// `cuDeviceGetName` of the built-in soft GPU. Its %globaltimer is the host's CLOCK_REALTIME.
 pub const SOFT_DEVICE: &str = "warpbpf soft GPU";
 
 /// What a second tool's program or map is called where several tools are.

@@ -37,13 +37,8 @@ impl<'m, 'a> Symbols<'m, 'a> {
                 *known = function;
             }
         }
-        let aliases = module
-            .others
-            .iter()
-            .filter_map(|span| module.text[span.clone()].trim().strip_prefix(".alias"))
-            .filter_map(|names| names.trim_end_matches(';').split_once(','))
-            .map(|(name, target)| (name.trim(), target.trim()))
-            .collect();
+        let aliases = module.aliases.iter();
+        let aliases = aliases.map(|alias| (alias.name, alias.target)).collect();
         Symbols {
             module,
             variables: module.variables.iter().map(|v| (v.name, v)).collect(),

@@ -25,8 +25,19 @@ pub struct Module<'a> {
     pub variables: Vec<Variable<'a>>,
     /// `.file index "path"` directives.
     pub files: Vec<(u32, &'a str)>,
+    /// `.alias` directives, which are among the others, too.
+    pub aliases: Vec<Alias<'a>>,
     /// `.section`s (debug), `.alias` and other module-scope directives that we keep but do not read.
     pub others: Vec<Span>,
+}
+
+/// `.alias name, target;`: another name of a function.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Alias<'a> {
+    /// The other name, of which a prototype is declared.
+    pub name: &'a str,
+    /// The function with the body.
+    pub target: &'a str,
 }
 
 /// `.visible`, `.extern`, `.weak`, `.common` or none of them.
@@ -251,6 +262,6 @@ pub enum Operand<'a> {
     /// `name + offset` outside brackets: `mov` of an address. `name[index]` is [`Other`](Operand::Other), because the
     /// index counts elements, whose size only the declaration knows.
     Offset(&'a str, i64),
-    /// Anything else, verbatim: constant expressions, addresses with a computed offset, strings.
+    /// Anything else, verbatim: constant expressions, addresses with a computed offset (see [`crate::constant`]), strings.
     Other(&'a str),
 }

@@ -1,7 +1,7 @@
 //! The one pass over a module that everything else starts from. It reads declarations and skips bodies by their
 //! braces, so that opening a module of megabytes to instrument one kernel costs little more than reading its memory.
 
-use crate::ast::{Function, Linkage, Module};
+use crate::ast::{Alias, Function, Linkage, Module};
 use crate::decl;
 use crate::error::PtxError;
 use crate::lex::Cursor;
@@ -31,6 +31,7 @@ pub fn index(text: &str) -> Result<Module<'_>, PtxError> {
         functions: Vec::new(),
         variables: Vec::new(),
         files: Vec::new(),
+        aliases: Vec::new(),
         others: Vec::new(),
     };
     let mut versions = 0usize;
@@ -83,6 +84,14 @@ pub fn index(text: &str) -> Result<Module<'_>, PtxError> {
                 while c.eat(b',')? {
                     c.integer("a number")?;
                 }
+            }
+            "alias" => {
+                let name = c.expect_identifier("a function's other name")?;
+                c.expect(b',', "`,` and the function")?;
+                let target = c.expect_identifier("a function")?;
+                c.expect(b';', "`;`")?;
+                module.aliases.push(Alias { name, target });
+                module.others.push(start..c.pos);
             }
             "visible" | "extern" | "weak" | "common" | "entry" | "func" => {
                 linked(&mut c, start, word, &mut module)?;
@@ -201,9 +210,11 @@ fn function<'a>(
             break (c.expect_identifier("a function name")?, at..c.pos);
         }
     };
+    let mut end = c.pos;
     c.skip_blank()?;
     let (params, params_span) = if c.peek() == Some(b'(') {
         let (params, span) = decl::parameters(c)?;
+        end = c.pos;
         (params, Some(span))
     } else {
         (Vec::new(), None)
@@ -211,18 +222,23 @@ fn function<'a>(
     let body = loop {
         c.skip_blank()?;
         match c.peek() {
+            // The `;` of a prototype may be missing. What follows must not be taken for its directives.
+            Some(b'.') if !is_entry && at_item(c) => {
+                c.pos = end;
+                break None;
+            }
             Some(b'{') => break Some(c.skip_braces()?),
             Some(b';') => {
                 c.pos += 1;
                 break None;
             }
-            // Else a prototype without its `;` would take the next function for its directives.
             Some(_) if c.at_directive() && !at_item(c) => {
                 let directive = directive_text(c, true)?;
                 // A pragma ends in a `;` of its own, which does not end the declaration.
                 if directive.starts_with(".pragma") {
                     c.expect(b';', "`;`")?;
                 }
+                end = c.pos;
                 directives.push(directive);
             }
             _ => return Err(c.unexpected("a performance directive, `{` or `;`")),

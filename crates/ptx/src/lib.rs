@@ -8,6 +8,7 @@
 pub mod access;
 pub mod arguments;
 pub mod ast;
+pub mod constant;
 pub mod error;
 pub mod eval;
 pub mod index;

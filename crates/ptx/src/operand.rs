@@ -96,6 +96,11 @@ fn primary<'a>(c: &mut Cursor<'a>, depth: usize) -> Result<Operand<'a>, PtxError
         }
         Some(b'(') => {
             c.pos += 1;
+            c.skip_blank()?;
+            // A cast, `(.s64)`.
+            if c.at_directive() {
+                return expression(c, start);
+            }
             Ok(Operand::List(list(c, b')', "`,` or `)`", depth + 1)?.0))
         }
         Some(b'!') => {

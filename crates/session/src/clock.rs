@@ -8,7 +8,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use rustix::time::{ClockId, DynamicClockId};
+use rustix::time::{ClockId, DynamicClockId, Timespec};
 use warpbpf_abi::layout::env;
 use warpbpf_abi::names::SOFT_DEVICE;
 use warpbpf_driver::{Driver, DriverError, Function, Stream};
@@ -82,6 +82,7 @@ pub struct Reading {
 /// The calibration of one context.
 #[derive(Debug)]
 pub(crate) struct Clock {
+    /// `None` on the soft GPU, whose clock the host reads itself.
     kernel: Option<Measuring>,
     first: Reading,
     last: Reading,
@@ -128,7 +129,6 @@ impl Clock {
                 unanswered: false,
             });
         }
-        // On the soft GPU both clocks are the same one: the zero reading maps each instant to itself.
         clock.renew(driver, env, stream)?;
         if let Some(kernel) = clock.kernel.as_mut().filter(|kernel| kernel.unanswered) {
             // What comes next may fail, and then the mailbox is given back.
@@ -159,6 +159,8 @@ impl Clock {
             }
             reading.drift = drift(&self.first, &reading).unwrap_or(self.last.drift);
             self.last = reading;
+        } else {
+            self.last = read_both();
         }
         self.publish(driver, env, stream)
     }
@@ -278,7 +280,27 @@ pub(crate) fn host_ns(clock: crate::cpu::Clock) -> u64 {
     }
 }
 
-fn nanoseconds(time: rustix::time::Timespec) -> u64 {
+/// The soft GPU's clock is the time of day, and both clocks of the host run at one speed: there is no drift. A time of day that is set is
+/// noticed by the next reading.
+fn read_both() -> Reading {
+    let read = |_| {
+        let before = monotonic_ns();
+        let device = nanoseconds(rustix::time::clock_gettime(ClockId::Realtime));
+        let error = (monotonic_ns() - before).div_ceil(2);
+        Reading {
+            device,
+            host: before + error,
+            error,
+            drift: 0,
+        }
+    };
+    let readings = (0..ROUNDS).map(read);
+    readings
+        .min_by_key(|reading| reading.error)
+        .unwrap_or_default()
+}
+
+fn nanoseconds(time: Timespec) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
@@ -368,6 +390,19 @@ mod tests {
         assert_eq!(reading.device, 7_000);
         assert_eq!((LAUNCHES.get(), WAITS.get()), (2, 1));
         assert!(!measuring.unanswered);
+    }
+
+    #[test]
+    fn the_clocks_of_the_soft_gpu_and_the_host_are_read_together() {
+        let before = monotonic_ns();
+        let reading = read_both();
+        let now = nanoseconds(rustix::time::clock_gettime(ClockId::Realtime));
+        let after = monotonic_ns();
+        assert!((before..=after).contains(&reading.host));
+        // Both clocks moved on by the same.
+        assert!(now - reading.device <= after - before);
+        assert!(reading.error <= after - before);
+        assert_eq!(reading.drift, 0);
     }
 
     #[test]

@@ -108,15 +108,14 @@ impl Config {
     }
 }
 
-/// CLOCK_MONOTONIC in nanoseconds: then `%globaltimer` is the clock that `bpf_ktime_get_ns` speaks of, and needs no
-/// calibration. (A GPU's counts nanoseconds of Unix time, roughly.)
+/// The time of day in nanoseconds, which is what `%globaltimer` of a GPU counts, too.
 fn host_clock() -> u64 {
     let mut now = libc::timespec {
         tv_sec: 0,
         tv_nsec: 0,
     };
     // SAFETY: `now` is writable; the clock exists on every Linux.
-    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
+    unsafe { libc::clock_gettime(libc::CLOCK_REALTIME, &raw mut now) };
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 

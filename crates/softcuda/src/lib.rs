@@ -40,7 +40,7 @@
 //! - A trap makes the context's error sticky, with CUDA's number, and always prints one line on stderr that names
 //!   kernel, block, thread and PTX line. So does a load that fails, if the program gave no log buffer.
 //! - A load of a module and a free wait for all work of the context and let nobody launch meanwhile, as a driver does (docs/measurements.md).
-//! - `%globaltimer` is the host's `CLOCK_MONOTONIC`, in nanoseconds.
+//! - `%globaltimer` is the host's time of day (`CLOCK_REALTIME`) itself: it is as fine as that clock, and moves when somebody sets it.
 //! - Only PTX runs. From a fatbin the PTX is taken that belongs to the machine code a driver would run, else the best.
 //! - Of textures: no mipmaps, cubemaps, sRGB, resource views, texture references, nor sparse or planar arrays. Arrays lie
 //!   in plain rows. Using what is no texture, surface or tensor map is a trap, where a GPU may read zeroes.
@@ -64,6 +64,7 @@ pub mod runtime;
 mod config;
 mod graph;
 mod operation;
+mod per_thread;
 mod state;
 mod stream;
 mod stub;

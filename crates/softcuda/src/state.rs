@@ -17,6 +17,7 @@ use crate::driver::linker::Link;
 use crate::driver::module::{Function, KernelObject, Library, LoadedModule};
 use crate::error::{CuError, CuResult};
 use crate::graph::{Exec, Graph};
+use crate::per_thread::Stack;
 use crate::stream::{Event, Stream};
 
 /// Every handle is a number that looks like a pointer, is never null and never used twice: a stale one is told from a
@@ -393,16 +394,18 @@ pub(crate) fn soft() -> Result<&'static Soft, CuError> {
 
 thread_local! {
     /// The thread's stack of contexts, the current one last.
-    static STACK: RefCell<Vec<Handle>> = const { RefCell::new(Vec::new()) };
+    static STACK: RefCell<ContextStack> = const { RefCell::new(Stack::new()) };
 }
+
+type ContextStack = Stack<Handle, 16>;
 
 /// Handle of the current context, 0 if none.
 pub(crate) fn current_handle() -> Handle {
-    STACK.with_borrow(|stack| stack.last().copied().unwrap_or(0))
+    STACK.with_borrow(|stack| stack.last().unwrap_or(0))
 }
 
 /// Runs `change` on the thread's stack of contexts.
-pub(crate) fn with_stack<T>(change: impl FnOnce(&mut Vec<Handle>) -> T) -> T {
+pub(crate) fn with_stack<T>(change: impl FnOnce(&mut ContextStack) -> T) -> T {
     STACK.with_borrow_mut(change)
 }
 

@@ -68,13 +68,7 @@ impl Worker<'_> {
         if module != self.run.module_id {
             return Err("the function belongs to another module".to_owned());
         }
-        let target = self
-            .run
-            .program
-            .by_module_index
-            .get(index as usize)
-            .copied()
-            .flatten();
+        let target = self.run.program.by_module_index.get(&index).copied();
         let target = target.ok_or("this is not the address of a function with a body")?;
         let function = &self.run.program.functions[target as usize];
         if function.params.len() != call.arguments.len()

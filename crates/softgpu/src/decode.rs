@@ -10,18 +10,23 @@ mod image;
 mod instruction;
 mod matrix;
 mod memory;
+mod moves;
 mod names;
 mod operand;
+pub(crate) mod summary;
 mod sync;
 mod video;
 
 use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
 
 use warpbpf_ptx::ast::{self, StatementKind};
 
-use crate::module::{Inner, LoadError, Symbol, param_layout};
+use crate::module::{Inner, LoadError, param_layout};
 use crate::op::{Function, Inst, NOWHERE, Op, Place, Program, Row, Special};
+use crate::variables::{self, Symbol};
 use names::{Scope, Sym};
+use summary::Placed;
 
 /// Why an instruction was not decoded.
 pub(crate) enum Reject {
@@ -47,50 +52,13 @@ pub(crate) fn program(
     module: &ast::Module<'_>,
     entry: u32,
 ) -> Result<Program, LoadError> {
-    let mut builder = Builder {
-        inner,
-        module,
-        constants: vec![0],
-        constant_rows: HashMap::new(),
-        shared: HashMap::new(),
-        shared_end: 0,
-        dynamic_align: 16,
-        numbers: vec![None; module.functions.len()],
-        order: Vec::new(),
-        registers: 0,
-    };
+    let mut builder = Builder::new(inner, module);
     builder.reach(entry);
     let mut functions = Vec::new();
-    let mut indirect = false;
-    while functions.len() < builder.order.len() {
-        let index = builder.order[functions.len()];
-        let decoded = FunctionDecoder::new(&mut builder, index).run()?;
-        if decoded.code.iter().any(|inst| matches!(&inst.op, Op::Call(c) if matches!(c.callee, crate::op::Callee::Indirect(_))))
-            && !indirect
-        {
-            indirect = true;
-            // Any kernel of the module may have taken any function's address.
-            for (index, function) in module.functions.iter().enumerate() {
-                if !function.is_entry && function.body.is_some() {
-                    builder.reach(index as u32);
-                }
-            }
-        }
-        functions.push(decoded);
-    }
+    builder.decode_reached(|function| functions.push(function))?;
+    declared(module, entry, builder.shared_end)?;
     let end = builder.shared_end.next_multiple_of(builder.dynamic_align);
-    let (Ok(static_shared), Ok(dynamic_shared_base)) =
-        (u32::try_from(builder.shared_end), u32::try_from(end))
-    else {
-        let function = &module.functions[entry as usize];
-        let reason = format!("it declares {end} bytes of shared memory");
-        let line = module.line_of(function.span.start);
-        return Err(LoadError::Body {
-            function: function.name.to_owned(),
-            line,
-            reason,
-        });
-    };
+    let dynamic_shared_base = u32::try_from(end).unwrap_or(u32::MAX);
     builder.constants[0] = u64::from(dynamic_shared_base);
     let reads = |inst: &Inst| {
         matches!(
@@ -107,15 +75,34 @@ pub(crate) fn program(
         environment,
         constants: builder.constants,
         by_module_index: builder.numbers,
-        static_shared,
         dynamic_shared_base,
-        files: module
-            .files
-            .iter()
-            .map(|&(index, path)| (index, path.to_owned()))
-            .collect(),
+        files: Arc::clone(&inner.files),
         registers: builder.registers,
     })
+}
+
+/// Bytes of shared memory that a kernel declares, which ends at `end`.
+fn declared(module: &ast::Module<'_>, entry: u32, end: u64) -> Result<u32, LoadError> {
+    let declared = end - u64::from(crate::RESERVED_SHARED);
+    u32::try_from(declared).map_err(|_| {
+        let function = &module.functions[entry as usize];
+        LoadError::Body {
+            function: function.name.to_owned(),
+            line: module.line_of(function.span.start),
+            reason: format!("it declares {declared} bytes of shared memory"),
+        }
+    })
+}
+
+/// Offset of a new shared variable. A sum too large is kept at the end of the range, where it is refused.
+fn place(end: &mut u64, size: u64, align: u64) -> u32 {
+    let offset = end.next_multiple_of(sane_align(align));
+    *end = offset.saturating_add(size).min(u64::from(u32::MAX) + 1);
+    offset as u32
+}
+
+fn calls_any(inst: &Inst) -> bool {
+    matches!(&inst.op, Op::Call(call) if matches!(call.callee, crate::op::Callee::Indirect(_)))
 }
 
 /// Constant row 0 holds the start of dynamic shared memory, known when all is decoded.
@@ -129,17 +116,53 @@ pub(crate) struct Builder<'m, 'a> {
     constant_rows: HashMap<u64, Row>,
     /// Module-scope shared variables by name.
     shared: HashMap<String, u32>,
-    /// Bytes of shared memory so far; more than a block can have is refused in the end.
+    /// Where shared memory ends so far; more than a block can have is refused in the end.
     shared_end: u64,
+    placed: Vec<Placed>,
     dynamic_align: u64,
     /// Program number by module function number.
-    numbers: Vec<Option<u32>>,
+    numbers: HashMap<u32, u32>,
     /// Module function numbers in program order.
     order: Vec<u32>,
     registers: u32,
 }
 
-impl Builder<'_, '_> {
+impl<'m, 'a> Builder<'m, 'a> {
+    fn new(inner: &'m Inner, module: &'m ast::Module<'a>) -> Self {
+        Builder {
+            inner,
+            module,
+            constants: vec![0],
+            constant_rows: HashMap::new(),
+            shared: HashMap::new(),
+            shared_end: u64::from(crate::RESERVED_SHARED),
+            placed: Vec::new(),
+            dynamic_align: 16,
+            numbers: HashMap::new(),
+            order: Vec::new(),
+            registers: 0,
+        }
+    }
+
+    /// Decodes the functions that are reached, and those that they reach, in the order of their numbers.
+    fn decode_reached(&mut self, mut keep: impl FnMut(Function)) -> Result<(), LoadError> {
+        let mut indirect = false;
+        let mut next = 0;
+        while let Some(&index) = self.order.get(next) {
+            next += 1;
+            let decoded = FunctionDecoder::new(self, index).run()?;
+            if !indirect && decoded.code.iter().any(calls_any) {
+                indirect = true;
+                // Any kernel of the module may have taken any function's address.
+                for index in summary::with_bodies(self.module) {
+                    self.reach(index);
+                }
+            }
+            keep(decoded);
+        }
+        Ok(())
+    }
+
     pub fn constant(&mut self, value: u64) -> Row {
         let constants = &mut self.constants;
         *self.constant_rows.entry(value).or_insert_with(|| {
@@ -151,25 +174,23 @@ impl Builder<'_, '_> {
     /// The program number of a function, which is decoded too.
     fn reach(&mut self, index: u32) -> Option<u32> {
         self.module.functions.get(index as usize)?.body.as_ref()?;
-        if let Some(number) = self.numbers[index as usize] {
-            return Some(number);
+        let next = self.order.len() as u32;
+        let number = *self.numbers.entry(index).or_insert(next);
+        if number == next {
+            self.order.push(index);
         }
-        let number = self.order.len() as u32;
-        self.order.push(index);
-        self.numbers[index as usize] = Some(number);
         Some(number)
     }
 
-    /// Offset of a new shared variable. A sum too large is kept at the end of the range, where it is refused.
-    fn place_shared(&mut self, size: u64, align: u64) -> u32 {
-        let offset = self.shared_end.next_multiple_of(sane_align(align));
-        self.shared_end = offset.saturating_add(size).min(u64::from(u32::MAX) + 1);
-        offset as u32
+    fn place_shared(&mut self, name: Option<&str>, size: u64, align: u64) -> u32 {
+        let name = name.map(str::to_owned);
+        self.placed.push(Placed { name, size, align });
+        place(&mut self.shared_end, size, align)
     }
 
     /// What a module-scope name means here.
     fn global_name(&mut self, name: &str) -> Option<Sym> {
-        match self.inner.symbols.get(name).copied() {
+        match self.inner.variables.symbol(name) {
             Some(Symbol::Memory { address, .. }) => Some(Sym::Memory(address)),
             Some(Symbol::Shared {
                 align,
@@ -187,7 +208,7 @@ impl Builder<'_, '_> {
                 if let Some(&offset) = self.shared.get(name) {
                     return Some(Sym::Shared(offset));
                 }
-                let offset = self.place_shared(size, align);
+                let offset = self.place_shared(Some(name), size, align);
                 self.shared.insert(name.to_owned(), offset);
                 Some(Sym::Shared(offset))
             }
@@ -241,11 +262,16 @@ pub(crate) struct FunctionDecoder<'b, 'm, 'a> {
     /// First and last instruction that mentions a row, and its width in 32-bit registers.
     ranges: Vec<(u32, u32, u32)>,
     carry: Option<Row>,
+    /// Of the instruction that is being decoded.
+    guard: (Row, bool),
+    /// Bytes between the elements of the variables that the body declares, for each dimension.
+    strides: HashMap<&'a str, Vec<u64>>,
 }
 
 impl<'b, 'm, 'a> FunctionDecoder<'b, 'm, 'a> {
     fn new(b: &'b mut Builder<'m, 'a>, index: u32) -> Self {
         let function = &b.module.functions[index as usize];
+        let line = b.inner.line_of(function.span.start);
         FunctionDecoder {
             b,
             function,
@@ -260,10 +286,12 @@ impl<'b, 'm, 'a> FunctionDecoder<'b, 'm, 'a> {
             rows: 0,
             frame: 0,
             frame_most: 0,
-            line: 1,
-            line_at: 0,
+            line,
+            line_at: function.span.start,
             ranges: Vec::new(),
             carry: None,
+            guard: (NOWHERE, false),
+            strides: HashMap::new(),
         }
     }
 
@@ -294,6 +322,7 @@ impl<'b, 'm, 'a> FunctionDecoder<'b, 'm, 'a> {
             frame: self.frame_most.next_multiple_of(16),
             params,
             returns,
+            joins: OnceLock::new(),
         })
     }
 
@@ -327,17 +356,12 @@ impl<'b, 'm, 'a> FunctionDecoder<'b, 'm, 'a> {
             return Ok((Vec::new(), Vec::new()));
         }
         let function = self.function;
-        let mut place = |param: &ast::Param<'a>| {
+        let mut place = |param: &ast::Param<'a>| -> Vec<Place> {
             if param.is_reg {
-                let row = self.new_row(bits_of(param.ty));
-                self.declare(
-                    param.name,
-                    Sym::Register {
-                        row,
-                        bits: bits_of(param.ty),
-                    },
-                );
-                return Place::Row(row);
+                let first = self.rows;
+                let (name, ty, count) = (param.name, param.ty, None);
+                self.declare_registers(&ast::RegisterDecl { ty, name, count });
+                return (first..self.rows).map(Place::Row).collect();
             }
             let size = param
                 .size()
@@ -345,10 +369,10 @@ impl<'b, 'm, 'a> FunctionDecoder<'b, 'm, 'a> {
                 .unwrap_or(u32::MAX);
             let offset = self.new_frame(size, param.align);
             self.declare(param.name, Sym::Frame { offset, size });
-            Place::Frame { offset, size }
+            vec![Place::Frame { offset, size }]
         };
-        let params = function.params.iter().map(&mut place).collect();
-        let returns = function.returns.iter().map(&mut place).collect();
+        let params = function.params.iter().flat_map(&mut place).collect();
+        let returns = function.returns.iter().flat_map(&mut place).collect();
         Ok((params, returns))
     }
 
@@ -394,6 +418,13 @@ impl<'b, 'm, 'a> FunctionDecoder<'b, 'm, 'a> {
                 let here = self.code.len() as u32;
                 self.locations.push((here, loc.file, loc.line));
             }
+            StatementKind::Directive(text)
+                if [".visible", ".extern", ".weak"]
+                    .iter()
+                    .any(|word| text.starts_with(word)) =>
+            {
+                return Err(self.error(format!("`{text}` inside of a function")));
+            }
             StatementKind::Pragma(_)
             | StatementKind::CallPrototype { .. }
             | StatementKind::CallTargets { .. }
@@ -403,6 +434,9 @@ impl<'b, 'm, 'a> FunctionDecoder<'b, 'm, 'a> {
     }
 
     fn variable(&mut self, variable: &ast::Variable<'a>) -> Result<(), LoadError> {
+        if let Some(strides) = variables::strides(variable) {
+            self.strides.insert(variable.name, strides);
+        }
         let (size, align) = (variable.size(), variable.align);
         let open = variable.dims.first() == Some(&0);
         let sym = match variable.space {
@@ -414,7 +448,7 @@ impl<'b, 'm, 'a> FunctionDecoder<'b, 'm, 'a> {
                 let size = size.ok_or_else(|| {
                     self.error(format!("size of `{}` is not known", variable.name))
                 })?;
-                Sym::Shared(self.b.place_shared(size, align))
+                Sym::Shared(self.b.place_shared(None, size, align))
             }
             "local" | "param" => {
                 let size = size.and_then(|size| u32::try_from(size).ok());
@@ -423,6 +457,10 @@ impl<'b, 'm, 'a> FunctionDecoder<'b, 'm, 'a> {
                 })?;
                 let offset = self.new_frame(size, align);
                 Sym::Frame { offset, size }
+            }
+            "global" | "const" => {
+                let Builder { inner, module, .. } = &*self.b;
+                Sym::Memory(inner.variables.in_body(module, variable)?)
             }
             other => {
                 let reason = format!(
@@ -446,6 +484,7 @@ impl<'b, 'm, 'a> FunctionDecoder<'b, 'm, 'a> {
                 }
             },
         };
+        self.guard = (guard, negated);
         let op = match self.instruction(instruction) {
             Ok(op) => op,
             Err(Reject::Invalid(reason)) => {
@@ -480,6 +519,14 @@ impl<'b, 'm, 'a> FunctionDecoder<'b, 'm, 'a> {
     /// An instruction that computes an operand, before the instruction that is being decoded.
     fn emit(&mut self, op: Op) {
         self.push(NOWHERE, false, op);
+    }
+
+    /// A part of the instruction that is being decoded: it happens where the instruction does.
+    fn emit_guarded(&mut self, op: Op) {
+        if !matches!(op, Op::Nothing) {
+            let (guard, negated) = self.guard;
+            self.push(guard, negated, op);
+        }
     }
 
     fn find_label(&self, name: &'a str, mut scope: usize) -> Option<u32> {

@@ -156,7 +156,11 @@ impl Worker<'_> {
         let place = match resolved {
             Space::Generic | Space::Global | Space::Const => self.view.memory().nearest(address),
             Space::Shared | Space::SharedCluster => {
-                format!("the block has {} bytes", env.shared().bytes())
+                let declared = env.shared().bytes() - crate::RESERVED_SHARED;
+                format!(
+                    "the block has {declared} bytes from {:#x} on",
+                    crate::RESERVED_SHARED
+                )
             }
             Space::Local => {
                 let bytes = warp.local.get(lane).map_or(0, |words| words.len() * 8);

@@ -25,11 +25,14 @@ mod decode;
 mod exec_mem;
 mod image;
 mod initialiser;
+mod joins;
 mod matrix;
 mod memory;
 mod module;
 mod op;
+mod patience;
 mod printf;
+mod references;
 mod rng;
 mod sched;
 mod special;
@@ -37,6 +40,7 @@ mod stack;
 mod step;
 mod tensor_map;
 mod trap;
+mod variables;
 mod video;
 mod warp;
 mod wide;
@@ -64,6 +68,9 @@ pub const SHARED_PER_SM: u32 = 228 << 10;
 const REGISTERS_AT_ONCE: u32 = 256;
 /// Bytes of shared memory per block, static and dynamic together.
 pub const MAX_SHARED_PER_BLOCK: u32 = 227 << 10;
+/// Bytes that system software has at the start of each block's shared memory, before what the kernel declares (PTX ISA,
+/// "%reserved_smem_offset_begin"). Cooperative groups keep barriers there.
+pub const RESERVED_SHARED: u32 = 1 << 10;
 /// Bytes of parameters that a kernel can have.
 pub const MAX_PARAM_BYTES: usize = 32_764;
 
@@ -340,7 +347,7 @@ impl Gpu {
         dynamic_shared: u32,
     ) -> Result<u32, LoadError> {
         let program = kernel.program()?;
-        let shared = program.dynamic_shared_base.saturating_add(dynamic_shared);
+        let shared = program.shared_bytes(dynamic_shared);
         if threads == 0 || threads > MAX_THREADS_PER_BLOCK || shared > MAX_SHARED_PER_BLOCK {
             return Ok(0);
         }
@@ -350,8 +357,7 @@ impl Gpu {
             let of_warp = (program.registers * 32).next_multiple_of(REGISTERS_AT_ONCE);
             all / of_warp.max(REGISTERS_AT_ONCE) / warps
         });
-        // The hardware keeps 1 KiB per block for itself.
-        let by_shared = SHARED_PER_SM / (shared + 1024);
+        let by_shared = SHARED_PER_SM / (shared + RESERVED_SHARED);
         let most = by_threads.min(by_shared).min(by_registers);
         Ok(most.min(MAX_BLOCKS_PER_SM))
     }
@@ -382,11 +388,11 @@ impl Gpu {
         };
         check_geometry(kernel, grid, block, cluster)?;
         let program = kernel.program()?;
-        let bytes = u64::from(program.dynamic_shared_base) + u64::from(dynamic_shared);
-        if bytes > u64::from(MAX_SHARED_PER_BLOCK) {
+        let bytes = program.shared_bytes(dynamic_shared);
+        if bytes > MAX_SHARED_PER_BLOCK {
             return Err(LaunchError::SharedMemory {
                 kernel: name(),
-                bytes,
+                bytes: u64::from(bytes),
                 available: MAX_SHARED_PER_BLOCK,
             });
         }

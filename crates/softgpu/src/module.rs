@@ -1,16 +1,15 @@
 //! Modules: symbols, variables in device memory and kernels. A body is decoded when its kernel is first asked for.
 
-use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use warpbpf_ptx::PtxError;
 use warpbpf_ptx::ast::{self, Function};
 
-use crate::initialiser::{self, Reference};
-use crate::memory::Memory;
-use crate::op::{Op, Program};
-use crate::{Device, decode, windows};
+use crate::decode::summary::{self, Summary};
+use crate::op::{Files, Op, Program};
+use crate::variables::Variables;
+use crate::{Device, decode, references};
 
 /// Why a module or a kernel of it cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -62,24 +61,6 @@ pub enum LoadError {
     },
 }
 
-/// As `cudaMalloc` promises; PTX asks for no more.
-const MANAGED_ALIGNMENT: usize = 256;
-
-/// A module-scope symbol.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Symbol {
-    /// `.global` or `.const`: address in device memory and size.
-    Memory { address: u64, size: u64 },
-    /// `.shared`: its place depends on the kernel.
-    Shared {
-        size: u64,
-        align: u64,
-        external: bool,
-    },
-    /// Texture references and the like, which are not supported.
-    Opaque,
-}
-
 /// What a module holds after loading; kernels keep it alive.
 pub(crate) struct Inner {
     /// Borrows from `text`, see [`Inner::ast`].
@@ -87,29 +68,27 @@ pub(crate) struct Inner {
     text: Arc<str>,
     pub device: Arc<Device>,
     pub id: u32,
-    pub symbols: HashMap<String, Symbol>,
-    /// Function number by name: the one with a body where there are several.
+    pub variables: Variables,
+    /// Function number by name: the one with a body where there are several. An alias has that of what it stands for.
     pub functions: HashMap<String, u32>,
-    allocations: Vec<u64>,
-    /// `.attribute(.managed)` variables: memory of the host's, at the same address on the device.
-    managed: Vec<(u64, Layout)>,
-    programs: Mutex<HashMap<u32, Arc<Program>>>,
+    /// `.file` paths by index.
+    pub files: Arc<Files>,
+    /// Where lines begin, for who asks which one a place is on.
+    lines: OnceLock<Box<[usize]>>,
+    /// What is known of functions by number, see `decode/summary.rs`.
+    pub summaries: Mutex<HashMap<u32, Arc<Summary>>>,
+    programs: Mutex<Programs>,
 }
 
-impl Drop for Inner {
-    fn drop(&mut self) {
-        for &address in &self.allocations {
-            // Only this module freed or could free it; a failure would mean that it is gone already.
-            let _ = self.device.memory.free(address);
-        }
-        for &(address, layout) in &self.managed {
-            // As above: nobody else ends this mapping.
-            let _ = self.device.memory.unmap_host(address);
-            // SAFETY: `place_managed` allocated it with this layout, and the device sees it no longer.
-            unsafe { dealloc(address as *mut u8, layout) };
-        }
-    }
+/// Decoded kernels by number.
+#[derive(Default)]
+struct Programs {
+    known: HashMap<u32, Arc<Program>>,
+    instructions: usize,
 }
+
+/// Instructions of decoded kernels that are kept, some 200 MB: kernels that call the same functions have a copy of them each.
+const KEPT_INSTRUCTIONS: usize = 2 << 20;
 
 /// A loaded PTX module. Its variables are freed when it and its kernels are dropped.
 pub struct Module {
@@ -178,19 +157,24 @@ impl Module {
             });
         }
         check_parameters(&module)?;
-        let mut inner = Inner {
-            functions: function_numbers(&module),
+        let functions = function_numbers(&module);
+        references::check(&module, &functions)?;
+        let id = crate::next_module_id(&device);
+        let variables = Variables::new(&device, &module, &functions, id)?;
+        let files = module.files.iter();
+        let files = files.map(|&(index, path)| (index, path.to_owned()));
+        let inner = Inner {
+            files: Arc::new(files.collect()),
+            functions,
+            variables,
             ast: module,
             text,
-            id: crate::next_module_id(&device),
-            symbols: HashMap::new(),
-            allocations: Vec::new(),
-            managed: Vec::new(),
-            programs: Mutex::new(HashMap::new()),
+            id,
+            lines: OnceLock::new(),
+            summaries: Mutex::default(),
+            programs: Mutex::default(),
             device,
         };
-        inner.place_variables()?;
-        inner.initialise()?;
         Ok(Module {
             inner: Arc::new(inner),
         })
@@ -221,26 +205,17 @@ impl Module {
 
     /// Address and size in bytes of a `.global` or `.const` variable.
     pub fn global(&self, name: &str) -> Option<(u64, u64)> {
-        match self.inner.symbols.get(name)? {
-            Symbol::Memory { address, size } => Some((*address, *size)),
-            Symbol::Shared { .. } | Symbol::Opaque => None,
-        }
+        self.inner.variables.memory(name)
     }
 
     /// Address and size in bytes of a `.global` variable that the host reads and writes itself, at the same address.
     pub fn managed(&self, name: &str) -> Option<(u64, u64)> {
-        let of_this = |v: &&ast::Variable<'_>| v.name == name && is_managed(v);
-        self.inner.ast().variables.iter().find(of_this)?;
-        self.global(name)
+        self.inner.variables.managed(name)
     }
 
     /// Names of the `.global` and `.const` variables.
     pub fn globals(&self) -> impl Iterator<Item = &str> {
-        self.inner
-            .symbols
-            .iter()
-            .filter(|(_, s)| matches!(s, Symbol::Memory { .. }))
-            .map(|(name, _)| name.as_str())
+        self.inner.variables.names()
     }
 
     /// Decodes every kernel now, as a driver's compiler would, rather than when it is first used.
@@ -248,8 +223,7 @@ impl Module {
     /// # Errors
     /// The first body that cannot be decoded.
     pub fn decode_all(&self) -> Result<(), LoadError> {
-        let mut kernels = self.kernels().filter_map(|name| self.kernel(name));
-        kernels.try_for_each(|kernel| kernel.program().map(|_| ()))
+        summary::check_all(&self.inner, self.inner.ast())
     }
 
     /// What the driver API tells of a kernel; `None` if there is none of that name.
@@ -259,27 +233,6 @@ impl Module {
     pub fn kernel_info(&self, name: &str) -> Option<Result<KernelInfo, LoadError>> {
         self.kernel(name).map(|kernel| kernel.info())
     }
-}
-
-/// Host and device have it at one address.
-fn is_managed(variable: &ast::Variable<'_>) -> bool {
-    variable
-        .attribute
-        .is_some_and(|text| text.contains(".managed"))
-}
-
-/// Memory of the host's that the device has at the same address; how it was allocated comes along.
-fn place_managed(memory: &Memory, size: u64) -> Option<(u64, Option<Layout>)> {
-    let bytes = usize::try_from(size.max(1)).ok()?;
-    let layout = Layout::from_size_align(bytes, MANAGED_ALIGNMENT).ok()?;
-    // SAFETY: the size is not zero.
-    let at = unsafe { alloc_zeroed(layout) };
-    if at.is_null() {
-        return None;
-    }
-    // SAFETY: it stays until the module is dropped, which its kernels' launches hold, and `Drop` unmaps it first.
-    let address = unsafe { memory.map_host(at, size.max(1)) };
-    Some((address, Some(layout)))
 }
 
 /// Refuses functions in which a name stands for two parameters, as ptxas does; it takes prototypes of that kind.
@@ -307,6 +260,12 @@ fn function_numbers(module: &ast::Module<'_>) -> HashMap<String, u32> {
             functions.insert(function.name.to_owned(), i as u32);
         }
     }
+    for alias in &module.aliases {
+        let declared = functions.contains_key(alias.name);
+        if let Some(&target) = functions.get(alias.target).filter(|_| declared) {
+            functions.insert(alias.name.to_owned(), target);
+        }
+    }
     functions
 }
 
@@ -316,100 +275,13 @@ impl Inner {
         &self.ast
     }
 
-    /// Gives every module-scope variable its address.
-    fn place_variables(&mut self) -> Result<(), LoadError> {
-        let module = &self.ast;
-        for variable in &module.variables {
-            let name = variable.name.to_owned();
-            let line = module.line_of(variable.span.start);
-            let external = variable.linkage == ast::Linkage::Extern;
-            let symbol = match variable.space {
-                "global" | "const"
-                    if matches!(variable.ty, "texref" | "samplerref" | "surfref") =>
-                {
-                    Symbol::Opaque
-                }
-                "global" | "const" => {
-                    if external {
-                        let defined = |v: &ast::Variable<'_>| {
-                            v.name == name && v.linkage != ast::Linkage::Extern
-                        };
-                        if module.variables.iter().any(defined) {
-                            continue;
-                        }
-                        return Err(LoadError::ExternVariable { name, line });
-                    }
-                    let reason = "its size is not known".to_owned();
-                    let size = initialiser::size(variable).ok_or_else(|| LoadError::Variable {
-                        name: name.clone(),
-                        line,
-                        reason,
-                    })?;
-                    let memory = &self.device.memory;
-                    let placed = match is_managed(variable) {
-                        true => place_managed(memory, size),
-                        false => memory.alloc(size).map(|address| (address, None)),
-                    };
-                    let (address, layout) = placed.ok_or_else(|| LoadError::OutOfMemory {
-                        name: name.clone(),
-                        bytes: size,
-                    })?;
-                    match layout {
-                        Some(layout) => self.managed.push((address, layout)),
-                        None => self.allocations.push(address),
-                    }
-                    Symbol::Memory { address, size }
-                }
-                "shared" => {
-                    let external = external || variable.dims.first() == Some(&0);
-                    Symbol::Shared {
-                        size: variable.size().unwrap_or(0),
-                        align: variable.align,
-                        external,
-                    }
-                }
-                _ => Symbol::Opaque,
-            };
-            self.symbols.insert(name, symbol);
-        }
-        Ok(())
-    }
-
-    fn initialise(&mut self) -> Result<(), LoadError> {
-        let module = &self.ast;
-        for variable in &module.variables {
-            let Some(Symbol::Memory { address, size }) = self.symbols.get(variable.name).copied()
-            else {
-                continue;
-            };
-            let mut bytes = vec![0u8; size as usize];
-            if let Some(text) = variable.init {
-                let mut resolve = |reference: Reference<'_>| {
-                    let Reference { name, .. } = reference;
-                    match self.symbols.get(name) {
-                        Some(Symbol::Memory { address, .. }) => Some(*address),
-                        Some(Symbol::Shared { .. } | Symbol::Opaque) => None,
-                        None => self
-                            .functions
-                            .get(name)
-                            .map(|&index| windows::function(self.id, index)),
-                    }
-                };
-                initialiser::evaluate(variable, text, &mut resolve, &mut bytes).map_err(
-                    |reason| {
-                        let line = module.line_of(variable.span.start);
-                        LoadError::Variable {
-                            name: variable.name.to_owned(),
-                            line,
-                            reason,
-                        }
-                    },
-                )?;
-            }
-            // Memory that was freed before holds what was there: variables without initialiser are zero.
-            let _ = self.device.memory.write(address, &bytes);
-        }
-        Ok(())
+    /// The line, from 1, that an offset of the text is on.
+    pub(crate) fn line_of(&self, offset: usize) -> u32 {
+        let lines = self.lines.get_or_init(|| {
+            let newlines = self.text.bytes().enumerate().filter(|&(_, b)| b == b'\n');
+            newlines.map(|(at, _)| at).collect()
+        });
+        lines.partition_point(|&newline| newline < offset) as u32 + 1
     }
 }
 
@@ -491,11 +363,21 @@ impl Kernel {
             .programs
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
-        if let Some(program) = programs.get(&self.index) {
+        if let Some(program) = programs.known.get(&self.index) {
             return Ok(Arc::clone(program));
         }
         let program = Arc::new(decode::program(&self.inner, self.inner.ast(), self.index)?);
-        programs.insert(self.index, Arc::clone(&program));
+        programs.instructions += program
+            .functions
+            .iter()
+            .map(|f| f.code.len())
+            .sum::<usize>();
+        if programs.instructions > KEPT_INSTRUCTIONS {
+            // Those that run go on; the others are decoded anew.
+            programs.known.clear();
+            programs.instructions = 0;
+        }
+        programs.known.insert(self.index, Arc::clone(&program));
         Ok(program)
     }
 
@@ -520,16 +402,16 @@ impl Kernel {
     /// # Errors
     /// The kernel's body cannot be decoded.
     pub fn info(&self) -> Result<KernelInfo, LoadError> {
-        let program = self.program()?;
+        let facts = summary::facts(&self.inner, self.inner.ast(), self.index)?;
         Ok(KernelInfo {
             name: self.name.to_string(),
             params: self.params.to_vec(),
-            static_shared: program.static_shared,
-            local: program.functions[0].frame,
+            static_shared: facts.static_shared,
+            local: facts.local,
             max_threads: self.max_threads.unwrap_or(crate::MAX_THREADS_PER_BLOCK),
             required_threads: self.required_threads,
             required_cluster: self.required_cluster,
-            registers: program.registers,
+            registers: facts.registers,
             ptx_version: self.inner.ast().version,
             target: self
                 .inner

@@ -1,7 +1,12 @@
 //! A function after decoding: operands are register rows, labels are instruction numbers, addresses of variables are
 //! numbers. Decoding happens once; an op is then executed for all lanes of a group at a time.
 
+use std::collections::HashMap;
+use std::sync::{Arc, OnceLock};
+
 use warpbpf_ptx::eval;
+
+use crate::joins::Joins;
 
 /// A register row: the 32 lanes' values of one virtual register. With the top bit set it is a row of the program's
 /// constants, else it is relative to the frame.
@@ -11,6 +16,9 @@ pub(crate) const CONSTANT: Row = 1 << 31;
 /// A result that is not wanted (`_`).
 pub(crate) const NOWHERE: Row = u32::MAX;
 
+/// Paths of source files by number.
+pub(crate) type Files = HashMap<u32, String>;
+
 /// The code of a kernel and of every function it can reach.
 #[derive(Debug)]
 pub(crate) struct Program {
@@ -19,13 +27,11 @@ pub(crate) struct Program {
     /// Values of the constant rows.
     pub constants: Vec<u64>,
     /// Index in `functions` by the module's function number.
-    pub by_module_index: Vec<Option<u32>>,
-    /// Bytes of statically allocated shared memory.
-    pub static_shared: u32,
-    /// Where dynamic shared memory starts.
+    pub by_module_index: HashMap<u32, u32>,
+    /// Where dynamic shared memory starts, counted from the start of the block's shared memory.
     pub dynamic_shared_base: u32,
     /// `.file` paths by index.
-    pub files: Vec<(u32, String)>,
+    pub files: Arc<Files>,
     /// Reads `%envreg`: grids of cooperative groups find their workspace there.
     pub environment: bool,
     /// Estimated registers per thread.
@@ -33,12 +39,17 @@ pub(crate) struct Program {
 }
 
 impl Program {
+    /// Bytes of shared memory that a block of the kernel needs, without what system software has.
+    pub(crate) fn shared_bytes(&self, dynamic: u32) -> u32 {
+        (self.dynamic_shared_base - crate::RESERVED_SHARED).saturating_add(dynamic)
+    }
+
     /// Source file and line of an instruction.
     pub(crate) fn source(&self, function: u32, pc: u32) -> Option<(String, u32)> {
         let locations = &self.functions[function as usize].locations;
         let before = locations.partition_point(|&(from, ..)| from <= pc);
         let (_, file, line) = *locations.get(before.checked_sub(1)?)?;
-        let (_, path) = self.files.iter().find(|&&(index, _)| index == file)?;
+        let path = self.files.get(&file)?;
         // The compiler marks what it made up itself with line 0.
         (line > 0).then(|| (path.clone(), line))
     }
@@ -57,6 +68,14 @@ pub(crate) struct Function {
     pub frame: u32,
     pub params: Vec<Place>,
     pub returns: Vec<Place>,
+    /// Known when lanes first go different ways.
+    pub joins: OnceLock<Joins>,
+}
+
+impl Function {
+    pub(crate) fn joins(&self) -> &Joins {
+        self.joins.get_or_init(|| Joins::new(&self.code))
+    }
 }
 
 /// Where a parameter or argument lives.
@@ -384,6 +403,19 @@ pub(crate) enum Builtin {
     AssertFail,
 }
 
+impl Builtin {
+    /// The function of that name which a driver brings into every module.
+    pub(crate) fn named(name: &str) -> Option<Builtin> {
+        Some(match name {
+            "vprintf" => Builtin::Vprintf,
+            "malloc" => Builtin::Malloc,
+            "free" => Builtin::Free,
+            "__assertfail" => Builtin::AssertFail,
+            _ => return None,
+        })
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Call {
     pub callee: Callee,
@@ -497,7 +529,8 @@ pub(crate) enum Special {
     TotalSharedSize,
     AggregateSharedSize,
     DynamicSharedSize,
-    ReservedShared,
+    /// A constant: where reserved shared memory and its parts lie.
+    ReservedShared(u32),
     ClusterId(u8),
     NclusterId(u8),
     ClusterCtaid(u8),

@@ -272,6 +272,7 @@ impl<'l> Worker<'l> {
         warp.dynamic.iter_mut().for_each(Vec::clear);
         warp.groups.clear();
         warp.owes_turn = false;
+        warp.patience = crate::patience::Patience::default();
         warp.cluster_phase = [0; 32];
         warp.index = index;
         let first = index * 32;

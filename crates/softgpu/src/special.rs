@@ -6,9 +6,6 @@ use crate::op::Special;
 use crate::sched::Worker;
 use crate::warp::{Lanes, Warp, for_lanes};
 
-/// `%reserved_smem_offset_*` and what the driver keeps for itself: nothing here.
-const RESERVED_SHARED: u64 = 0;
-
 impl Worker<'_> {
     pub(crate) fn special(&self, env: &Env, warp: &Warp, d: &Lanes, active: u32, which: Special) {
         let run = self.run;
@@ -42,11 +39,11 @@ impl Worker<'_> {
             Special::GlobalTimer => (run.clock)(),
             Special::GlobalTimerLo => (run.clock)() & 0xffff_ffff,
             Special::GlobalTimerHi => (run.clock)() >> 32,
-            Special::TotalSharedSize | Special::AggregateSharedSize => {
-                u64::from(env.shared().bytes())
-            }
+            Special::TotalSharedSize => u64::from(env.shared().bytes() - crate::RESERVED_SHARED),
+            // With what is reserved: then it is where shared memory ends.
+            Special::AggregateSharedSize => u64::from(env.shared().bytes()),
             Special::DynamicSharedSize => u64::from(run.dynamic_shared),
-            Special::ReservedShared => RESERVED_SHARED,
+            Special::ReservedShared(place) => u64::from(place),
             Special::ClusterId(i @ 0..3) => u64::from(cluster_of(usize::from(i))),
             Special::NclusterId(i @ 0..3) => {
                 u64::from(run.grid[usize::from(i)] / run.cluster[usize::from(i)])

@@ -31,6 +31,13 @@ pub(crate) enum Flow {
     Yield,
 }
 
+/// The group that begins a slice: that of a lane, and whether it runs although others will come by.
+#[derive(Clone, Copy)]
+struct Favourite {
+    lane: u32,
+    held: bool,
+}
+
 /// Lanes of `mask` whose guard holds.
 #[inline]
 fn guarded(warp: &Warp, base: u32, inst: &Inst, mask: u32) -> u32 {
@@ -57,27 +64,30 @@ impl Worker<'_> {
         let mut left = slice;
         let mut slept = false;
         // A slice that ended early among diverged groups owes the others a turn.
-        let mut favourite: Option<usize> = None;
+        let mut favourite: Option<Favourite> = None;
         if warp.owes_turn {
             warp.owes_turn = false;
             favourite = warp
-                .pick_other()
-                .map(|i| warp.groups[i].mask.trailing_zeros() as usize);
+                .pick_other(self.run.program)
+                .map(|(i, held)| Favourite {
+                    lane: warp.groups[i].mask.trailing_zeros(),
+                    held,
+                });
             left = slice / 4 + 1;
         }
         while left > 0 {
             let picked = match (&mut self.rng, favourite) {
                 (Some(rng), _) => warp.pick_random(rng),
-                (None, Some(lane)) => {
+                (None, Some(Favourite { lane, held })) => {
                     warp.merge();
-                    let found = warp
-                        .groups
-                        .iter()
-                        .position(|g| g.mask >> lane & 1 == 1 && g.state == State::Ready);
+                    let of_lane = |g: &Group| g.mask >> lane & 1 == 1 && g.state == State::Ready;
+                    let found = warp.groups.iter().position(of_lane);
+                    // It may have come to where others will come by.
+                    let found = found.filter(|&i| held || !warp.is_held(self.run.program, i));
                     favourite = found.and(favourite);
-                    found.or_else(|| warp.pick())
+                    found.or_else(|| warp.pick(self.run.program))
                 }
-                (None, None) => warp.pick(),
+                (None, None) => warp.pick(self.run.program),
             };
             let Some(running) = picked else { break };
             if let Some(rng) = &mut self.rng {
@@ -144,6 +154,9 @@ impl Worker<'_> {
                     at.pc = pc;
                     if pc >= limit || (jumped && !alone) {
                         warp.groups[running].at = at;
+                        if jumped {
+                            warp.went_back(self.run.program, running);
+                        }
                         *left -= used;
                         return Ok(Flow::Choose);
                     }

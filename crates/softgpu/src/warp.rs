@@ -3,7 +3,8 @@
 
 use std::cell::Cell;
 
-use crate::op::{CONSTANT, Row};
+use crate::op::{CONSTANT, Program, Row};
+use crate::patience::Patience;
 use crate::rng::Rng;
 
 /// One row: a register of all lanes.
@@ -72,6 +73,8 @@ pub(crate) struct Warp {
     turn: u32,
     /// The last slice ended among diverged groups: another one starts the next.
     pub owes_turn: bool,
+    /// Of groups that stand where others will come by.
+    pub patience: Patience,
     /// Phase of the cluster barrier at which each lane arrived.
     pub cluster_phase: [u32; 32],
 }
@@ -133,37 +136,101 @@ impl Warp {
         }
     }
 
-    /// The ready group to run: the one deepest in calls and furthest back, so that the others are caught up with.
-    pub(crate) fn pick(&mut self) -> Option<usize> {
+    /// The ready group to run: the one deepest in calls and furthest back, so that the others are caught up with, of those
+    /// that no other group comes by.
+    pub(crate) fn pick(&mut self, program: &Program) -> Option<usize> {
         if self.groups.len() == 1 {
             return (self.groups[0].state == State::Ready).then_some(0);
         }
         self.merge();
-        let ready = self
-            .groups
-            .iter()
-            .enumerate()
-            .filter(|(_, g)| g.state == State::Ready);
-        ready
-            .min_by_key(|(_, g)| {
-                (
-                    std::cmp::Reverse(g.at.base),
-                    g.at.function,
-                    g.at.pc,
-                    std::cmp::Reverse(g.at.local),
-                )
-            })
-            .map(|(i, _)| i)
+        let ready = |i: &usize| self.groups[*i].state == State::Ready;
+        let order = |i: &usize| {
+            let at = self.groups[*i].at;
+            (
+                std::cmp::Reverse(at.base),
+                at.function,
+                at.pc,
+                std::cmp::Reverse(at.local),
+            )
+        };
+        let all = || (0..self.groups.len()).filter(ready);
+        let first = all().min_by_key(order)?;
+        if !self.is_held(program, first) {
+            return Some(first);
+        }
+        let free = all().filter(|&i| !self.is_held(program, i));
+        free.min_by_key(order).or(Some(first))
     }
 
-    /// Any ready group but the one that just used up its slice, in turn.
-    pub(crate) fn pick_other(&mut self) -> Option<usize> {
+    /// Any ready group but the one that just used up its slice, in turn. Groups that others will come by have none, unless
+    /// the others get nowhere without them; the flag tells that it is one of those.
+    pub(crate) fn pick_other(&mut self, program: &Program) -> Option<(usize, bool)> {
         self.merge();
         let n = self.groups.len();
         self.turn = self.turn.wrapping_add(1);
-        (0..n)
-            .map(|i| (self.turn as usize + i) % n)
-            .find(|&i| self.groups[i].state == State::Ready)
+        let turn = self.turn as usize;
+        let in_turn = (0..n).map(|i| (turn + i) % n);
+        let in_turn = in_turn.filter(|&i| self.groups[i].state == State::Ready);
+        let (held, free): (Vec<usize>, Vec<usize>) =
+            in_turn.partition(|&i| self.is_held(program, i));
+        let their_turn = !held.is_empty() && self.patience.ends();
+        if held.is_empty() || their_turn {
+            self.patience = Patience::default();
+        }
+        let held = held.first().map(|&i| (i, true));
+        let free = free.first().map(|&i| (i, false));
+        if their_turn {
+            held.or(free)
+        } else {
+            free.or(held)
+        }
+    }
+
+    /// Another ready group will come by where this one stands.
+    pub(crate) fn is_held(&self, program: &Program, i: usize) -> bool {
+        let here = self.groups[i].at;
+        let others = self.groups.iter().enumerate();
+        let mut others = others.filter(|&(j, g)| j != i && g.state == State::Ready);
+        others.any(|(_, other)| {
+            let at = other.at;
+            let there = if at.base == here.base {
+                at
+            } else {
+                // Where it goes on when it has returned from the functions that it is in.
+                let lane = other.mask.trailing_zeros() as usize & 31;
+                let frames = self.stacks.get(lane).into_iter().flatten();
+                match frames.rev().find(|frame| frame.at.base == here.base) {
+                    Some(frame) => frame.at,
+                    None => return false,
+                }
+            };
+            let same = (there.function, there.local) == (here.function, here.local);
+            let returns_here = at.base != here.base && there.pc == here.pc;
+            let joins = || program.functions[here.function as usize].joins();
+            same && (returns_here || joins().comes_by(here.pc, there.pc))
+        })
+    }
+
+    /// A group went back to an earlier instruction, while others may be held.
+    pub(crate) fn went_back(&mut self, program: &Program, running: usize) {
+        if !self.patience.is_tried() {
+            return;
+        }
+        let Group { mask, at, .. } = self.groups[running];
+        let rows = program.functions[at.function as usize].rows;
+        let mut patience = std::mem::take(&mut self.patience);
+        let state = || {
+            let rows = (0..rows).map(|row| self.row(at.base, row));
+            let values = rows.flat_map(|row| lanes(mask).map(move |lane| row[lane].get()));
+            // Any mixing will do: two states that look alike cost a turn.
+            values.fold(0u64, |sum, value| {
+                (sum ^ value)
+                    .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                    .rotate_left(23)
+            })
+        };
+        patience.look((at, mask), state);
+        self.patience = patience;
     }
 
     /// A random ready group, without merging what has met most of the time (schedule stress).

@@ -374,7 +374,9 @@ fn byte(word: u64, at: u32, signed: bool) -> i32 {
     }
 }
 
-/// An operation of extended precision. The carry is `CC.CF`: what an addition carries, what a subtraction borrows.
+/// An operation of extended precision. The flag `CC.CF` is the carry of the adder, as on hardware: a subtraction adds the
+/// complement, so that its flag is 1 if nothing was borrowed. The ISA's text says the reverse of subtractions, which is
+/// the same for who does not mix the two kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Carry {
     kind: CarryKind,
@@ -456,18 +458,17 @@ impl Carry {
                 (false, true) => i128::from(value as i32),
                 (_, false) => i128::from(value),
             };
-            let (low, high) = match kind {
-                CarryKind::Add => (a, b),
-                CarryKind::Sub => {
-                    let difference = u128::from(a)
-                        .wrapping_sub(u128::from(b))
-                        .wrapping_sub(carry);
-                    return [difference as u64 & mask, u64::from(difference >> 127 == 1)];
-                }
-                CarryKind::MadLo => (product(extend(a), extend(b)) as u64 & mask, c),
+            let (low, high, carry) = match kind {
+                CarryKind::Add => (a, b, carry),
+                CarryKind::Sub => (a, !b & mask, if reads { carry } else { 1 }),
+                CarryKind::MadLo => (product(extend(a), extend(b)) as u64 & mask, c, carry),
                 CarryKind::MadHi => {
                     let width = if long { 64 } else { 32 };
-                    ((product(extend(a), extend(b)) >> width) as u64 & mask, c)
+                    (
+                        (product(extend(a), extend(b)) >> width) as u64 & mask,
+                        c,
+                        carry,
+                    )
                 }
             };
             let sum = u128::from(low) + u128::from(high) + carry;

@@ -226,9 +226,14 @@ fn carries() {
     assert_eq!(both("addc.u32", &[M32, 0, 1]), [0, 1]);
     assert_eq!(both("addc.cc.u64", &[u64::MAX, u64::MAX, 1]), [u64::MAX, 1]);
     assert_eq!(both("addc.cc.s32", &[1, 2, 0]), [3, 0]);
-    assert_eq!(both("sub.cc.u32", &[0, 1]), [M32, 1]);
-    assert_eq!(both("subc.u32", &[0, 0, 1]), [M32, 1]);
-    assert_eq!(both("subc.cc.u64", &[5, 5, 0]), [0, 0]);
+    // As an H100 has it: the flag is the adder's, whichever instruction reads it.
+    assert_eq!(both("sub.cc.u32", &[0, 1]), [M32, 0]);
+    assert_eq!(both("sub.cc.u32", &[0, 0]), [0, 1]);
+    assert_eq!(both("sub.cc.s32", &[n(-2), n(-2)]), [0, 1]);
+    assert_eq!(both("subc.u32", &[0, 0, 0]), [M32, 0]);
+    assert_eq!(both("subc.u32", &[0, 0, 1]), [0, 1]);
+    assert_eq!(both("subc.cc.u64", &[5, 5, 1]), [0, 1]);
+    assert_eq!(both("subc.cc.u64", &[5, 5, 0]), [u64::MAX, 0]);
     assert_eq!(both("mad.lo.cc.u32", &[M32, 2, 2]), [0, 1]);
     assert_eq!(both("mad.hi.cc.u32", &[M32, M32, 2]), [0, 1]);
     assert_eq!(both("madc.hi.u32", &[M32, M32, 1, 1]), [0, 1]);
@@ -688,9 +693,15 @@ proptest! {
                 let sum = wide(a, width, false) + wide(b, width, false);
                 let expected = [sum as u64 & mask(width), (sum >> width) as u64];
                 prop_assert_eq!(both(&format!("add.cc.{ty}"), &[a, b]), expected);
-                let difference = wide(a, width, false) - wide(b, width, false) - 1;
-                let expected = [difference as u64 & mask(width), u64::from(difference < 0)];
-                prop_assert_eq!(both(&format!("subc.cc.{ty}"), &[a, b, 1]), expected);
+                for (name, operands, borrow) in [
+                    ("subc", vec![a, b, 0], 1),
+                    ("subc", vec![a, b, 1], 0),
+                    ("sub", vec![a, b], 0),
+                ] {
+                    let difference = wide(a, width, false) - wide(b, width, false) - borrow;
+                    let expected = [difference as u64 & mask(width), u64::from(difference >= 0)];
+                    prop_assert_eq!(both(&format!("{name}.cc.{ty}"), &operands), expected);
+                }
                 prop_assert_eq!(one(&format!("bfe.{ty}"), &[a, b, c]), bfe(a & mask(width), b, c, width, signed));
             }
             let shift = (b & M32).min(127) as u32;

@@ -2,6 +2,7 @@
 
 mod arguments;
 mod common;
+mod constants;
 mod corpus;
 mod eval_float;
 mod eval_int;

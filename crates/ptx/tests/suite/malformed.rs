@@ -141,11 +141,6 @@ fn spoiled() {
         ),
         (
             ".param .b64 b);",
-            ".param .b64 b)",
-            "PTX line 7, column 1: expected a performance directive, `{` or `;`, found `.visible`",
-        ),
-        (
-            ".param .b64 b);",
             ".param .b64 b;",
             "PTX line 6, column 68: expected `,` or `)` after the parameter, found `;`",
         ),

@@ -400,7 +400,6 @@ pub fn kernel(number: usize, case: &Case) -> String {
     text += "\tcvta.to.global.u64 %in, %in;\n\tcvta.to.global.u64 %out, %out;\n";
     text += "\tmad.wide.u32 %in, %i0, 40, %in;\n\tmad.wide.u32 %out, %i0, 16, %out;\n";
     let mut sources = Vec::new();
-    let is_subtraction = case.name.starts_with("sub");
     for (at, kind) in case.src.chars().enumerate() {
         let _ = writeln!(text, "\tld.global.u64 %t{at}, [%in+{}];", 8 * at);
         let (ty, fill) = match kind {
@@ -418,12 +417,8 @@ pub fn kernel(number: usize, case: &Case) -> String {
         };
         let _ = writeln!(text, "\t.reg .{ty} %s{at};\n\t{fill}");
         if kind == 'c' {
-            // A carry comes from an addition, a borrow from a subtraction.
-            let set = if is_subtraction {
-                "sub.cc.u32 %carry, 0, %i3;"
-            } else {
-                "add.cc.u32 %carry, %i3, 0xffffffff;"
-            };
+            // Additions and subtractions have one flag.
+            let set = "add.cc.u32 %carry, %i3, 0xffffffff;";
             let _ = writeln!(text, "\tand.b32 %i3, %s{at}, 1;\n\t{set}");
         } else {
             sources.push(format!("%s{at}"));
@@ -456,9 +451,6 @@ pub fn kernel(number: usize, case: &Case) -> String {
             'd' => format!("mov.b64 %t7, %d{at};"),
             // What a `.cc` left behind; without `.cc` nothing is told of the flag.
             'c' if !case.name.contains(".cc") => "mov.b64 %t7, 0;".to_owned(),
-            'c' if is_subtraction => format!(
-                "subc.u32 %d{at}, 0, 0;\n\tneg.s32 %d{at}, %d{at};\n\tcvt.u64.u32 %t7, %d{at};"
-            ),
             'c' => format!("addc.u32 %d{at}, 0, 0;\n\tcvt.u64.u32 %t7, %d{at};"),
             _ => format!("cvt.u64.u32 %t7, %d{at};"),
         };

@@ -6,13 +6,13 @@ use std::collections::HashMap;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::thread::ThreadId;
 
 use crate::driver::graphs::{behind, graph};
 use crate::driver::streams::known;
 use crate::error::{CuError, CuResult};
 use crate::graph::{EdgeData, Graph};
 use crate::operation::Operation;
+use crate::per_thread::thread_number;
 use crate::state::{Context, Handle, Soft, lock, put, put_if};
 use crate::stream::{Event, Stream};
 
@@ -41,7 +41,8 @@ pub(crate) struct Capture {
     origin: Handle,
     context: Handle,
     mode: c_int,
-    thread: ThreadId,
+    /// See [`thread_number`].
+    thread: u64,
     state: Mutex<State>,
 }
 
@@ -183,7 +184,7 @@ pub(crate) fn unsafe_call(soft: &Soft) -> CuResult {
     if mode == RELAXED {
         return Ok(());
     }
-    let here = std::thread::current().id();
+    let here = thread_number();
     let forbids = |capture: &&Arc<Capture>| {
         (capture.thread == here && capture.mode != RELAXED)
             || (mode == GLOBAL && capture.mode == GLOBAL)
@@ -315,7 +316,7 @@ fn begin_with(
         origin: stream.handle,
         context: stream.context,
         mode,
-        thread: std::thread::current().id(),
+        thread: thread_number(),
         state: Mutex::new(State {
             spoiled: false,
             tips: HashMap::from([(stream.handle, tip)]),
@@ -372,7 +373,7 @@ pub(crate) unsafe fn end(stream: Handle, to: *mut Handle) -> CuResult {
         capture.spoil();
         return Err(CuError::STREAM_CAPTURE_UNMATCHED);
     }
-    if capture.mode != RELAXED && capture.thread != std::thread::current().id() {
+    if capture.mode != RELAXED && capture.thread != thread_number() {
         return Err(CuError::STREAM_CAPTURE_WRONG_THREAD);
     }
     over(soft, &capture);

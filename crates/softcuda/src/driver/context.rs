@@ -53,7 +53,7 @@ pub(crate) unsafe fn destroy(handle: Handle) -> CuResult {
     context.uses.store(0, Ordering::Release);
     soft.contexts.remove(handle);
     with_stack(|stack| {
-        if stack.last() == Some(&handle) {
+        if stack.last() == Some(handle) {
             stack.pop();
         }
     });
@@ -90,7 +90,7 @@ pub(crate) unsafe fn push(handle: Handle) -> CuResult {
 
 pub(crate) unsafe fn pop(to: *mut Handle) -> CuResult {
     soft()?;
-    let popped = with_stack(Vec::pop).ok_or(CuError::INVALID_CONTEXT)?;
+    let popped = with_stack(|stack| stack.pop()).ok_or(CuError::INVALID_CONTEXT)?;
     // SAFETY: the caller's pointer.
     unsafe { put_if(to, popped) };
     Ok(())

@@ -179,7 +179,7 @@ pub(crate) fn attribute_value(
         97 => warpbpf_softgpu::MAX_SHARED_PER_BLOCK as c_int,
         106 => warpbpf_softgpu::MAX_BLOCKS_PER_SM as c_int,
         108 => 0,
-        111 => 1024,
+        111 => warpbpf_softgpu::RESERVED_SHARED as c_int,
         118 => 0,
         126 => 1,
         131 | 134 => -1,

@@ -12,8 +12,6 @@ use crate::state::{Handle, Soft, lock, put, soft};
 
 /// Dynamic shared memory without asking for more.
 const DEFAULT_SHARED: u32 = 48 << 10;
-/// What the hardware keeps of each block's shared memory.
-const RESERVED_SHARED: u32 = 1024;
 
 /// What `cuFuncSetAttribute` sets.
 #[derive(Debug, Clone, Copy)]
@@ -276,7 +274,7 @@ pub(crate) unsafe fn available_shared(
         return Err(CuError::INVALID_VALUE);
     }
     let per_block = (SHARED_PER_SM / resident)
-        .saturating_sub(RESERVED_SHARED)
+        .saturating_sub(warpbpf_softgpu::RESERVED_SHARED)
         .min(MAX_SHARED_PER_BLOCK);
     let free = per_block.saturating_sub(function.info()?.static_shared);
     // SAFETY: the caller's pointer.

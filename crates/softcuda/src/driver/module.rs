@@ -2,7 +2,7 @@
 //! a function is a kernel in one module. As in NVIDIA's driver, a `CUkernel` passes for a `CUfunction`.
 #![expect(clippy::too_many_arguments, reason = "signatures are CUDA's")]
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, OnceLock};
 
@@ -33,9 +33,23 @@ pub(crate) struct Library {
     pub handle: Handle,
     text: String,
     /// Or what is wrong with the text.
-    kernel_names: Result<Vec<String>, CuError>,
+    kernel_names: Result<KernelNames, CuError>,
     kernels: Mutex<HashMap<String, Handle>>,
     modules: Mutex<HashMap<Handle, Handle>>,
+}
+
+/// Kernels in text order, and by name.
+struct KernelNames {
+    list: Vec<String>,
+    known: HashSet<String>,
+}
+
+impl KernelNames {
+    fn new(names: impl Iterator<Item = String>) -> KernelNames {
+        let list: Vec<String> = names.collect();
+        let known = list.iter().cloned().collect();
+        KernelNames { list, known }
+    }
 }
 
 pub(crate) struct KernelObject {
@@ -149,7 +163,7 @@ impl Library {
                 .functions
                 .iter()
                 .filter(|function| function.is_entry && function.body.is_some());
-            entries.map(|function| function.name.to_owned()).collect()
+            KernelNames::new(entries.map(|function| function.name.to_owned()))
         });
         let kernel_names = kernel_names.map_err(|error| {
             crate::say(&format!("a library cannot be loaded: {error}"));
@@ -167,7 +181,7 @@ impl Library {
     fn known(
         soft: &Soft,
         text: String,
-        kernel_names: Result<Vec<String>, CuError>,
+        kernel_names: Result<KernelNames, CuError>,
     ) -> Arc<Library> {
         let library = Arc::new(Library {
             handle: new_handle(),
@@ -207,7 +221,7 @@ impl Library {
         if let Ok(context) = current() {
             self.module_in(soft, context.handle)?;
         }
-        if !names.iter().any(|kernel| kernel == key) {
+        if !names.known.contains(key) {
             return Err(CuError::NOT_FOUND);
         }
         let mut kernels = lock(&self.kernels);
@@ -516,13 +530,24 @@ pub(crate) unsafe fn library_get_kernel(
 pub(crate) unsafe fn library_kernel_count(to: *mut u32, handle: Handle) -> CuResult {
     let library = library(soft()?, handle)?;
     // SAFETY: the caller's pointer.
-    unsafe { put(to, library.kernel_names.as_ref().map_or(0, Vec::len) as u32) }
+    unsafe {
+        put(
+            to,
+            library
+                .kernel_names
+                .as_ref()
+                .map_or(0, |names| names.list.len()) as u32,
+        )
+    }
 }
 
 pub(crate) unsafe fn library_enumerate(to: *mut Handle, room: u32, handle: Handle) -> CuResult {
     let soft = soft()?;
     let library = library(soft, handle)?;
-    let names = library.kernel_names.iter().flatten().cloned();
+    let names = library
+        .kernel_names
+        .iter()
+        .flat_map(|names| names.list.iter().cloned());
     // SAFETY: the caller's array.
     unsafe {
         put_all(to, room, names, |name| {

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::{CuError, CuResult};
+use crate::per_thread::Stack;
 use crate::runtime::Dim3;
 use crate::runtime::link::{Driver, driver, ready};
 use crate::state::Handle;
@@ -415,6 +416,7 @@ pub unsafe extern "C" fn __cudaInitModule(_handle: *mut *mut c_void) -> c_char {
     c_char::from(ready().is_ok())
 }
 
+#[derive(Clone, Copy)]
 struct Configuration {
     grid: Dim3,
     block: Dim3,
@@ -423,7 +425,7 @@ struct Configuration {
 }
 
 thread_local! {
-    static CONFIGURATIONS: RefCell<Vec<Configuration>> = const { RefCell::new(Vec::new()) };
+    static CONFIGURATIONS: RefCell<Stack<Configuration, 4>> = const { RefCell::new(Stack::new()) };
 }
 
 /// # Safety
@@ -453,7 +455,7 @@ pub(crate) unsafe fn pop_configuration(
     stream: *mut Handle,
 ) -> CuResult {
     let top = CONFIGURATIONS
-        .with_borrow_mut(Vec::pop)
+        .with_borrow_mut(|stack| stack.pop())
         .ok_or(CuError::MISSING_CONFIGURATION)?;
     // SAFETY: the pointers are those of `nvcc`'s launch code.
     unsafe {

@@ -394,3 +394,26 @@ fn each_library_exports_its_own_names_only() {
         }
     }
 }
+
+#[test]
+fn calls_work_until_the_process_is_gone() {
+    let program = build("exits", &[]);
+    let places = [
+        "main",
+        "thread",
+        "thread-local object",
+        "key",
+        "key",
+        "thread-local object of the first thread",
+        "exit handler",
+        "static object",
+    ];
+    let lines = places.iter().enumerate();
+    let expected: String = lines
+        .map(|(n, place)| format!("{place}: 0 0 0 0, device 0, {}\n", 64 * (n + 1)))
+        .collect();
+    for background in ["0", "1"] {
+        let done = run(on_soft(&program).env("WARPBPF_SOFT_ASYNC", background));
+        assert_eq!(texts(&done), (expected.clone(), String::new()));
+    }
+}

@@ -1,9 +1,9 @@
 //! Opcodes to ops. Whatever is not named here goes to `ptx::eval`, and what that does not know is unsupported.
 
-use warpbpf_ptx::ast::{Instruction, Operand};
+use warpbpf_ptx::ast::{Instruction, Operand, Param};
 use warpbpf_ptx::eval::{self, Ty};
 
-use super::names::{Sym, special};
+use super::names::{Sym, rows_of};
 use super::{Decoded, Fixup, FunctionDecoder, invalid, unsupported};
 use crate::op::{Alu, Builtin, Call, Callee, NOWHERE, Op, Place, Row, Space};
 
@@ -138,111 +138,6 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
         }
     }
 
-    fn mov(&mut self, i: &Instruction<'a>) -> Decoded<Op> {
-        let ty = i.modifiers.iter().rev().find_map(|m| Ty::parse(m));
-        let width = i.modifiers.last().map_or(32, |m| super::bits_of(m));
-        let (to, from) = (operand(i, 0)?, operand(i, 1)?);
-        if let Operand::Vector(parts) = from {
-            let bits = width / parts.len().max(1) as u32;
-            if width > 64 {
-                return self.wide_pack(to, parts, bits);
-            }
-            let parts = parts
-                .iter()
-                .map(|part| self.source(part, None))
-                .collect::<Decoded<Vec<Row>>>()?;
-            return Ok(Op::Pack {
-                d: self.destination(to)?,
-                parts: parts.into(),
-                bits,
-            });
-        }
-        if let Operand::Vector(parts) = to {
-            let bits = width / parts.len().max(1) as u32;
-            if width > 64 {
-                return self.wide_unpack(parts, from, bits);
-            }
-            let s = self.source(from, ty)?;
-            let parts = parts
-                .iter()
-                .map(|part| self.destination(part))
-                .collect::<Decoded<Vec<Row>>>()?;
-            return Ok(Op::Unpack {
-                parts: parts.into(),
-                s,
-                bits,
-            });
-        }
-        if width > 64 {
-            let (d, s) = (self.rows(to, None, true)?, self.rows(from, None, false)?);
-            if let ([low_d, high_d], [low, high]) = (&d[..], &s[..]) {
-                self.emit(Op::Mov { d: *low_d, s: *low });
-                return Ok(Op::Mov {
-                    d: *high_d,
-                    s: *high,
-                });
-            }
-            return unsupported("128-bit operand");
-        }
-        if let Operand::Name(name) = from
-            && let Some(which) = special(name)
-        {
-            return Ok(Op::Special {
-                d: self.destination(to)?,
-                which,
-            });
-        }
-        let s = self.source(from, ty)?;
-        Ok(Op::Mov {
-            d: self.destination(to)?,
-            s,
-        })
-    }
-
-    fn wide_pack(&mut self, to: &Operand<'a>, parts: &[Operand<'a>], bits: u32) -> Decoded<Op> {
-        let d = self.rows(to, None, true)?;
-        let parts = parts
-            .iter()
-            .map(|part| self.source(part, None))
-            .collect::<Decoded<Vec<Row>>>()?;
-        let ([low, high], true) = (&d[..], bits >= 32) else {
-            return unsupported("128-bit pack of small parts");
-        };
-        let (first, second) = parts.split_at(parts.len() / 2);
-        self.emit(Op::Pack {
-            d: *low,
-            parts: first.into(),
-            bits,
-        });
-        Ok(Op::Pack {
-            d: *high,
-            parts: second.into(),
-            bits,
-        })
-    }
-
-    fn wide_unpack(&mut self, parts: &[Operand<'a>], from: &Operand<'a>, bits: u32) -> Decoded<Op> {
-        let s = self.rows(from, None, false)?;
-        let parts = parts
-            .iter()
-            .map(|part| self.destination(part))
-            .collect::<Decoded<Vec<Row>>>()?;
-        let ([low, high], true) = (&s[..], bits >= 32) else {
-            return unsupported("128-bit unpack of small parts");
-        };
-        let (first, second) = parts.split_at(parts.len() / 2);
-        self.emit(Op::Unpack {
-            parts: first.into(),
-            s: *low,
-            bits,
-        });
-        Ok(Op::Unpack {
-            parts: second.into(),
-            s: *high,
-            bits,
-        })
-    }
-
     fn branch(&mut self, i: &Instruction<'a>) -> Decoded<Op> {
         let Operand::Name(name) = *operand(i, 0)? else {
             return invalid("the target is not a label");
@@ -275,40 +170,68 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
         let mut operands = i.operands.iter().peekable();
         let results = match operands.next_if(|o| matches!(o, Operand::List(_))) {
             Some(Operand::List(list)) => self.places(list, true)?,
-            _ => Box::default(),
+            _ => Vec::new(),
         };
         let target = operands.next();
         let arguments = match operands.next_if(|o| matches!(o, Operand::List(_))) {
             Some(Operand::List(list)) => self.places(list, false)?,
-            _ => Box::default(),
+            _ => Vec::new(),
         };
         let Some(Operand::Name(name)) = target else {
             return invalid("the callee is missing");
         };
         let callee = match self.lookup(name) {
             Some(Sym::Register { row, .. }) => Callee::Indirect(row),
-            Some(Sym::Function(index)) => match (self.b.reach(index), *name) {
+            Some(Sym::Function(index)) => match (self.b.reach(index), Builtin::named(name)) {
                 (Some(number), _) => Callee::Direct(number),
-                (None, "vprintf") => Callee::Builtin(Builtin::Vprintf),
-                (None, "malloc") => Callee::Builtin(Builtin::Malloc),
-                (None, "free") => Callee::Builtin(Builtin::Free),
-                (None, "__assertfail") => Callee::Builtin(Builtin::AssertFail),
-                (None, _) => {
+                (None, Some(builtin)) => Callee::Builtin(builtin),
+                (None, None) => {
                     return unsupported(format!("function `{name}` has no body in this module"));
                 }
             },
             _ => return invalid(format!("`{name}` is not a function")),
         };
-        if let Callee::Direct(number) = callee {
-            let index = self.b.order[number as usize] as usize;
-            let function = &self.b.module.functions[index];
-            if function.params.len() != arguments.len() || function.returns.len() < results.len() {
+        let (arguments, results) = match callee {
+            Callee::Direct(number) => {
+                let index = self.b.order[number as usize] as usize;
+                let function = &self.b.module.functions[index];
                 let (wants, gives) = (function.params.len(), arguments.len());
-                return invalid(format!(
-                    "`{name}` takes {wants} arguments, {gives} are given"
-                ));
+                if wants != gives || function.returns.len() < results.len() {
+                    return invalid(format!(
+                        "`{name}` takes {wants} arguments, {gives} are given"
+                    ));
+                }
+                let (mut shaped, mut taken) = (Vec::new(), Vec::new());
+                for (argument, param) in arguments.into_iter().zip(&function.params) {
+                    shaped.extend(self.shaped(name, argument, param)?);
+                }
+                for (result, param) in results.into_iter().zip(&function.returns) {
+                    taken.push(self.taken(name, result, param)?);
+                }
+                let (results, left): (Vec<_>, Vec<_>) = taken.into_iter().unzip();
+                let left: Vec<_> = left.into_iter().flatten().collect();
+                let (arguments, results) = (shaped.into(), results.concat().into());
+                if !left.is_empty() {
+                    // What has another shape in the function is taken apart behind the call.
+                    self.emit_guarded(Op::Call(Box::new(Call {
+                        callee,
+                        arguments,
+                        results,
+                    })));
+                    let (mut d, mut s) = (Vec::new(), Vec::new());
+                    for Reshaped { to, from, width } in left {
+                        s.extend(self.reshape(&from, width, to.len())?);
+                        d.extend(to);
+                    }
+                    return Ok(self.move_all(&d, &s));
+                }
+                (arguments, results)
             }
-        }
+            Callee::Builtin(_) | Callee::Indirect(_) => {
+                let flat = |list: Vec<Argument>| list.into_iter().flat_map(|a| a.places).collect();
+                (flat(arguments), flat(results))
+            }
+        };
         Ok(Op::Call(Box::new(Call {
             callee,
             arguments,
@@ -316,32 +239,88 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
         })))
     }
 
+    /// The places of an argument as a parameter has them: a vector may be passed for a register of as many bits.
+    fn shaped(&mut self, name: &str, given: Argument, param: &Param<'_>) -> Decoded<Vec<Place>> {
+        match (given.bits, shape_of(param)) {
+            (Some(width), Some((rows, bits)))
+                if param.is_reg || given.places.len() != rows as usize =>
+            {
+                if width != rows * bits {
+                    return invalid(format!(
+                        "`{name}` takes {} bits in `{}`, {width} are given",
+                        rows * bits,
+                        param.name
+                    ));
+                }
+                let from = rows_in(&given.places);
+                let rows = self.reshape(&from, width, rows as usize)?;
+                Ok(rows.into_iter().map(Place::Row).collect())
+            }
+            _ => Ok(given.places),
+        }
+    }
+
+    /// The same of a result: where the function's is put, and what is to be done with it.
+    fn taken(
+        &mut self,
+        name: &str,
+        wanted: Argument,
+        param: &Param<'_>,
+    ) -> Decoded<(Vec<Place>, Option<Reshaped>)> {
+        match (wanted.bits, shape_of(param)) {
+            (Some(width), Some((rows, bits)))
+                if param.is_reg || wanted.places.len() != rows as usize =>
+            {
+                if width != rows * bits {
+                    return invalid(format!(
+                        "`{name}` gives {} bits in `{}`, {width} are taken",
+                        rows * bits,
+                        param.name
+                    ));
+                }
+                if wanted.places.len() == rows as usize {
+                    return Ok((wanted.places, None));
+                }
+                let from: Vec<Row> = (0..rows).map(|_| self.new_row(bits)).collect();
+                let places = from.iter().map(|&row| Place::Row(row)).collect();
+                let to = rows_in(&wanted.places);
+                Ok((places, Some(Reshaped { to, from, width })))
+            }
+            _ => Ok((wanted.places, None)),
+        }
+    }
+
     /// Arguments or results: `.param` variables of the frame, registers, literals.
-    fn places(&mut self, list: &[Operand<'a>], results: bool) -> Decoded<Box<[Place]>> {
+    fn places(&mut self, list: &[Operand<'a>], results: bool) -> Decoded<Vec<Argument>> {
         let mut places = Vec::new();
         for operand in list {
-            if let Operand::Name(name) = operand {
-                match self.lookup(name) {
-                    Some(Sym::Frame { offset, size }) => {
-                        places.push(Place::Frame { offset, size });
-                        continue;
-                    }
-                    None if *name == "_" => {
-                        let row = self.new_row(64);
-                        places.push(Place::Row(row));
-                        continue;
-                    }
-                    _ => {}
-                }
-            }
-            let row = if results {
-                self.destination(operand)?
-            } else {
-                self.source(operand, None)?
-            };
-            places.push(Place::Row(row));
+            places.push(self.place(operand, results)?);
         }
-        Ok(places.into())
+        Ok(places)
+    }
+
+    fn place(&mut self, operand: &Operand<'a>, result: bool) -> Decoded<Argument> {
+        if let Some((row, count, bits)) = self.vector(operand) {
+            return Ok(Argument {
+                places: (row..row + count).map(Place::Row).collect(),
+                bits: Some(count * bits),
+            });
+        }
+        let bits = self.register_bits(operand);
+        let place = match operand {
+            Operand::Name("_") => Place::Row(self.new_row(64)),
+            Operand::Name(name) => match self.lookup(name) {
+                Some(Sym::Frame { offset, size }) => Place::Frame { offset, size },
+                _ if result => Place::Row(self.destination(operand)?),
+                _ => Place::Row(self.source(operand, None)?),
+            },
+            _ if result => Place::Row(self.destination(operand)?),
+            _ => Place::Row(self.source(operand, None)?),
+        };
+        Ok(Argument {
+            places: vec![place],
+            bits,
+        })
     }
 
     fn cvta(&mut self, i: &Instruction<'a>) -> Decoded<Op> {
@@ -399,4 +378,36 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
             generic: super::memory::space_of(&i.modifiers)? == Space::Generic,
         })
     }
+}
+
+/// An argument or a result of a call.
+struct Argument {
+    places: Vec<Place>,
+    /// Of a register, or of all of a vector.
+    bits: Option<u32>,
+}
+
+/// A result that has another shape in the function.
+struct Reshaped {
+    to: Vec<Row>,
+    from: Vec<Row>,
+    width: u32,
+}
+
+/// Rows of a parameter and their bits; `None` for bytes of the frame, which are as many as the argument has.
+fn shape_of(param: &Param<'_>) -> Option<(u32, u32)> {
+    if param.is_reg {
+        return Some(rows_of(param.ty));
+    }
+    let bits = param.size()?.checked_mul(8)?;
+    let is_value = param.array.is_none() && bits <= 64;
+    is_value.then_some((1, bits as u32))
+}
+
+fn rows_in(places: &[Place]) -> Vec<Row> {
+    let rows = places.iter().filter_map(|place| match place {
+        Place::Row(row) => Some(*row),
+        Place::Frame { .. } => None,
+    });
+    rows.collect()
 }

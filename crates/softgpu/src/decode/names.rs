@@ -122,12 +122,7 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
 
     /// Declares registers; `false` if there are too many.
     pub(super) fn declare_registers(&mut self, decl: &RegisterDecl<'a>) -> bool {
-        let (lanes, ty) = match decl.ty.split_once('.') {
-            Some((lanes, ty)) => (lanes.trim_start_matches('v').parse().unwrap_or(1), ty),
-            None if decl.ty == "b128" => (2, "b64"),
-            None => (1, decl.ty),
-        };
-        let bits = bits_of(ty);
+        let (lanes, bits) = rows_of(decl.ty);
         let row = self.rows;
         let count = u64::from(lanes) * u64::from(decl.count.unwrap_or(1));
         if u64::from(row) + count > u64::from(ROW_LIMIT) {
@@ -203,6 +198,21 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
     }
 }
 
+/// Rows of a register of this type, and their bits.
+pub(super) fn rows_of(ty: &str) -> (u32, u32) {
+    match ty.split_once('.') {
+        Some((lanes, ty)) => {
+            let (rows, bits) = rows_of(ty);
+            (
+                lanes.trim_start_matches('v').parse().unwrap_or(1) * rows,
+                bits,
+            )
+        }
+        None if ty == "b128" => (2, 64),
+        None => (1, bits_of(ty)),
+    }
+}
+
 /// Special registers by name, PTX ISA "Special Registers".
 pub(super) fn special(name: &str) -> Option<Special> {
     let name = name.strip_prefix('%')?;
@@ -252,10 +262,12 @@ pub(super) fn special(name: &str) -> Option<Special> {
         "total_smem_size" => Special::TotalSharedSize,
         "aggr_smem_size" => Special::AggregateSharedSize,
         "dynamic_smem_size" => Special::DynamicSharedSize,
-        "reserved_smem_offset_begin" | "reserved_smem_offset_end" | "reserved_smem_offset_cap" => {
-            Special::ReservedShared
+        "reserved_smem_offset_begin" => Special::ReservedShared(0),
+        "reserved_smem_offset_end" | "reserved_smem_offset_cap" => {
+            Special::ReservedShared(crate::RESERVED_SHARED)
         }
-        "reserved_smem_offset_0" | "reserved_smem_offset_1" => Special::ReservedShared,
+        "reserved_smem_offset_0" => Special::ReservedShared(RESERVED_FIRST),
+        "reserved_smem_offset_1" => Special::ReservedShared(RESERVED_SECOND),
         "current_graph_exec" => Special::Absent,
         "cluster_ctarank" => Special::ClusterCtaRank,
         "cluster_nctarank" => Special::ClusterNctaRank,
@@ -271,3 +283,7 @@ pub(super) fn special(name: &str) -> Option<Special> {
         }
     })
 }
+
+/// The two places in reserved shared memory that have registers of their own. Cooperative groups have 288 bytes at the second.
+const RESERVED_FIRST: u32 = 0;
+const RESERVED_SECOND: u32 = 32;

@@ -1,11 +1,12 @@
 //! Operands: to rows, and addresses to a base and an offset.
 
 use warpbpf_ptx::ast::Operand;
-use warpbpf_ptx::eval::Ty;
+use warpbpf_ptx::constant::{self, Constant};
+use warpbpf_ptx::eval::{self, Ty};
 
 use super::names::{Sym, special};
 use super::{DYNAMIC_SHARED, Decoded, FunctionDecoder, invalid, unsupported};
-use crate::op::{Address, Base, NOWHERE, Op, Row, Space};
+use crate::op::{Address, Alu, Base, NOWHERE, Op, Row, Space};
 use crate::windows;
 
 impl<'a> FunctionDecoder<'_, '_, 'a> {
@@ -67,12 +68,79 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
                 Some(Ty::F32) => u64::from((f64::from_bits(*bits) as f32).to_bits()),
                 _ => *bits,
             })),
-            Operand::Address { .. }
-            | Operand::Vector(_)
-            | Operand::Pair(..)
-            | Operand::List(_)
-            | Operand::Other(_) => unsupported(format!("operand {operand:?}")),
+            Operand::Other(text) => {
+                let value = {
+                    let strides = |name: &str| self.strides_of(name);
+                    constant::evaluate(text, &strides)
+                };
+                let value = value.or_else(|error| invalid(error.to_string()))?;
+                match value {
+                    Constant::Signed(value) => self.source(&Operand::Int(value), ty),
+                    Constant::Unsigned(value) => self.source(&Operand::Int(value as i64), ty),
+                    Constant::F32(bits) => self.source(&Operand::F32(bits), ty),
+                    Constant::F64(value) => self.source(&Operand::F64(value.to_bits()), ty),
+                    Constant::Address(address) if address.mask.is_none() => match address.index {
+                        Some(_) => self.indexed(address),
+                        None => self.named_source(address.name, address.offset),
+                    },
+                    Constant::Address(_) => invalid(format!("`{text}` is not an operand")),
+                }
+            }
+            // `(1)`, `(1 << 4)`: the operand of an instruction, where there is no list.
+            Operand::List(list) if list.len() == 1 => self.source(&list[0], ty),
+            // `1|2`
+            Operand::Pair(a, b) => match (&**a, &**b) {
+                (Operand::Int(a), Operand::Int(b)) => self.source(&Operand::Int(a | b), ty),
+                _ => unsupported(format!("operand {operand:?}")),
+            },
+            Operand::Address { .. } | Operand::Vector(_) | Operand::List(_) => {
+                unsupported(format!("operand {operand:?}"))
+            }
         }
+    }
+
+    /// The address of an element that a register counts, with so many bytes each. ptxas computes its place with 32 bits,
+    /// whatever the register has.
+    fn indexed(&mut self, address: constant::Address<'a>) -> Decoded<Row> {
+        let start = self.named_source(address.name, 0)?;
+        let (register, bytes) = address.index.unwrap_or_default();
+        let Some(Sym::Register { row, bits }) = self.lookup(register) else {
+            return invalid(format!("index `{register}` is not a register"));
+        };
+        let from = match bits {
+            16 => "u16",
+            32 => "u32",
+            64 => "u64",
+            _ => return invalid(format!("index `{register}` has {bits} bits")),
+        };
+        let index = self.computed("cvt", &["u32", from], &[row])?;
+        let [bytes, offset] = [bytes, address.offset as u64].map(|value| self.b.constant(value));
+        let place = self.computed("mad", &["lo", "u32"], &[index, bytes, offset])?;
+        let place = self.computed("cvt", &["u64", "u32"], &[place])?;
+        self.computed("add", &["u64"], &[start, place])
+    }
+
+    /// The result of an instruction between registers, in a row of its own.
+    fn computed(&mut self, opcode: &str, modifiers: &[&str], sources: &[Row]) -> Decoded<Row> {
+        let Some(op) = eval::Op::decode(opcode, modifiers) else {
+            return unsupported(opcode);
+        };
+        let d = self.new_row(64);
+        let mut s = [NOWHERE; eval::SOURCES];
+        s[..sources.len()].copy_from_slice(sources);
+        let d_and_flag = [d, NOWHERE];
+        self.emit(Op::Alu(Box::new(Alu {
+            op,
+            d: d_and_flag,
+            s,
+        })));
+        Ok(d)
+    }
+
+    /// Bytes between the elements of a variable, for each dimension.
+    fn strides_of(&self, name: &str) -> Option<Vec<u64>> {
+        let own = self.strides.get(name).cloned();
+        own.or_else(|| self.b.inner.variables.strides(self.b.module, name))
     }
 
     fn named_source(&mut self, name: &'a str, offset: i64) -> Decoded<Row> {
@@ -106,7 +174,19 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
                 Ok(self.b.constant(address))
             }
             Some(Sym::Opaque) => unsupported(format!("`{name}`: textures and surfaces")),
-            Some(Sym::Register { .. } | Sym::Vector { .. } | Sym::DynamicShared) => {
+            Some(Sym::Register { row, bits: 32 }) => {
+                let by = self.b.constant(offset as u64);
+                self.computed("add", &["s32"], &[row, by])
+            }
+            Some(Sym::Register { row, bits: 64 }) => {
+                let by = self.b.constant(offset as u64);
+                self.computed("add", &["s64"], &[row, by])
+            }
+            Some(Sym::DynamicShared) => {
+                let by = self.b.constant(offset as u64);
+                self.computed("add", &["s64"], &[DYNAMIC_SHARED, by])
+            }
+            Some(Sym::Register { .. } | Sym::Vector { .. }) => {
                 unsupported(format!("operand `{name}` + {offset}"))
             }
             None if name == "WARP_SZ" => Ok(self.b.constant(32)),
@@ -131,9 +211,11 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
             single => std::slice::from_ref(single),
         };
         for part in parts {
-            if let Operand::Name(name) = part
-                && let Some(Sym::Vector { row, count, .. }) = self.lookup(name)
-            {
+            if let Some((row, count, bits)) = self.vector(part) {
+                // In braces, only the halves of a 128-bit register are together.
+                if matches!(operand, Operand::Vector(_)) && bits != 64 {
+                    return invalid("a vector in a vector");
+                }
                 rows.extend(row..row + count);
                 continue;
             }
@@ -146,16 +228,45 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
         Ok(rows.into())
     }
 
+    /// First row, number of rows and their bits of a vector register; a 128-bit register is one of two halves.
+    pub(super) fn vector(&mut self, operand: &Operand<'a>) -> Option<(Row, u32, u32)> {
+        match operand {
+            Operand::Name(name) => match self.lookup(name)? {
+                Sym::Vector { row, count, bits } => Some((row, count, bits)),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
     /// A memory operand and the space it is in: a named variable decides, else the instruction's modifiers.
     pub(super) fn address(
         &mut self,
         operand: &Operand<'a>,
         space: Space,
     ) -> Decoded<(Space, Address)> {
+        let mut element = None;
         let (base, offset) = match operand {
             Operand::Address { base, offset, rest } if rest.is_empty() => (*base, *offset),
             Operand::Name(name) => (Some(*name), 0),
             Operand::Offset(name, offset) => (Some(*name), *offset),
+            Operand::Other(text) => {
+                let value = {
+                    let strides = |name: &str| self.strides_of(name);
+                    constant::evaluate_address(text, &strides)
+                };
+                match value.or_else(|error| invalid(error.to_string()))? {
+                    Constant::Address(address) => {
+                        element = address.index.map(|_| address);
+                        (Some(address.name), address.offset)
+                    }
+                    Constant::Signed(value) => (None, value),
+                    Constant::Unsigned(value) => (None, value as i64),
+                    Constant::F32(_) | Constant::F64(_) => {
+                        return invalid(format!("`{text}` is not an address"));
+                    }
+                }
+            }
             other => return unsupported(format!("address {other:?}")),
         };
         let Some(name) = base else {
@@ -167,6 +278,18 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
                 },
             ));
         };
+        if let Some(element) = element {
+            let space = match self.lookup(name) {
+                Some(Sym::Frame { .. }) => Space::Local,
+                Some(Sym::KernelParam(_)) => Space::Param,
+                Some(Sym::Shared(_) | Sym::DynamicShared) => Space::Shared,
+                Some(Sym::Memory(_)) => Space::Global,
+                _ => return invalid(format!("`{name}` is not an array")),
+            };
+            let row = self.indexed(element)?;
+            let base = Base::Row { row, narrow: false };
+            return Ok((space, Address { base, offset: 0 }));
+        }
         let absolute = |start: u64| Address {
             base: Base::Absolute,
             offset: (start as i64).wrapping_add(offset),

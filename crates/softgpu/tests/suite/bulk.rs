@@ -146,10 +146,10 @@ fn alignment_and_bounds() {
         &format!("add.u32 %r1, %r1, 64; {LOAD}"),
         |_| {},
         &TrapKind::Misaligned {
-            address: 64,
+            address: 1024 + 64,
             bytes: 128,
         },
-        "misaligned tensor copy at shared address 0x40",
+        "misaligned tensor copy at shared address 0x440",
     );
     says(
         &format!("add.u64 %rd1, %rd1, 32; {LOAD}"),

@@ -408,7 +408,7 @@ fn dynamic_shared_memory_and_globals_by_name() {
     assert_eq!(trap.thread, [32, 0, 0]);
     assert!(
         trap.message
-            .ends_with("is out of bounds: the block has 256 bytes"),
+            .ends_with("is out of bounds: the block has 256 bytes from 0x400 on"),
         "{trap}"
     );
 }

@@ -224,3 +224,87 @@ proptest! {
         prop_assert_eq!(rig.read_u32(out, 64 * 5), expected);
     }
 }
+
+/// How often lanes of a warp were not together at the end of a round, of 60: a kernel whose lanes all go round, and whose
+/// first lane is busy in `work` meanwhile. `after` stands behind the kernel's end.
+fn times_apart(work: &str, after: &str, functions: &str) -> u32 {
+    let text = header(&format!(
+        "{functions}
+         .visible .entry k(.param .u64 out) {{
+            .reg .pred p, q; .reg .b32 r<10>; .reg .b64 a;
+            ld.param.u64 a, [out];
+            mov.u32 r0, 0; mov.u32 r1, %laneid;
+            ROUND: setp.ne.u32 p, r1, 0; mov.u32 r2, 0;
+            {work}
+            JOIN: activemask.b32 r3; setp.ne.u32 q, r3, -1; @q atom.global.add.u32 r4, [a], 1;
+            add.u32 r0, r0, 1; setp.lt.u32 q, r0, 60; @q bra ROUND;
+            ret;
+            {after} }}"
+    ));
+    let mut rig = Rig::new(&text);
+    let out = rig.zeroes(1);
+    rig.run("k", 2, 96, &Params::default().u64(out));
+    rig.read_u32(out, 1)[0]
+}
+
+#[test]
+fn lanes_wait_for_those_on_their_way_however_long_it_takes() {
+    let busy = "BUSY: add.u32 r2, r2, 1; setp.lt.u32 q, r2, 700; @q bra BUSY;";
+    assert_eq!(
+        times_apart(&format!("@p bra JOIN; {busy}"), "", ""),
+        0,
+        "in line"
+    );
+    assert_eq!(
+        times_apart("@!p bra AWAY;", &format!("AWAY: {busy} bra JOIN;"), ""),
+        0,
+        "out of line"
+    );
+    let function = ".func (.reg .b32 o) f(.reg .b32 i) { .reg .pred q; BUSY: add.u32 i, i, 1; setp.lt.u32 q, i, 700; @q bra BUSY; mov.b32 o, i; ret; }";
+    assert_eq!(
+        times_apart("@!p call (r2), f, (r2);", "", function),
+        0,
+        "in a function"
+    );
+    let sleeps = "BUSY: nanosleep.u32 1; add.u32 r2, r2, 1; setp.lt.u32 q, r2, 9; @q bra BUSY;";
+    assert_eq!(
+        times_apart(&format!("@p bra JOIN; {sleeps}"), "", ""),
+        0,
+        "asleep"
+    );
+    // All lanes have work, each more than the one before.
+    let unequal = "BUSY: add.u32 r2, r2, 1; setp.le.u32 q, r2, r1; @q bra BUSY;";
+    assert_eq!(times_apart(unequal, "", ""), 0, "unequal");
+}
+
+/// A lock that lanes of one warp, and of several, try for: who has it stands where the others come by.
+fn locks(pause: &str, threads: u32) -> u32 {
+    let text = header(&format!(
+        ".visible .entry k(.param .u64 out) {{
+            .reg .pred p; .reg .b32 r<10>; .reg .b64 a;
+            ld.param.u64 a, [out];
+            mov.u32 r5, 0;
+            TRY: {pause} atom.global.cas.b32 r0, [a], 0, 1; setp.ne.u32 p, r0, 0; @p bra TRY;
+            ld.volatile.global.u32 r1, [a+4]; add.u32 r1, r1, 1; st.volatile.global.u32 [a+4], r1;
+            membar.gl; atom.global.exch.b32 r0, [a], 0;
+            ret; }}"
+    ));
+    let mut rig = Rig::with(
+        Config {
+            step_limit: Some(200_000_000),
+            ..config()
+        },
+        &text,
+    );
+    let out = rig.zeroes(2);
+    rig.run("k", 1, threads, &Params::default().u64(out));
+    rig.read_u32(out, 2)[1]
+}
+
+#[test]
+fn lanes_that_wait_for_held_lanes_get_what_they_wait_for() {
+    assert_eq!(locks("", 64), 64);
+    assert_eq!(locks("nanosleep.u32 20;", 64), 64);
+    // Who counts its rounds is not seen to wait: time decides.
+    assert_eq!(locks("add.u32 r5, r5, 1;", 3), 3);
+}

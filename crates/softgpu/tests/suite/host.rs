@@ -8,7 +8,7 @@ fn initialisers() {
     let text = header(
         ".global .align 4 .u32 table[2][3] = {{1, 2}, {0x10, -1, 3}};
          .global .align 8 .u64 to = table+4; .const .align 8 .u64 wide = generic(table)+8;
-         .global .f32 f[3] = {1.5, 0f40000000, -2}; .global .f64 d = 0d3FF8000000000000;
+         .global .f32 f[3] = {1.5, 0f40000000, -2.0}; .global .f64 d = 0d3FF8000000000000;
          .global .align 1 .b8 text[] = {72, 105, 0}; .global .align 8 .b8 bytes[8] = {0xff(table), 0xff00(table), 0xff0000(table)};
          .global .align 4 .b32 none[2]; .visible .entry k() { ret; }",
     );
@@ -127,7 +127,7 @@ fn modules_that_cannot_be_loaded() {
     let gpu = Gpu::new(config());
     let fail = |body: &str| gpu.load(&header(body)).err().expect("an error").to_string();
     assert_eq!(
-        fail(".extern .global .u32 x;"),
+        fail(".extern .global .u32 x[];"),
         "variable `x` (line 4) is `.extern` and the module does not define it"
     );
     assert_eq!(
@@ -372,4 +372,48 @@ fn a_module_gives_its_memory_back() {
     assert_eq!(gpu.memory_info().1, 1280, "a kernel keeps it");
     drop(kernel);
     assert_eq!(gpu.memory_info().1, 0);
+}
+
+/// A module's text: functions that call each other, and kernels that call the first of them.
+fn many(functions: usize, kernels: usize) -> String {
+    let mut text = String::new();
+    for n in 0..functions {
+        text += &format!(".func f{n}();\n");
+    }
+    for n in 0..functions {
+        let next = match n + 1 < functions {
+            true => format!("call f{};", n + 1),
+            false => String::new(),
+        };
+        text += &format!(
+            ".func f{n}() {{ .reg .b32 r; .shared .b32 own; mov.b32 r, {n}; st.shared.u32 [own], r; {next} ret; }}\n"
+        );
+    }
+    for n in 0..kernels {
+        let call = if functions > 0 { "call f0;" } else { "" };
+        text += &format!(".visible .entry k{n}() {{ .reg .b32 r; mov.b32 r, {n}; {call} ret; }}\n");
+    }
+    header(&text)
+}
+
+#[test]
+fn what_modules_take_is_in_proportion_to_their_text() {
+    // Time is not measured; that it ends is: with work for each pair, these would take minutes and gigabytes.
+    let gpu = Gpu::new(config());
+    let ask = |module: &warpbpf_softgpu::Module, kernels: usize| {
+        module.decode_all().expect("decodes");
+        let infos = (0..kernels).map(|n| {
+            let info = module.kernel_info(&format!("k{n}")).expect("there");
+            info.expect("decodes")
+        });
+        infos.map(|info| info.static_shared).sum::<u32>()
+    };
+    let module = gpu.load(&many(0, 20_000)).expect("loads");
+    assert_eq!(ask(&module, 20_000), 0);
+    let module = gpu.load(&many(5_000, 1)).expect("loads");
+    assert_eq!(ask(&module, 1), 20_000);
+    let module = gpu.load(&many(1_000, 1_000)).expect("loads");
+    assert_eq!(ask(&module, 1_000), 4_000_000);
+    let kernel = module.kernel("k999").expect("there");
+    assert_eq!(kernel.unsupported(), Ok(Vec::new()));
 }

@@ -8,7 +8,7 @@ use warpbpf_softgpu::{Config, Gpu, Launch};
 const KERNEL: &str = r"
 .extern .func (.param .b32 r) vprintf(.param .b64 a, .param .b64 b);
 .global .align 8 .u64 table[2] = {twice, table+8};
-.global .align 4 .f32 floats[3] = {1.5, 0f3F800000, -2};
+.global .align 4 .f32 floats[3] = {1.5, 0f3F800000, -2.0};
 .shared .align 8 .b8 box[256];
 .extern .shared .align 16 .b8 dyn[];
 .func (.param .b32 d) twice(.param .b32 a) { .reg .b32 r; ld.param.b32 r, [a]; shl.b32 r, r, 1; st.param.b32 [d], r; ret; }

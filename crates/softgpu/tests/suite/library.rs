@@ -342,10 +342,10 @@ fn malformed_asynchronous_stores_and_stacks() {
         assert!(found.message.ends_with(reason), "{found}");
     }
     let found = trap(&format!(
-        "mov.u32 %r0, 64;\nst.async.{by_barrier}.b32 [%r0], %r1, [bar];"
+        "mov.u32 %r0, 1088;\nst.async.{by_barrier}.b32 [%r0], %r1, [bar];"
     ));
     assert_eq!(
         found.message,
-        "4-byte store at shared::cluster address 0x40 is out of bounds: the block has 16 bytes"
+        "4-byte store at shared::cluster address 0x440 is out of bounds: the block has 16 bytes from 0x400 on"
     );
 }

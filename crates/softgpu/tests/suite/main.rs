@@ -2,6 +2,7 @@
 
 mod bulk;
 mod common;
+mod constructs;
 mod cuda;
 mod divergence;
 mod gemm;

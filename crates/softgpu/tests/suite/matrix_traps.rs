@@ -74,14 +74,14 @@ fn addresses() {
     let found = trap(
         32,
         &format!(
-            "{{ .shared .align 16 .b8 s[112]; mov.u32 %r0, %tid.x; shl.b32 %r0, %r0, 4;\n{load} }}"
+            "{{ .shared .align 16 .b8 s[112]; mov.u32 %r0, %tid.x; shl.b32 %r0, %r0, 4; add.u32 %r0, %r0, 1024;\n{load} }}"
         ),
     );
     assert_eq!(
         (found.thread[0], &*found.message),
         (
             7,
-            "16-byte load at shared address 0x70 is out of bounds: the block has 112 bytes"
+            "16-byte load at shared address 0x470 is out of bounds: the block has 112 bytes from 0x400 on"
         )
     );
     let found = trap(
@@ -101,7 +101,7 @@ fn addresses() {
     );
     assert_eq!(
         found.message,
-        "16-byte store at shared address 0xa0000000000 is out of bounds: the block has 0 bytes"
+        "16-byte store at shared address 0xa0000000000 is out of bounds: the block has 0 bytes from 0x400 on"
     );
     let found = trap(
         32,
@@ -124,7 +124,7 @@ fn warpgroups() {
     let found = trap(128, &format!("mov.u64 %d0, 0x4000000000;\n{GROUP}"));
     assert_eq!(
         found.message,
-        "2-byte load at shared address 0x0 is out of bounds: the block has 0 bytes"
+        "2-byte load at shared address 0x400 is out of bounds: the block has 0 bytes from 0x400 on"
     );
     let found = trap(96, GROUP);
     assert_eq!(

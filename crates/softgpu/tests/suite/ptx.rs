@@ -529,3 +529,40 @@ again:
         assert_eq!(rig.read_u32(out, 256), [5; 256], "seed {seed}");
     }
 }
+
+#[test]
+fn the_system_has_the_start_of_shared_memory() {
+    // The kernel has 64 bytes of its own and 128 dynamic ones; all of what is reserved is written.
+    let text = header(
+        ".extern .shared .align 16 .b8 more[];
+         .visible .entry k(.param .u64 out) {
+            .reg .pred p; .reg .b32 r<10>; .reg .b64 a, b; .shared .align 4 .b32 own[16];
+            ld.param.u64 a, [out];
+            st.shared.u32 [own], 7; st.shared.u32 [own+60], 8; st.shared.u32 [more], 9;
+            mov.u32 r0, %reserved_smem_offset_begin; mov.u32 r1, %reserved_smem_offset_end; mov.u32 r2, r0;
+            NEXT: st.shared.u32 [r2], -1; add.u32 r2, r2, 4; setp.lt.u32 p, r2, r1; @p bra NEXT;
+            ld.shared.u32 r2, [own]; ld.shared.u32 r3, [own+60]; ld.shared.u32 r4, [more];
+            st.global.v4.u32 [a], {r0, r1, r2, r3}; st.global.u32 [a+16], r4;
+            mov.u32 r0, %reserved_smem_offset_0; mov.u32 r1, %reserved_smem_offset_1; mov.u32 r2, %reserved_smem_offset_cap;
+            mov.u32 r3, %total_smem_size; mov.u32 r4, %aggr_smem_size; mov.u32 r5, own; mov.u32 r6, more;
+            mov.u32 r7, %dynamic_smem_size;
+            st.global.v2.u32 [a+24], {r0, r1}; st.global.v4.u32 [a+32], {r2, r3, r4, r5}; st.global.v2.u32 [a+48], {r6, r7};
+            cvta.shared.u64 b, 0; isspacep.shared p, b; selp.u32 r0, 1, 0, p; st.global.u32 [a+56], r0;
+            ret; }",
+    );
+    let mut rig = Rig::new(&text);
+    rig.dynamic_shared = 128;
+    let out = rig.zeroes(16);
+    rig.run("k", 1, 1, &Params::default().u64(out));
+    let found = rig.read_u32(out, 16);
+    assert_eq!(found[..5], [0, 1024, 7, 8, 9]);
+    let (first, second) = (found[6], found[7]);
+    assert!(first < 1024 && second + 288 <= 1024, "{first} {second}");
+    assert_eq!(found[8..15], [1024, 192, 1216, 1024, 1088, 128, 1]);
+    let info = rig
+        .module
+        .kernel_info("k")
+        .expect("there")
+        .expect("decodes");
+    assert_eq!(info.static_shared, 64);
+}

@@ -50,7 +50,7 @@ fn out_of_bounds_names_place_and_nearest_allocation() {
         (found.thread[0], &*found.message),
         (
             4,
-            "4-byte load at shared address 0x10 is out of bounds: the block has 16 bytes"
+            "4-byte load at shared address 0x410 is out of bounds: the block has 16 bytes from 0x400 on"
         )
     );
     let found = trap("{ .local .b32 l[4]; atom.local.add.u32 %r2, [l+16], 1; }");
@@ -141,13 +141,6 @@ fn calls_that_go_wrong() {
     assert_eq!(
         found.to_string(),
         "kernel `k`, block (0,0,0), thread (0,0,0), function `deep`, PTX line 6: call of `deep` is more than 1024 calls deep"
-    );
-    let mut rig = Rig::new(&header(
-        ".extern .func far();\n.visible .entry k() { call far; ret; }",
-    ));
-    assert_eq!(
-        rig.trap("k", 1, 1, &Params::default()).message,
-        "unsupported instruction `call` at line 5: function `far` has no body in this module"
     );
 }
 
