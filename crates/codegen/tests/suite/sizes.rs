@@ -236,3 +236,22 @@ fn code_does_not_grow_with_a_size() {
     assert_eq!(lines(10_000), lines(64_000));
     assert!(lines(10_000) < 200, "{}", lines(10_000));
 }
+
+/// A program of many blocks, each with something to look at: passes that look at all of the program for each instruction would take
+/// minutes for it.
+#[test]
+fn a_switch_of_many_cases_is_compiled() {
+    const CASES: usize = 800;
+    let mut asm = String::from("r6 = *(u32 *)(r1 + 24)\nr7 = 0\n");
+    for case in 0..CASES {
+        asm += &format!(
+            "if r6 != {case} goto n{case}\ncall 7\nr0 *= {}\nr7 = r0\ngoto out\nn{case}:\n",
+            case * 77
+        );
+    }
+    asm += "out:\nr1 = map[1][0] + 0\nr2 = *(u64 *)(r1 + 0)\nr2 += r7\n*(u64 *)(r1 + 0) = r2";
+    let body = case(&asm).compile().body;
+    // The addition at the end is one atomic operation still.
+    assert_eq!(body.matches("red.relaxed.gpu.global.add.u64").count(), 1);
+    assert_eq!(body.matches("%clock64").count(), CASES);
+}
