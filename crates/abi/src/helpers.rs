@@ -193,7 +193,7 @@ helpers! {
         "Removes a key from a hash. 0 or -ENOENT; -EINVAL for arrays.";
     ProbeRead = 4, "probe_read", (MemWrite, SizeOrZero, Scalar) -> Scalar, Observe, AnyLanes, Varies, 320,
         "static long (*bpf_probe_read)(void *dst, __u32 size, const void *unsafe_ptr)",
-        "Reads the application's memory at a generic address: any allocation that CUDA made or knows of and that lives now, and this block's shared memory. 0; or -EFAULT if not all of it is there, and `dst` is zeroed.";
+        "Reads the application's memory at a generic address: any allocation that CUDA made or knows of and that lives now, and this block's shared memory. Or copies what the program points to itself: its stack, a value of a map, a record. 0; or -EFAULT if not all of it is there, and `dst` is zeroed.";
     KtimeGetNs = 5, "ktime_get_ns", () -> Scalar, Observe, AnyLanes, Varies, 24,
         "static __u64 (*bpf_ktime_get_ns)(void)",
         "Nanoseconds of the host's CLOCK_MONOTONIC, from %globaltimer and a calibration that the host renews.";
@@ -456,6 +456,15 @@ impl HelperId {
         ) || self.reads_string()
     }
 
+    /// It copies memory from an address in argument 3, as many bytes as argument 2 says. A program may pass what it points to itself
+    /// as well: its stack, a value of a map, a record.
+    pub const fn copies_memory(self) -> bool {
+        matches!(
+            self,
+            HelperId::ProbeRead | HelperId::ProbeReadUser | HelperId::ProbeReadKernel
+        )
+    }
+
     /// It reads a string of the application's memory: size in argument 2.
     pub const fn reads_string(self) -> bool {
         matches!(
@@ -484,26 +493,6 @@ impl HelperId {
         )
     }
 }
-
-/// Instructions for each 8 bytes that a helper reads of the application's memory, byte by byte as it may have to. The rest
-/// (counting in and out, at most [`crate::layout::fence::STEPS`] steps of a search) is in the helper's own row.
-pub const READ_WORD_COST: u64 = 72;
-/// Instructions for each byte of a string of the application's memory: looked at once, and zeroed if that goes wrong.
-pub const READ_STRING_COST: u64 = 17;
-/// Instructions for each `%s` of a format, beyond those for its bytes: the look-up of its address.
-pub const FORMAT_STRING_COST: u64 = 340;
-/// Instructions for each byte that a `%s` can look at: measured, then copied.
-pub const FORMAT_STRING_BYTE_COST: u64 = 16;
-/// Most bytes of a dynptr, as in Linux.
-pub const DYNPTR_MOST: u64 = (1 << 24) - 1;
-/// Bytes of the stack that a dynptr takes: the address of its memory, which is 0 if it is empty, and its size.
-pub const DYNPTR_BYTES: u64 = 16;
-/// Instructions for each 8 bytes that `bpf_dynptr_read` and `bpf_dynptr_write` copy from or to an offset that is known to be a multiple of 8,
-pub const SAMPLE_WORD_COST: u64 = 4;
-/// and from any other.
-pub const SAMPLE_BYTES_COST: u64 = 28;
-/// Instructions for each 8 bytes that `bpf_strncmp` compares.
-pub const COMPARE_WORD_COST: u64 = 24;
 
 /// A map operation on one type of map: what replaces the columns of the helper's own row.
 #[derive(Clone, Copy, Debug)]
@@ -612,6 +601,35 @@ map_ops! {
 /// [`HelperId::Foreign`].
 pub fn takes(helper: HelperId, map_type: MapType) -> bool {
     map_op(helper, map_type).is_some() || MAP_OPS.iter().all(|op| op.helper != helper)
+}
+
+/// A walk over a map of this type makes the same number of rounds in all lanes of a group: the map has each of its elements
+/// always, and for every thread. A hash has what is in it at the instant of each lane's walk; of a per-thread array, threads
+/// beyond its last one see nothing.
+pub fn walks_alike(map_type: MapType) -> bool {
+    match map_type {
+        MapType::Array
+        | MapType::PercpuArray
+        | MapType::GpuArray
+        | MapType::GpuKernelArray
+        | MapType::GpuHostArray => true,
+        MapType::Hash
+        | MapType::PercpuHash
+        | MapType::LruHash
+        | MapType::LruPercpuHash
+        | MapType::GpuHash
+        | MapType::PerThreadArray
+        | MapType::PerThreadHostArray
+        | MapType::PerfEventArray
+        | MapType::ArrayOfMaps
+        | MapType::HashOfMaps
+        | MapType::Queue
+        | MapType::Stack
+        | MapType::Ringbuf
+        | MapType::BloomFilter
+        | MapType::UserRingbuf
+        | MapType::GpuRingbuf => false,
+    }
 }
 
 /// The row of a helper on this type of map, if the type matters.

@@ -26,6 +26,10 @@ pub fn refusal(error: &SessionError) -> String {
             rejection.program,
             rejection.render_with(errors_in_colour())
         ),
+        SessionError::Several { errors } => {
+            let all: Vec<String> = errors.iter().map(refusal).collect();
+            all.join("\n\n")
+        }
         _ => error.to_string(),
     }
 }

@@ -132,6 +132,9 @@ pub struct ProgramFlags {
     /// Accept loops that nothing bounds: one that uses up the budget ends its program, which is counted and told
     #[arg(long)]
     pub bound_loops: bool,
+    /// Refuse programs whose lanes go different ways: branches, map keys and addresses of atomics that differ inside a warp
+    #[arg(long)]
+    pub strict_uniform: bool,
     /// Threads of per-thread arrays that do not say `map_extra`
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub threads: Option<u64>,
@@ -169,6 +172,7 @@ impl ProgramFlags {
             allow_modify: self.allow_modify,
             budget: self.budget,
             bound_loops: self.bound_loops,
+            strict_uniform: self.strict_uniform,
             threads: self.threads,
             place: self
                 .place

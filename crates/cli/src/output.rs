@@ -171,6 +171,16 @@ fn refusal_json(error: &SessionError) -> Value {
             .collect();
         out["line"] = line_json(rejection.line.as_ref());
     }
+    // What the first one says stands beside all of them, where readers of one look.
+    if let SessionError::Several { errors } = error {
+        let all: Vec<Value> = errors.iter().map(refusal_json).collect();
+        if let Some(Value::Object(first)) = all.first() {
+            for (key, value) in first.iter().filter(|(key, _)| *key != "error") {
+                out[key] = value.clone();
+            }
+        }
+        out["errors"] = json!(all);
+    }
     out
 }
 

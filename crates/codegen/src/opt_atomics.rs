@@ -15,21 +15,15 @@ use crate::ir::{BinOp, Effect, Func, Inst, Mem, Op, Order, Origin, Rmw, Ty, Valu
 
 /// Runs the pass.
 pub fn run(func: &mut Func) {
-    for block in 0..func.blocks.len() {
-        let mut store = 0;
-        while store < func.blocks[block].insts.len() {
-            if stores_what_was_loaded(func, block, store) {
-                func.blocks[block].insts.remove(store);
-                continue;
-            }
-            while regroup(func, block, store) {}
-            let uses = func.use_counts();
-            // A rewrite moves the instructions, so look again from the start; each takes a store away.
-            match find(func, block, store) {
-                Some(found) if rewrite(func, block, &found, &uses) => store = 0,
-                _ => store += 1,
-            }
-        }
+    let mut search = Search {
+        uses: func.use_counts(),
+        made: vec![None; func.value_count()],
+        block: 0,
+        func,
+    };
+    for block in 0..search.func.blocks.len() {
+        search.block = block;
+        search.look();
     }
 }
 
@@ -47,196 +41,406 @@ struct Found {
     subtract: bool,
 }
 
-/// Something was combined with nothing: a store would bring back what other threads have changed since the load.
-fn stores_what_was_loaded(func: &Func, block: usize, store: usize) -> bool {
-    let insts = &func.blocks[block].insts;
-    let Op::Store {
-        mem: Mem::Map(origin),
-        width,
-        addr,
-        off,
-        value,
-    } = insts[store].op
-    else {
-        return false;
-    };
-    let load = insts[..store].iter().rposition(|i| {
-        i.result == Some(value)
-            && matches!(i.op, Op::Load { mem: Mem::Map(_), width: w, addr: at, off: o, .. }
+/// The search in one block. What is known of values is kept up to date, so that a look costs nothing that grows with the program.
+struct Search<'f> {
+    func: &'f mut Func,
+    block: usize,
+    /// How often each value is used, in all blocks.
+    uses: Vec<u32>,
+    /// In which block a value is made, and where there, of those that stand before the place that is looked at. A value is only
+    /// asked for behind where it is made.
+    made: Vec<Option<(usize, usize)>>,
+}
+
+impl Search<'_> {
+    fn look(&mut self) {
+        let mut at = 0;
+        while at < self.insts().len() {
+            if self.stores_what_was_loaded(at) {
+                let gone = self.func.blocks[self.block].insts.remove(at);
+                self.count(&gone, false);
+                continue;
+            }
+            while self.regroup(at) {}
+            match self.find(at) {
+                // The instructions from the load on have moved: look again from there.
+                Some(found) if self.rewrite(&found) => at = found.load,
+                _ => {
+                    self.note(at);
+                    at += 1;
+                }
+            }
+        }
+    }
+
+    fn insts(&self) -> &[Inst] {
+        &self.func.blocks[self.block].insts
+    }
+
+    /// The instruction at `at` is passed.
+    fn note(&mut self, at: usize) {
+        if let Some(result) = self.insts()[at].result {
+            self.made[result.index()] = Some((self.block, at));
+        }
+    }
+
+    /// Where in the block a value is made that something at or before the place that is looked at uses.
+    fn made(&self, v: Value) -> Option<usize> {
+        match self.made[v.index()] {
+            Some((block, at)) if block == self.block => Some(at),
+            _ => None,
+        }
+    }
+
+    /// An instruction comes or goes.
+    fn count(&mut self, inst: &Inst, comes: bool) {
+        let uses = &mut self.uses;
+        inst.op.for_each_operand(|used| {
+            let uses = &mut uses[used.index()];
+            *uses = if comes {
+                *uses + 1
+            } else {
+                uses.saturating_sub(1)
+            };
+        });
+    }
+
+    fn add_value(&mut self, ty: Ty) -> Value {
+        self.uses.push(0);
+        self.made.push(None);
+        self.func.add_value(ty)
+    }
+
+    /// Something was combined with nothing: a store would bring back what other threads have changed since the load.
+    fn stores_what_was_loaded(&self, store: usize) -> bool {
+        let insts = self.insts();
+        let Op::Store {
+            mem: Mem::Map(origin),
+            width,
+            addr,
+            off,
+            value,
+        } = insts[store].op
+        else {
+            return false;
+        };
+        let load = self.made(value).filter(|load| {
+            matches!(insts[*load].op, Op::Load { mem: Mem::Map(_), width: w, addr: at, off: o, .. }
                 if w == width && at == addr && o == off)
-    });
-    load.is_some_and(|load| {
-        !insts[load..store]
-            .iter()
-            .any(|i| may_write(&i.op, origin, width))
-    })
-}
-
-/// `(x + p) + q` becomes `x + (p + q)`, likewise with subtraction, and, or, xor, where `x` leads to what is loaded from the
-/// store's place. True if it changed something.
-fn regroup(func: &mut Func, block: usize, store: usize) -> bool {
-    let Op::Store {
-        mem: Mem::Map(_),
-        width: Width::W32 | Width::W64,
-        addr,
-        off,
-        value,
-    } = func.blocks[block].insts[store].op
-    else {
-        return false;
-    };
-    let uses = func.use_counts();
-    let insts = &func.blocks[block].insts;
-    let made = |v: Value, before: usize| insts[..before].iter().rposition(|i| i.result == Some(v));
-    let loaded = |v: Value, before: usize| {
-        made(v, before).is_some_and(|at| {
-            matches!(insts[at].op, Op::Load { mem: Mem::Map(_), addr: a, off: o, .. }
-                if a == addr && o == off)
+        });
+        load.is_some_and(|load| {
+            !insts[load..store]
+                .iter()
+                .any(|i| may_write(&i.op, origin, width))
         })
-    };
-    let Some(outer) = made(value, store) else {
-        return false;
-    };
-    let Op::Bin(outer_op, a, b) = insts[outer].op else {
-        return false;
-    };
-    if loaded(a, outer) || loaded(b, outer) {
-        return false;
     }
-    // The operand that was combined before; of a difference only the first can be.
-    let sides = [(a, b), (b, a)];
-    let sides = if outer_op == BinOp::Sub {
-        &sides[..1]
-    } else {
-        &sides[..]
-    };
-    for &(combined, q) in sides {
-        let Some(inner) = made(combined, outer) else {
-            continue;
-        };
-        let Op::Bin(inner_op, x, p) = insts[inner].op else {
-            continue;
-        };
-        // What else uses the first combination would see another number. And where both operands come from the load there
-        // is no atomic, and no end either: they would change places for ever.
-        if uses[combined.index()] != 1 || leads_to(insts, q, outer, (addr, off)) {
-            continue;
-        }
-        let (x, p) = match inner_op {
-            BinOp::Sub => (x, p),
-            _ if leads_to(insts, p, inner, (addr, off)) => (p, x),
-            _ => (x, p),
-        };
-        if !leads_to(insts, x, inner, (addr, off)) {
-            continue;
-        }
-        let (rest, whole) = match (inner_op, outer_op) {
-            (BinOp::Add, BinOp::Add) => (Op::Bin(BinOp::Add, p, q), BinOp::Add),
-            (BinOp::Sub, BinOp::Add) => (Op::Bin(BinOp::Sub, q, p), BinOp::Add),
-            (BinOp::Add, BinOp::Sub) => (Op::Bin(BinOp::Sub, p, q), BinOp::Add),
-            (BinOp::Sub, BinOp::Sub) => (Op::Bin(BinOp::Add, p, q), BinOp::Sub),
-            (BinOp::And, BinOp::And) | (BinOp::Or, BinOp::Or) | (BinOp::Xor, BinOp::Xor) => {
-                (Op::Bin(inner_op, p, q), inner_op)
-            }
-            _ => continue,
-        };
-        // The first combination goes to just before the second, where both of its operands are there.
-        let insts = &mut func.blocks[block].insts;
-        insts[outer].op = Op::Bin(whole, x, combined);
-        let mut moved = insts.remove(inner);
-        moved.op = rest;
-        insts.insert(outer - 1, moved);
-        return true;
-    }
-    false
-}
 
-/// `v` is loaded from `place`, or combined from what is.
-fn leads_to(insts: &[Inst], v: Value, before: usize, place: (Value, i32)) -> bool {
-    let mut pending = vec![(v, before)];
-    // Values may be combined from one value in many ways.
-    let mut seen = BTreeSet::new();
-    while let Some((v, before)) = pending.pop() {
-        let made = insts[..before].iter().rposition(|i| i.result == Some(v));
-        let Some(at) = made.filter(|at| seen.insert(*at)) else {
-            continue;
+    /// `(x + p) + q` becomes `x + (p + q)`, likewise with subtraction, and, or, xor, where `x` leads to what is loaded from the
+    /// store's place. True if it changed something.
+    fn regroup(&mut self, store: usize) -> bool {
+        let Op::Store {
+            mem: Mem::Map(_),
+            width: Width::W32 | Width::W64,
+            addr,
+            off,
+            value,
+        } = self.insts()[store].op
+        else {
+            return false;
         };
-        match insts[at].op {
-            Op::Load {
-                mem: Mem::Map(_),
-                addr,
-                off,
-                ..
-            } if (addr, off) == place => return true,
-            Op::Bin(BinOp::Sub, a, _) => pending.push((a, at)),
-            Op::Bin(BinOp::Add | BinOp::And | BinOp::Or | BinOp::Xor, a, b) => {
-                pending.extend([(a, at), (b, at)]);
-            }
-            _ => {}
+        let insts = self.insts();
+        let loaded = |v: Value| {
+            self.made(v).is_some_and(|at| {
+                matches!(insts[at].op, Op::Load { mem: Mem::Map(_), addr: a, off: o, .. }
+                if a == addr && o == off)
+            })
+        };
+        let Some(outer) = self.made(value) else {
+            return false;
+        };
+        let Op::Bin(outer_op, a, b) = insts[outer].op else {
+            return false;
+        };
+        if loaded(a) || loaded(b) {
+            return false;
         }
+        // The operand that was combined before; of a difference only the first can be.
+        let sides = [(a, b), (b, a)];
+        let sides = if outer_op == BinOp::Sub {
+            &sides[..1]
+        } else {
+            &sides[..]
+        };
+        for &(combined, q) in sides {
+            let Some(inner) = self.made(combined) else {
+                continue;
+            };
+            let Op::Bin(inner_op, x, p) = insts[inner].op else {
+                continue;
+            };
+            // What else uses the first combination would see another number. And where both operands come from the load there
+            // is no atomic, and no end either: they would change places for ever.
+            if self.uses[combined.index()] != 1 || self.leads_to(q, (addr, off)) {
+                continue;
+            }
+            let (x, p) = match inner_op {
+                BinOp::Sub => (x, p),
+                _ if self.leads_to(p, (addr, off)) => (p, x),
+                _ => (x, p),
+            };
+            if !self.leads_to(x, (addr, off)) {
+                continue;
+            }
+            let (rest, whole) = match (inner_op, outer_op) {
+                (BinOp::Add, BinOp::Add) => (Op::Bin(BinOp::Add, p, q), BinOp::Add),
+                (BinOp::Sub, BinOp::Add) => (Op::Bin(BinOp::Sub, q, p), BinOp::Add),
+                (BinOp::Add, BinOp::Sub) => (Op::Bin(BinOp::Sub, p, q), BinOp::Add),
+                (BinOp::Sub, BinOp::Sub) => (Op::Bin(BinOp::Add, p, q), BinOp::Sub),
+                (BinOp::And, BinOp::And) | (BinOp::Or, BinOp::Or) | (BinOp::Xor, BinOp::Xor) => {
+                    (Op::Bin(inner_op, p, q), inner_op)
+                }
+                _ => continue,
+            };
+            // The first combination goes to just before the second, where both of its operands are there.
+            for at in [inner, outer] {
+                let old = insts_at(self.func, self.block, at);
+                self.count(&old, false);
+            }
+            let insts = &mut self.func.blocks[self.block].insts;
+            insts[outer].op = Op::Bin(whole, x, combined);
+            let mut moved = insts.remove(inner);
+            moved.op = rest;
+            insts.insert(outer - 1, moved);
+            for at in [outer - 1, outer] {
+                let new = insts_at(self.func, self.block, at);
+                self.count(&new, true);
+            }
+            for at in inner..=outer {
+                self.note(at);
+            }
+            return true;
+        }
+        false
     }
-    false
-}
 
-fn find(func: &Func, block: usize, store: usize) -> Option<Found> {
-    let insts = &func.blocks[block].insts;
-    let Op::Store {
-        mem: Mem::Map(origin),
-        width,
-        addr,
-        off,
-        value: new,
-    } = insts[store].op
-    else {
-        return None;
-    };
-    if !matches!(width, Width::W32 | Width::W64) {
-        return None;
+    /// `v` is loaded from `place`, or combined from what is.
+    fn leads_to(&self, v: Value, place: (Value, i32)) -> bool {
+        let mut pending = vec![v];
+        // Values may be combined from one value in many ways.
+        let mut seen = BTreeSet::new();
+        while let Some(v) = pending.pop() {
+            let Some(at) = self.made(v).filter(|at| seen.insert(*at)) else {
+                continue;
+            };
+            match self.insts()[at].op {
+                Op::Load {
+                    mem: Mem::Map(_),
+                    addr,
+                    off,
+                    ..
+                } if (addr, off) == place => return true,
+                Op::Bin(BinOp::Sub, a, _) => pending.push(a),
+                Op::Bin(BinOp::Add | BinOp::And | BinOp::Or | BinOp::Xor, a, b) => {
+                    pending.extend([a, b]);
+                }
+                _ => {}
+            }
+        }
+        false
     }
-    let combine = insts[..store].iter().rposition(|i| i.result == Some(new))?;
-    let Op::Bin(bin, a, b) = insts[combine].op else {
-        return None;
-    };
-    let (op, subtract) = match bin {
-        BinOp::Add => (Rmw::Add, false),
-        BinOp::Sub => (Rmw::Add, true),
-        BinOp::And => (Rmw::And, false),
-        BinOp::Or => (Rmw::Or, false),
-        BinOp::Xor => (Rmw::Xor, false),
-        _ => return None,
-    };
-    let is_load = |v: Value| {
-        insts[..combine].iter().rposition(|i| {
-            i.result == Some(v)
-                && matches!(i.op, Op::Load { mem: Mem::Map(_), width: w, addr: at, off: o, .. }
+
+    fn find(&self, store: usize) -> Option<Found> {
+        let insts = self.insts();
+        let Op::Store {
+            mem: Mem::Map(origin),
+            width,
+            addr,
+            off,
+            value: new,
+        } = insts[store].op
+        else {
+            return None;
+        };
+        if !matches!(width, Width::W32 | Width::W64) {
+            return None;
+        }
+        let combine = self.made(new)?;
+        let Op::Bin(bin, a, b) = insts[combine].op else {
+            return None;
+        };
+        let (op, subtract) = match bin {
+            BinOp::Add => (Rmw::Add, false),
+            BinOp::Sub => (Rmw::Add, true),
+            BinOp::And => (Rmw::And, false),
+            BinOp::Or => (Rmw::Or, false),
+            BinOp::Xor => (Rmw::Xor, false),
+            _ => return None,
+        };
+        let is_load = |v: Value| {
+            self.made(v).filter(|load| {
+            matches!(insts[*load].op, Op::Load { mem: Mem::Map(_), width: w, addr: at, off: o, .. }
                     if w == width && at == addr && o == off)
         })
-    };
-    let (load, old, operand) = match (is_load(a), is_load(b)) {
-        (Some(load), _) => (load, a, b),
-        (None, Some(load)) if !subtract => (load, b, a),
-        (None, _) => return None,
-    };
-    // `x + x` of one load is no addition of something to it.
-    if operand == old {
-        return None;
+        };
+        let (load, old, operand) = match (is_load(a), is_load(b)) {
+            (Some(load), _) => (load, a, b),
+            (None, Some(load)) if !subtract => (load, b, a),
+            (None, _) => return None,
+        };
+        // `x + x` of one load is no addition of something to it.
+        if operand == old {
+            return None;
+        }
+        if insts[load..store]
+            .iter()
+            .any(|i| may_write(&i.op, origin, width))
+        {
+            return None;
+        }
+        Some(Found {
+            load,
+            combine,
+            store,
+            old,
+            new,
+            op,
+            operand,
+            subtract,
+        })
     }
-    if insts[load..store]
-        .iter()
-        .any(|i| may_write(&i.op, origin, width))
-    {
-        return None;
+
+    /// Replaces the pattern, unless its values are needed too early.
+    fn rewrite(&mut self, found: &Found) -> bool {
+        let insts = self.insts();
+        let Op::Store {
+            mem: Mem::Map(origin),
+            width,
+            addr,
+            off,
+            ..
+        } = insts[found.store].op
+        else {
+            return false;
+        };
+        let between = &insts[found.load + 1..found.store];
+        // What is only computed from the values can be computed behind the atomic.
+        let mut derived = BTreeSet::from([found.old.index(), found.new.index()]);
+        let mut later = BTreeSet::new();
+        let mut needed_before = false;
+        for (at, inst) in (found.load + 1..).zip(between) {
+            let mut uses_them = false;
+            inst.op
+                .for_each_operand(|used| uses_them |= derived.contains(&used.index()));
+            if at == found.combine || !uses_them {
+                continue;
+            }
+            match inst.result {
+                Some(result) if inst.op.effect() == Effect::Pure => {
+                    derived.insert(result.index());
+                    later.insert(at);
+                }
+                _ => needed_before = true,
+            }
+        }
+        if needed_before {
+            later.clear();
+        } else if derived.contains(&found.operand.index()) {
+            return false;
+        }
+        // The combination uses the old value once, the store the new one once; each further use wants the value.
+        let wanted = self.uses[found.old.index()] > 1 || self.uses[found.new.index()] > 1;
+        let reads = |i: &Inst| {
+            matches!(
+                i.op,
+                Op::Load {
+                    mem: Mem::Map(_) | Mem::MapSync(_) | Mem::MapSlot(_),
+                    ..
+                } | Op::Hash { .. }
+                    | Op::CopyBytes { .. }
+            )
+        };
+        let at_load = needed_before;
+        if at_load {
+            let operand_comes_later = between.iter().any(|i| i.result == Some(found.operand));
+            if operand_comes_later || between.iter().any(reads) {
+                return false;
+            }
+        }
+        let ty = if width == Width::W64 {
+            Ty::B64
+        } else {
+            Ty::B32
+        };
+        let mut fresh = Vec::new();
+        let operand = if found.subtract {
+            let (zero, negative) = (self.add_value(ty), self.add_value(ty));
+            fresh.push(Inst {
+                result: Some(zero),
+                op: Op::Const(0),
+            });
+            fresh.push(Inst {
+                result: Some(negative),
+                op: Op::Bin(BinOp::Sub, zero, found.operand),
+            });
+            negative
+        } else {
+            found.operand
+        };
+        fresh.push(Inst {
+            result: wanted.then_some(found.old),
+            op: Op::Atomic {
+                origin: Some(origin),
+                op: found.op,
+                order: Order::Relaxed,
+                width,
+                addr,
+                off,
+                value: operand,
+                compare: None,
+                guard: None,
+            },
+        });
+        for at in [found.load, found.combine, found.store] {
+            let old = insts_at(self.func, self.block, at);
+            self.count(&old, false);
+        }
+        for inst in &fresh {
+            self.count(inst, true);
+        }
+        let rebuilt = Inst {
+            result: Some(found.new),
+            op: combined(found),
+        };
+        if at_load || wanted {
+            self.count(&rebuilt, true);
+        }
+        let insts = &mut self.func.blocks[self.block].insts;
+        let mut out = Vec::with_capacity(found.store - found.load + fresh.len() + 1);
+        let mut sunk = Vec::new();
+        for (i, inst) in (found.load..).zip(insts.drain(found.load..=found.store)) {
+            if i == found.load {
+                if at_load {
+                    out.append(&mut fresh);
+                }
+            } else if i == found.store {
+                out.append(&mut fresh);
+                if wanted && !at_load {
+                    out.push(rebuilt.clone());
+                }
+                out.append(&mut sunk);
+            } else if later.contains(&i) {
+                sunk.push(inst);
+            } else if i == found.combine {
+                if at_load {
+                    out.push(inst);
+                }
+            } else {
+                out.push(inst);
+            }
+        }
+        insts.splice(found.load..found.load, out);
+        true
     }
-    Some(Found {
-        load,
-        combine,
-        store,
-        old,
-        new,
-        op,
-        operand,
-        subtract,
-    })
 }
 
 /// `op` may write the `width` bytes at `at`, or orders memory.
@@ -274,126 +478,9 @@ fn may_write(op: &Op, at: Origin, width: Width) -> bool {
     }
 }
 
-/// Replaces the pattern, unless its values are needed too early.
-fn rewrite(func: &mut Func, block: usize, found: &Found, uses: &[u32]) -> bool {
-    let insts = &func.blocks[block].insts;
-    let Op::Store {
-        mem: Mem::Map(origin),
-        width,
-        addr,
-        off,
-        ..
-    } = insts[found.store].op
-    else {
-        return false;
-    };
-    let between = &insts[found.load + 1..found.store];
-    // What is only computed from the values can be computed behind the atomic.
-    let mut derived = BTreeSet::from([found.old.index(), found.new.index()]);
-    let mut later = BTreeSet::new();
-    let mut needed_before = false;
-    for (at, inst) in (found.load + 1..).zip(between) {
-        let mut uses_them = false;
-        inst.op
-            .for_each_operand(|used| uses_them |= derived.contains(&used.index()));
-        if at == found.combine || !uses_them {
-            continue;
-        }
-        match inst.result {
-            Some(result) if inst.op.effect() == Effect::Pure => {
-                derived.insert(result.index());
-                later.insert(at);
-            }
-            _ => needed_before = true,
-        }
-    }
-    if needed_before {
-        later.clear();
-    } else if derived.contains(&found.operand.index()) {
-        return false;
-    }
-    // The combination uses the old value once, the store the new one once; each further use wants the value.
-    let wanted = uses[found.old.index()] > 1 || uses[found.new.index()] > 1;
-    let reads = |i: &Inst| {
-        matches!(
-            i.op,
-            Op::Load {
-                mem: Mem::Map(_) | Mem::MapSync(_) | Mem::MapSlot(_),
-                ..
-            } | Op::Hash { .. }
-                | Op::CopyBytes { .. }
-        )
-    };
-    let at_load = needed_before;
-    if at_load {
-        let operand_comes_later = between.iter().any(|i| i.result == Some(found.operand));
-        if operand_comes_later || between.iter().any(reads) {
-            return false;
-        }
-    }
-    let ty = if width == Width::W64 {
-        Ty::B64
-    } else {
-        Ty::B32
-    };
-    let mut fresh = Vec::new();
-    let operand = if found.subtract {
-        let (zero, negative) = (func.add_value(ty), func.add_value(ty));
-        fresh.push(Inst {
-            result: Some(zero),
-            op: Op::Const(0),
-        });
-        fresh.push(Inst {
-            result: Some(negative),
-            op: Op::Bin(BinOp::Sub, zero, found.operand),
-        });
-        negative
-    } else {
-        found.operand
-    };
-    fresh.push(Inst {
-        result: wanted.then_some(found.old),
-        op: Op::Atomic {
-            origin: Some(origin),
-            op: found.op,
-            order: Order::Relaxed,
-            width,
-            addr,
-            off,
-            value: operand,
-            compare: None,
-            guard: None,
-        },
-    });
-    let insts = &mut func.blocks[block].insts;
-    let mut out = Vec::with_capacity(insts.len() + fresh.len());
-    let mut sunk = Vec::new();
-    for (i, inst) in std::mem::take(insts).into_iter().enumerate() {
-        if i == found.load {
-            if at_load {
-                out.append(&mut fresh);
-            }
-        } else if i == found.store {
-            out.append(&mut fresh);
-            if wanted && !at_load {
-                out.push(Inst {
-                    result: Some(found.new),
-                    op: combined(found),
-                });
-            }
-            out.append(&mut sunk);
-        } else if later.contains(&i) {
-            sunk.push(inst);
-        } else if i == found.combine {
-            if at_load {
-                out.push(inst);
-            }
-        } else {
-            out.push(inst);
-        }
-    }
-    *insts = out;
-    true
+/// A copy of an instruction.
+fn insts_at(func: &Func, block: usize, at: usize) -> Inst {
+    func.blocks[block].insts[at].clone()
 }
 
 /// The new value, rebuilt from the old one that the atomic returned.

@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 
+use warpbpf_abi::costs::DYNPTR_BYTES;
 use warpbpf_abi::helpers::{self, Arg, HelperId};
 use warpbpf_abi::layout::MapLayout;
 use warpbpf_ebpf::{Callee, Code, Insn, Pc, Width};
@@ -249,9 +250,7 @@ impl Touches {
                         Arg::MapKey => layout.map(key_size),
                         Arg::MapValue | Arg::MapValueOut => layout.map(value_size),
                         Arg::U64Out => Some(8),
-                        Arg::Dynptr | Arg::DynptrOut | Arg::DynptrRecord => {
-                            Some(helpers::DYNPTR_BYTES)
-                        }
+                        Arg::Dynptr | Arg::DynptrOut | Arg::DynptrRecord => Some(DYNPTR_BYTES),
                         // Texts are made in memory.
                         Arg::MemWrite if is_text(call.helper) => None,
                         Arg::MemRead | Arg::MemReadOrNull | Arg::MemWrite | Arg::Values => {
@@ -260,8 +259,12 @@ impl Touches {
                                 _ => None,
                             }
                         }
+                        // What `bpf_probe_read` copies, where that is the program's own.
+                        Arg::Scalar => match i.checked_sub(1).map(|size| call.args[size]) {
+                            Some(ArgFact::Scalar { value, .. }) => value,
+                            _ => None,
+                        },
                         Arg::None
-                        | Arg::Scalar
                         | Arg::Map
                         | Arg::Size
                         | Arg::ConstSize

@@ -54,6 +54,8 @@ pub(crate) struct Relocation {
 pub(crate) const R_BPF_64_64: u32 = 1;
 /// Relocation of a pointer in data.
 pub(crate) const R_BPF_64_ABS64: u32 = 2;
+/// Relocation of 4 bytes in data, which no loader at run time looks at.
+pub(crate) const R_BPF_64_NODYLD32: u32 = 4;
 /// Relocation of a call.
 pub(crate) const R_BPF_64_32: u32 = 10;
 
@@ -172,9 +174,13 @@ impl<'a> Elf<'a> {
                         target.name
                     )));
                 }
+                let kind = record.r_type(LE).0;
                 let relocation = Relocation {
                     offset: record.r_offset(LE),
-                    kind: record.r_type(LE).0,
+                    kind: match target.executable {
+                        true => kind,
+                        false => of_data(kind),
+                    },
                     symbol,
                 };
                 target.relocations.push(relocation);
@@ -202,6 +208,15 @@ impl<'a> Elf<'a> {
             Place::Section(at) if symbol.name.is_empty() => self.sections[at].name.clone(),
             _ => symbol.name.clone(),
         }
+    }
+}
+
+/// What a relocation of data is: clang before version 13 gave those of 8 and 4 bytes the types of `lddw` and calls.
+fn of_data(kind: u32) -> u32 {
+    match kind {
+        R_BPF_64_64 => R_BPF_64_ABS64,
+        R_BPF_64_32 => R_BPF_64_NODYLD32,
+        other => other,
     }
 }
 

@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 
+use warpbpf_abi::helpers::HELPERS;
 use warpbpf_abi::kfuncs::{KFUNCS, KfuncId};
+use warpbpf_abi::nearest::nearest;
 use warpbpf_ebpf::{DecodeError, DecodeErrorKind, Slot};
 
 use crate::btf::{Btf, Type};
@@ -242,16 +244,28 @@ impl<'a> Site<'_, 'a> {
                 return Err(self.refuse_extern(symbol, " in .kconfig", advice.to_owned()));
             }
             None => {
-                let advice = "is defined in no section of this object; define it, or link the objects with `warpbpf link`";
-                return Err(self.refuse_extern(symbol, "", advice.to_owned()));
+                let helpers = HELPERS.iter().map(|helper| helper.name);
+                let named = symbol.name.strip_prefix("bpf_").unwrap_or(&symbol.name);
+                let meant = match nearest(named, helpers) {
+                    Some(helper) => format!(" (did you mean `bpf_{helper}`?)"),
+                    None => String::new(),
+                };
+                let advice = format!(
+                    "is defined in no section of this object{meant}; define it, or link the objects with `warpbpf link`"
+                );
+                return Err(self.refuse_extern(symbol, "", advice));
             }
         };
         let served = KfuncId::from_name(essential(&symbol.name)).filter(|_| function);
         let missing = || {
             let advice = if function {
                 let names: Vec<_> = KFUNCS.iter().map(|(_, name)| *name).collect();
+                let meant = match nearest(&symbol.name, names.iter().copied()) {
+                    Some(name) => format!("; did you mean `{name}`?"),
+                    None => String::new(),
+                };
                 format!(
-                    "is a kernel function that is not served (these are: {}); use a helper, or declare it `__weak` and ask `bpf_ksym_exists`",
+                    "is a kernel function that is not served (these are: {}{meant}); use a helper, or declare it `__weak` and ask `bpf_ksym_exists`",
                     names.join(", ")
                 )
             } else {

@@ -44,6 +44,9 @@ pub struct Options {
     /// Loops that the proof finds no bound for, or a later one than the budget, are ended when they run; each time counts, in an array
     /// behind the object's maps ([`STOPS`](warpbpf_abi::names::STOPS)).
     pub bound_loops: bool,
+    /// Refuse programs of which lanes of a warp go different ways, or work on different keys or places
+    /// ([`Platform::strict_uniform`]).
+    pub strict_uniform: bool,
     /// Threads of per-thread arrays (1502) that do not say `map_extra`, instead of the default.
     pub threads: Option<u64>,
     /// Registers per thread that the compiler may give to instrumented kernels. It then spills what it has no register
@@ -121,6 +124,9 @@ pub enum SessionError {
     Place { map: String, there: String },
     #[error("program `{}` was refused\n{}", rejection.program, rejection.render())]
     Rejected { rejection: Box<Rejection> },
+    /// One for each program that is refused.
+    #[error("{}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n\n"))]
+    Several { errors: Vec<SessionError> },
     #[error(
         "program `{program}` calls `bpf_{helper}`, which counts all threads of a block, and a gate (`--gate`, `--slots`) may keep some of them from it: do without the gate, or add to a value of a map"
     )]
@@ -204,7 +210,7 @@ pub struct Session {
 /// Reads the programs of an object and proves each one. This is the part of [`Session::new`] that needs no device.
 ///
 /// # Errors
-/// The first program or section that is refused.
+/// Each program or section that is refused.
 pub fn prove(
     object: Object,
     options: &Options,
@@ -286,50 +292,68 @@ pub(crate) fn prove_programs(
     prove: &mut Prove<'_>,
 ) -> Result<Vec<PlannedProgram>, SessionError> {
     let mut proved = Vec::with_capacity(programs.len());
+    let mut errors = Vec::new();
     for program in programs {
-        let spec = section::parse(&program.name, &program.section)
-            .map_err(|e| SessionError::Section(Box::new(e)))?;
-        let (all, said) = (&options.choice, &options.choose);
-        let choice = Arc::new(all.of_program(&program.name, &spec.launches, said));
-        let platform = Platform {
-            context: spec.context(),
-            ..Platform::new(spec.site)
+        match prove_program(program, maps, options, prove) {
+            Ok(program) => proved.push(program),
+            Err(error) => errors.push(error),
         }
-        .with_scope(spec.scope)
-        .with_allow_modify(options.allow_modify);
-        let platform = match options.budget {
-            Some(budget) => platform.with_budget(budget),
-            None => platform,
-        };
-        let proof = if options.bound_loops {
-            prove_ending(&program, maps, &platform, prove)
-        } else {
-            let mut proved = |program| prove(program, maps, &platform);
-            prove_apart(program, &mut proved).map(|verified| Bounded {
-                verified,
-                heads: Vec::new(),
-            })
-        };
-        let Bounded { verified, heads } =
-            proof.map_err(|rejection| SessionError::Rejected { rejection })?;
-        if let Some(helper) = verified.facts().aggregates_over_block() {
-            let (program, helper) = (verified.program().name.clone(), helper.name);
-            if spec.form == section::Form::Run {
-                return Err(SessionError::Uncounted { program, helper });
-            }
-            if options.gate || options.slots {
-                return Err(SessionError::Gated { program, helper });
-            }
-        }
-        proved.push(PlannedProgram {
-            guest: crate::guest::OWN,
-            choice,
-            spec,
-            verified,
-            bounded: heads,
-        });
     }
-    Ok(proved)
+    match errors.len() {
+        0 => Ok(proved),
+        1 => Err(errors.remove(0)),
+        _ => Err(SessionError::Several { errors }),
+    }
+}
+
+fn prove_program(
+    program: Program,
+    maps: &mut Vec<MapDef>,
+    options: &Options,
+    prove: &mut Prove<'_>,
+) -> Result<PlannedProgram, SessionError> {
+    let spec = section::parse(&program.name, &program.section)
+        .map_err(|e| SessionError::Section(Box::new(e)))?;
+    let (all, said) = (&options.choice, &options.choose);
+    let choice = Arc::new(all.of_program(&program.name, &spec.launches, said));
+    let platform = Platform {
+        context: spec.context(),
+        ..Platform::new(spec.site)
+    }
+    .with_scope(spec.scope)
+    .with_strict_uniform(options.strict_uniform)
+    .with_allow_modify(options.allow_modify);
+    let platform = match options.budget {
+        Some(budget) => platform.with_budget(budget),
+        None => platform,
+    };
+    let proof = if options.bound_loops {
+        prove_ending(&program, maps, &platform, prove)
+    } else {
+        let mut proved = |program| prove(program, maps, &platform);
+        prove_apart(program, &mut proved).map(|verified| Bounded {
+            verified,
+            heads: Vec::new(),
+        })
+    };
+    let Bounded { verified, heads } =
+        proof.map_err(|rejection| SessionError::Rejected { rejection })?;
+    if let Some(helper) = verified.facts().aggregates_over_block() {
+        let (program, helper) = (verified.program().name.clone(), helper.name);
+        if spec.form == section::Form::Run {
+            return Err(SessionError::Uncounted { program, helper });
+        }
+        if options.gate || options.slots {
+            return Err(SessionError::Gated { program, helper });
+        }
+    }
+    Ok(PlannedProgram {
+        guest: crate::guest::OWN,
+        choice,
+        spec,
+        verified,
+        bounded: heads,
+    })
 }
 
 /// Proves a program, with loops ended when they run where that is needed; then its count is among the maps.

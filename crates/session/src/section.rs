@@ -13,6 +13,7 @@ use warpbpf_abi::access::{Barrier, Cache, Kind, Space};
 use warpbpf_abi::attach::{SITES, Scope, Site, When};
 use warpbpf_abi::choice::{Wish, WishError, WishKey};
 use warpbpf_abi::context::{self, ARGS, Context};
+use warpbpf_abi::nearest::nearest;
 use warpbpf_patch::Select;
 
 pub use error::SectionError;
@@ -213,7 +214,22 @@ pub fn parse(program: &str, section: &str) -> Result<AttachSpec, SectionError> {
     } else if HOST_SIDE.contains(&head) {
         Err(SectionError::HostSide { program, section })
     } else {
-        Err(SectionError::Unknown { program, section })
+        // `gup/entry/KERNEL`, or only the place.
+        let words = || SITES.iter().map(|site| site.word()).chain([RUN]);
+        let place = |word: &str| {
+            let known = words().find(|place| *place == word);
+            known.or_else(|| nearest(word, words()))
+        };
+        let meant = match (nearest(head, ["gpu"]), rest) {
+            (Some(gpu), rest) => Some(format!("{gpu}/{rest}")),
+            (None, "") => place(head).map(|place| format!("gpu/{place}/*")),
+            (None, rest) => place(head).map(|place| format!("gpu/{place}/{rest}")),
+        };
+        Err(SectionError::Unknown {
+            program,
+            section,
+            meant,
+        })
     }
 }
 
@@ -311,10 +327,12 @@ impl<'a> Reading<'a> {
         }
         let Some(site) = SITES.iter().copied().find(|s| s.word() == place) else {
             let (program, section) = self.whose();
+            let words = SITES.iter().map(|site| site.word()).chain([RUN]);
             return Err(SectionError::Place {
                 program,
                 section,
                 place: place.to_owned(),
+                meant: nearest(place, words).map(str::to_owned),
             });
         };
         let scope = self.scope(scope, site.word(), scopes(site))?;
@@ -356,6 +374,7 @@ impl<'a> Reading<'a> {
                 program,
                 section,
                 scope: word.to_owned(),
+                meant: nearest(word, allowed.iter().map(|s| s.word())).map(str::to_owned),
             }),
             Some(scope) if !allowed.contains(&scope) => Err(SectionError::ScopeHere {
                 program,
@@ -432,12 +451,15 @@ impl<'a> Reading<'a> {
         }
         let Some(key) = keys(spec.site).iter().copied().find(|k| k.word() == name) else {
             let (program, section) = self.whose();
+            let words = keys(spec.site).iter().map(|key| key.word());
+            let words = words.chain(WishKey::ALL.iter().map(|key| key.word()));
+            let meant = error::did_you_mean(&nearest(name, words).map(str::to_owned));
             return Err(SectionError::Key {
                 program,
                 section,
                 key: name.to_owned(),
                 place,
-                allowed: keys_text(site),
+                allowed: format!("{meant}; {}", keys_text(site)),
             });
         };
         let Some((relation, value)) = relation else {

@@ -12,6 +12,10 @@ use crate::graph::Graph;
 /// Definitions that are looked at for one operand. Beyond it the answer is that the operand may lead to the load, and where
 /// both may, there is no atomic.
 const CHAIN: usize = 256;
+/// Instructions before a store that are looked at, so that a long program without branches takes no longer than one with them.
+const LINE: usize = 256;
+/// Instructions behind one that are looked at for a read of a register. Beyond it there may be one.
+const BEHIND: usize = 4096;
 
 fn accessed(graph: &Graph<'_>, node: usize) -> Option<(Place, Width)> {
     let width = match graph.insn(node) {
@@ -67,7 +71,9 @@ impl<'g, 'a> Line<'g, 'a> {
                 Insn::Call { .. } | Insn::CallReg { .. } | Insn::Exit => false,
                 _ => true,
             };
-            if !quiet || graph.cfg.succs(before).len() != 1 || nodes.contains(&before) {
+            // Each of them has one successor, so what comes round comes to the start first.
+            let ends = before == node || nodes.len() == LINE;
+            if !quiet || graph.cfg.succs(before).len() != 1 || ends {
                 break;
             }
             nodes.push(before);
@@ -211,7 +217,7 @@ fn is_read_behind(graph: &Graph<'_>, node: usize, reg: Reg) -> bool {
         if !seen.insert(node) {
             continue;
         }
-        if reads(graph, node, reg) {
+        if reads(graph, node, reg) || seen.len() > BEHIND {
             return true;
         }
         if !writes(graph, node, reg) {

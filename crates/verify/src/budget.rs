@@ -7,19 +7,24 @@
 
 use std::collections::BTreeMap;
 
-use warpbpf_abi::format;
-use warpbpf_abi::helpers::{
-    COMPARE_WORD_COST, FORMAT_STRING_BYTE_COST, FORMAT_STRING_COST, Helper, HelperId,
-    READ_STRING_COST, READ_WORD_COST, SAMPLE_BYTES_COST, SAMPLE_WORD_COST, map_op, of,
+use warpbpf_abi::costs::{
+    BYTE_COST, COMPARE_WORD_COST, FILL_WORD_COST, FORMAT_STRING_BYTE_COST, FORMAT_STRING_COST,
+    OWN_COPY_COST, OWN_WORD_COST, PIECE_COST, READ_STRING_COST, READ_WORD_COST, SAMPLE_BYTES_COST,
+    SAMPLE_WORD_COST, SPLIT_COST, WRITTEN_OUT_BYTES,
 };
+use warpbpf_abi::format;
+use warpbpf_abi::helpers::{Arg, Helper, HelperId, map_op, of};
+use warpbpf_abi::layout::env::COMM_BYTES;
 use warpbpf_abi::layout::{HashLayout, HostedLayout, LruLayout, RingLayout};
 use warpbpf_abi::maps::MapType;
 use warpbpf_object::MapDef;
 
 use crate::env::Env;
-use crate::facts::{ArgFact, CallFact, Facts, InsnFact, map_def};
+use crate::facts::{ArgFact, CallFact, Facts, InsnFact, Place, map_def};
 use crate::rule::Rule;
 
+/// Bytes of a word.
+const WORD: i64 = 8;
 /// Instructions for each word of a bitmap that an update looks at for a free node, and for each shard of a hash that it
 /// asks for a node.
 const SEARCH: u64 = 16;
@@ -77,6 +82,9 @@ fn counted(helper: &Helper, call: &CallFact, map: Option<(&MapDef, MapType)>) ->
         }
         _ => 0,
     };
+    if let Some(place) = call.own_source() {
+        return own_copy_cost(call, place);
+    }
     let row = map.and_then(|(def, map_type)| Some((def, map_op(helper.kind, map_type)?)));
     let cost = match row {
         Some((def, _)) if def.is_asked_for() => {
@@ -85,21 +93,140 @@ fn counted(helper: &Helper, call: &CallFact, map: Option<(&MapDef, MapType)>) ->
         }
         Some((def, op)) => {
             let words = touched(helper.kind, call, def).div_ceil(8);
-            u64::from(op.cost) + words.saturating_mul(u64::from(op.per_word))
+            u64::from(op.cost)
+                .saturating_add(words.saturating_mul(u64::from(op.per_word)))
+                .saturating_add(pieces_cost(helper, call, Some(def)))
         }
         None => u64::from(helper.cost)
             .saturating_add(read_cost(helper, call))
             .saturating_add(text_cost(call))
-            .saturating_add(carried_cost(call)),
+            .saturating_add(carried_cost(call))
+            .saturating_add(pieces_cost(helper, call, None)),
     };
     cost.saturating_add(walked).max(1)
 }
 
-/// What the bytes cost that a call copies between memory and a dynptr or a sample.
-fn copy_cost(call: &CallFact, offset: ArgFact, length: ArgFact) -> u64 {
+/// What it costs beyond a number for each word that memory arguments are long, not aligned, or of a size that is not known.
+fn pieces_cost(helper: &Helper, call: &CallFact, def: Option<&MapDef>) -> u64 {
+    let cost = |(i, kind): (usize, &Arg)| {
+        let ArgFact::Pointer(place) = call.args[i] else {
+            return 0;
+        };
+        let (bytes, known) = match kind {
+            Arg::MapKey => (def.map_or(0, |def| def.key_size.into()), true),
+            Arg::MapValue | Arg::MapValueOut => (def.map_or(0, |def| def.value_size.into()), true),
+            Arg::MemRead | Arg::MemReadOrNull | Arg::MemWrite | Arg::Values => {
+                match call.args.get(i + 1) {
+                    Some(ArgFact::Scalar { value, max }) => (*max, value.is_some()),
+                    _ => (0, true),
+                }
+            }
+            _ => return 0,
+        };
+        match helper.kind {
+            // The name itself is in the table's number.
+            HelperId::GetCurrentComm => {
+                let beyond = bytes.saturating_sub(COMM_BYTES);
+                match bytes > WRITTEN_OUT_BYTES {
+                    true => looped(beyond, place.alignment()),
+                    false => split(place, bytes) + beyond.div_ceil(8) * FILL_WORD_COST,
+                }
+            }
+            HelperId::Strncmp => {
+                let text = call.text.as_ref().map_or(0, |text| text.len() as u64 + 1);
+                split(place, bytes.min(text))
+            }
+            HelperId::PerfEventOutput | HelperId::RingbufOutput if !known => {
+                bytes.saturating_mul(BYTE_COST)
+            }
+            HelperId::PerfEventOutput | HelperId::RingbufOutput | HelperId::MapUpdateElem
+                if bytes > WRITTEN_OUT_BYTES =>
+            {
+                looped(bytes, place.alignment())
+            }
+            // A copy of its own, counted by the byte; those of dynptrs have two sides, which are counted together.
+            _ if bytes > WRITTEN_OUT_BYTES => 0,
+            kind if kind.reads_string() || kind == HelperId::Snprintf => 0,
+            _ => split(place, bytes),
+        }
+    };
+    helper
+        .args
+        .iter()
+        .enumerate()
+        .map(cost)
+        .fold(0, u64::saturating_add)
+}
+
+/// What it costs to copy the program's own memory.
+fn own_copy_cost(call: &CallFact, from: Place) -> u64 {
+    let ArgFact::Scalar { value, max } = call.args[1] else {
+        return OWN_COPY_COST;
+    };
+    let to = match call.args[0] {
+        ArgFact::Pointer(place) => place,
+        _ => from,
+    };
+    let bytes = match value {
+        None => looped(max, 1),
+        Some(bytes) if bytes > WRITTEN_OUT_BYTES => {
+            looped(bytes, from.alignment().min(to.alignment()))
+        }
+        Some(bytes) => bytes
+            .div_ceil(8)
+            .saturating_mul(OWN_WORD_COST)
+            .saturating_add(split(from, bytes))
+            .saturating_add(split(to, bytes)),
+    };
+    OWN_COPY_COST.saturating_add(bytes)
+}
+
+/// What a loop over pieces costs.
+fn looped(bytes: u64, align: u64) -> u64 {
+    bytes.div_ceil(align).saturating_mul(PIECE_COST)
+}
+
+/// What it costs that memory is accessed in more pieces than it has words: aligned ones, none of which crosses a word of those that
+/// are counted from where it begins.
+fn split(place: Place, bytes: u64) -> u64 {
+    let (start, widest) = match place.offset {
+        Some(offset) => (offset, WORD),
+        None => (0, place.alignment() as i64),
+    };
+    let end = start.saturating_add_unsigned(bytes);
+    let (mut at, mut pieces) = (start, 0u64);
+    while at < end {
+        let fits = |width: &i64| {
+            let inside = (at - start) % WORD + width <= WORD && at + width <= end;
+            inside && *width <= widest && at % width == 0
+        };
+        at += [WORD, 4, 2].into_iter().find(fits).unwrap_or(1);
+        pieces += 1;
+    }
+    pieces
+        .saturating_sub(bytes.div_ceil(8))
+        .saturating_mul(SPLIT_COST)
+}
+
+/// What the bytes cost that a call copies between `memory` and a dynptr or a sample.
+fn copy_cost(call: &CallFact, memory: ArgFact, offset: ArgFact, length: ArgFact) -> u64 {
     let ArgFact::Scalar { max, .. } = length else {
         return 0;
     };
+    if max > WRITTEN_OUT_BYTES {
+        let known = match offset {
+            ArgFact::Scalar {
+                value: Some(at), ..
+            } => 1 << (at | 8).trailing_zeros(),
+            _ => 1,
+        };
+        let start = call.memory.map_or(8, |(_, align)| u64::from(align));
+        let other = match memory {
+            ArgFact::Pointer(place) => place.alignment(),
+            _ => 8,
+        };
+        return looped(max, known.min(start).min(other));
+    }
     let starts_aligned = call.memory.is_none_or(|(_, align)| align == 8);
     let word = match offset {
         ArgFact::Scalar {
@@ -114,8 +241,8 @@ fn copy_cost(call: &CallFact, offset: ArgFact, length: ArgFact) -> u64 {
 fn read_cost(helper: &Helper, call: &CallFact) -> u64 {
     let args = &call.args;
     match args[1] {
-        _ if helper.kind == HelperId::DynptrRead => copy_cost(call, args[3], args[1]),
-        _ if helper.kind == HelperId::DynptrWrite => copy_cost(call, args[1], args[3]),
+        _ if helper.kind == HelperId::DynptrRead => copy_cost(call, args[0], args[3], args[1]),
+        _ if helper.kind == HelperId::DynptrWrite => copy_cost(call, args[2], args[1], args[3]),
         ArgFact::Scalar { max, .. } if helper.kind.reads_string() => {
             max.saturating_mul(READ_STRING_COST)
         }

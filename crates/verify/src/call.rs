@@ -7,6 +7,7 @@ pub use self::dynptr::pointed_to;
 
 use std::sync::Arc;
 
+use warpbpf_abi::costs::CALL_WORDS;
 use warpbpf_abi::format::{Conversion, Spec};
 use warpbpf_abi::helpers::{Arg, Effect, Helper, HelperId, Warp, takes};
 use warpbpf_abi::linux;
@@ -26,6 +27,12 @@ use crate::rule::Rule;
 const PRINTK_BEFORE: usize = 2;
 /// and how many values there are.
 const PRINTK_VALUES: usize = 3;
+
+/// Which argument of `bpf_probe_read` is the address, counted from 0; its size is the one before.
+const SOURCE: usize = 2;
+
+/// Where to look what an argument must be.
+const PROTOTYPE: &str = "see the helper's prototype in `warpbpf.h`";
 
 /// The memory that a call reads or writes, for the stack's depth.
 pub type Touched = Vec<Pointer>;
@@ -130,6 +137,7 @@ impl<'a> Call<'a, '_> {
         match kind {
             Arg::None => Ok(ArgFact::Unused),
             Arg::Scalar if self.helper.kind == HelperId::DynptrData => self.data_offset(i, reg),
+            Arg::Scalar if self.helper.kind.copies_memory() && i == SOURCE => self.source(i, reg),
             Arg::Scalar => self.number(i, reg, "a number").map(|s| scalar_fact(&s)),
             Arg::Dynptr => self.dynptr(i, reg),
             Arg::DynptrOut => self.dynptr_out(i, reg),
@@ -255,12 +263,33 @@ impl<'a> Call<'a, '_> {
     }
 
     fn refuse<T>(&self, i: usize, reg: Reg, expected: String) -> Result<T, Rule> {
+        let is_number = self.state.reg(reg).scalar().is_some();
         Err(Rule::Argument {
             helper: self.helper.name,
             index: i + 1,
             reg: reg.to_string(),
             expected,
             found: self.env.value(self.state.reg(reg)),
+            advice: match self.helper.args[i] {
+                Arg::MapKey if is_number => "pass its address: `&key`, of a variable that holds it",
+                Arg::MapValue | Arg::MapValueOut if is_number => {
+                    "pass its address: `&value`, of a variable that holds it"
+                }
+                Arg::MemRead
+                | Arg::MemReadOrNull
+                | Arg::MemWrite
+                | Arg::U64Out
+                | Arg::Values
+                | Arg::Dynptr
+                | Arg::DynptrOut
+                | Arg::DynptrRecord
+                    if is_number =>
+                {
+                    "pass the address of a variable: `&x`"
+                }
+                Arg::Map if is_number => "pass the map's address: `&map`",
+                _ => PROTOTYPE,
+            },
         })
     }
 
@@ -282,6 +311,17 @@ impl<'a> Call<'a, '_> {
             Some(scalar) => Ok(*scalar),
             None => self.refuse(i, reg, expected.to_owned()),
         }
+    }
+
+    /// What `bpf_probe_read` and its like copy: an address of the application, or memory that the program points to itself, as
+    /// `BPF_CORE_READ` of a map's value does.
+    fn source(&mut self, i: usize, reg: Reg) -> Result<ArgFact, Rule> {
+        if let Some(address) = self.state.reg(reg).scalar() {
+            return Ok(scalar_fact(address));
+        }
+        let size = self.size(SOURCE - 1)?.u64.max;
+        let expected = format!("an address, or {size} bytes that can be read");
+        self.memory(i, reg, size, expected)
     }
 
     /// Memory that the helper fills.
@@ -394,6 +434,7 @@ impl<'a> Call<'a, '_> {
                 map: def.name.clone(),
             });
         }
+        self.value_fits(def, map_type)?;
         let writes = matches!(
             self.helper.kind,
             HelperId::MapUpdateElem
@@ -412,13 +453,87 @@ impl<'a> Call<'a, '_> {
         Ok(ArgFact::Map(index))
     }
 
+    /// What a function of the device gets of key and value fits into its parameters. Those of arrays are copied in place.
+    fn value_fits(&self, def: &MapDef, map_type: MapType) -> Result<(), Rule> {
+        let (key, value) = (u64::from(def.key_size), u64::from(def.value_size));
+        let passed = match self.helper.kind {
+            HelperId::MapUpdateElem if map_type.is_hash() => [key, value],
+            HelperId::MapPushElem | HelperId::MapPopElem | HelperId::MapPeekElem => [0, value],
+            _ => return Ok(()),
+        };
+        let words: u64 = passed.iter().map(|bytes| bytes.div_ceil(8)).sum();
+        // The map and the flags are passed too.
+        if words + 2 > CALL_WORDS {
+            return Err(Rule::ValueTooLarge {
+                helper: self.helper.name,
+                map: def.name.clone(),
+                bytes: passed.iter().sum(),
+                limit: (CALL_WORDS - 2) * 8,
+            });
+        }
+        Ok(())
+    }
+
     fn memory(&mut self, i: usize, reg: Reg, size: u64, expected: String) -> Result<ArgFact, Rule> {
         if !matches!(self.state.reg(reg), Value::Pointer(_)) {
             return self.refuse(i, reg, expected);
         }
         let pointer = memory_readable(self.env, self.state, reg, size)
-            .map_err(|rule| self.memory_problem(i, expected, rule))?;
+            .map_err(|rule| self.wrong_size(i, reg, size, rule))
+            .map_err(|rule| match rule {
+                rule @ Rule::WrongSize { .. } => rule,
+                rule => self.memory_problem(i, expected, rule),
+            })?;
         self.pointer_fact(i, reg, pointer)
+    }
+
+    /// A key or value of which only the first bytes are there is one of another size.
+    fn wrong_size(&self, i: usize, reg: Reg, wants: u64, problem: Rule) -> Rule {
+        let what = match self.helper.args[i] {
+            Arg::MapKey => "key",
+            Arg::MapValue | Arg::MapValueOut => "value",
+            _ => return problem,
+        };
+        let (
+            Rule::OutOfBounds { .. } | Rule::StackUninitialised { .. },
+            Some((_, def)),
+            Value::Pointer(p),
+        ) = (&problem, self.map, self.state.reg(reg))
+        else {
+            return problem;
+        };
+        let (start, bytes) = self.env.bounds(p.target);
+        let Some(at) = p.fixed().filter(|at| *at >= start) else {
+            return problem;
+        };
+        let end = start.saturating_add_unsigned(bytes);
+        let has = match p.target {
+            Target::Stack(frame) => {
+                let Some(frame) = self.state.frames.get(frame as usize) else {
+                    return problem;
+                };
+                let wanted = at..at.saturating_add_unsigned(wants).min(end);
+                let is_there = |at: &i64| frame.stack.is_written(*at);
+                let has = wanted.clone().take_while(is_there).count();
+                // With something behind it, it is a gap.
+                if wanted.skip(has).any(|at| is_there(&at)) {
+                    return problem;
+                }
+                has as u64
+            }
+            _ => u64::try_from(end - at).unwrap_or(0),
+        };
+        match has {
+            1.. if has < wants => Rule::WrongSize {
+                helper: self.helper.name,
+                index: i + 1,
+                what,
+                map: def.name.clone(),
+                has,
+                wants,
+            },
+            _ => problem,
+        }
     }
 
     fn pointer_fact(&mut self, i: usize, reg: Reg, pointer: Pointer) -> Result<ArgFact, Rule> {

@@ -7,7 +7,7 @@ use crate::assert::{Access, AccessKind, Assertion};
 use crate::domain::pointer::{Pointer, Target, Value};
 use crate::domain::scalar::Scalar;
 use crate::domain::stack::Unreadable;
-use crate::domain::state::State;
+use crate::domain::state::{Dynptr, State};
 use crate::env::Env;
 use crate::platform::ContextField;
 use crate::rule::Rule;
@@ -422,10 +422,10 @@ fn in_bounds(
             slot: env.code.slot(iter.made_at.1),
         });
     }
+    // As in Linux, one that holds nothing may go, if it is known to. Several may lie there, and each counts.
+    let stays = |dynptr: &&Dynptr| !(overwrites && dynptr.id == 0 && min == max);
     if let Target::Stack(frame) = pointer.target
-        && let Some(dynptr) = state.dynptr_in(frame, first, end)
-        // As in Linux, one that holds nothing may go, if it is known to.
-        && !(overwrites && dynptr.id == 0 && min == max)
+        && let Some(dynptr) = state.dynptrs_in(frame, first, end).find(stays)
     {
         return Err(Rule::DynptrBytes {
             access: text.to_owned(),

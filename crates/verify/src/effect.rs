@@ -47,7 +47,7 @@ pub fn apply_call(
             Arg::Record => state.release(p.id, pc),
             Arg::DynptrRecord => {
                 if let Some(dynptr) = pointed_to(state, &p).copied() {
-                    state.end_dynptr(dynptr, Why::Released(pc));
+                    state.release_dynptr(dynptr, pc);
                 }
             }
             Arg::DynptrOut => make_dynptr(state, pc, &p, helper, fact),

@@ -510,7 +510,7 @@ impl Explorer<'_, '_, '_> {
 
     fn within_budget(&self, path: &Path) -> Result<(), Rule> {
         let budget = self.env.platform.budget;
-        if path.cost <= budget {
+        if self.env.platform.affords(path.cost) {
             return Ok(());
         }
         match self.paths.most_met(path.node) {
@@ -546,11 +546,11 @@ impl Explorer<'_, '_, '_> {
             })
         };
         let all = cost(most)?;
-        if all <= budget {
+        if self.env.platform.affords(all) {
             return Ok((all, most));
         }
         let least = cost(0)?;
-        if least > budget {
+        if !self.env.platform.affords(least) {
             return Err((
                 Rule::Budget {
                     cost: least,
@@ -564,7 +564,7 @@ impl Explorer<'_, '_, '_> {
         while over - fits.0 > 1 {
             let middle = fits.0 + (over - fits.0) / 2;
             let cost = cost(middle)?;
-            if cost <= budget {
+            if self.env.platform.affords(cost) {
                 fits = (middle, cost);
             } else {
                 over = middle;

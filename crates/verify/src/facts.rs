@@ -160,6 +160,14 @@ pub struct Place {
 }
 
 impl Place {
+    /// The address is a multiple of this, at most 8: a known offset tells it, because every region begins 8-aligned.
+    pub fn alignment(&self) -> u64 {
+        match self.offset {
+            Some(offset) => 1 << (offset | 8).trailing_zeros(),
+            None => self.align.into(),
+        }
+    }
+
     /// The map in a value of which it is.
     pub(crate) fn map_value(&self) -> Option<u32> {
         match self.region {
@@ -238,7 +246,16 @@ impl CallFact {
     /// The call reads the application's memory.
     pub fn reads_application(&self) -> bool {
         let strings = || self.text.as_deref().map_or(0, format::strings);
-        self.helper.reads_application() || self.helper == HelperId::Snprintf && strings() > 0
+        self.helper.reads_application() && self.own_source().is_none()
+            || self.helper == HelperId::Snprintf && strings() > 0
+    }
+
+    /// What the call copies, if it is the program's own memory that a helper for the application's is given.
+    pub fn own_source(&self) -> Option<Place> {
+        match self.args[2] {
+            ArgFact::Pointer(place) if self.helper.copies_memory() => Some(place),
+            _ => None,
+        }
     }
 
     /// The call sends a message whose text was made on the stack: no map has it, so the message must.

@@ -3,7 +3,7 @@
 //! Sources that differ between lanes are marked as such here, so that the analysis which asks about lanes and the one
 //! which follows loads through the program agree on the rest.
 
-use warpbpf_abi::helpers::{Arg, HelperId, Uniform, map_op};
+use warpbpf_abi::helpers::{Arg, HelperId, Uniform, map_op, walks_alike};
 use warpbpf_abi::kfuncs::KfuncId;
 use warpbpf_ebpf::{AluOp, Callee, Insn, Reg, Source};
 
@@ -260,9 +260,7 @@ impl Graph<'_> {
         let has_callback = call.args.contains(&ArgFact::Callback);
         if has_callback {
             let args = [Part::reg(f, Reg::R1), Part::regs(f, 1 << 4), Part::NONE];
-            // Of the lanes that want to drain one does.
-            let drains = call.helper == HelperId::UserRingbufDrain;
-            set(Part::regs(f, LOOP), args, drains, true);
+            set(Part::regs(f, LOOP), args, self.rounds_vary(call), true);
             let context = [Part::regs(f, 1 << 3), Part::NONE, Part::NONE];
             set(Part::regs(f, LOOP_CONTEXT), context, false, true);
             set(Part::regs(f, 0x3f), [Part::NONE; 3], false, true);
@@ -368,6 +366,19 @@ impl Graph<'_> {
 }
 
 impl Graph<'_> {
+    /// Lanes of a group that pass the same arguments to this helper may still be called back differently often.
+    fn rounds_vary(&self, call: &CallFact) -> bool {
+        match call.helper {
+            HelperId::Loop => false,
+            HelperId::ForEachMapElem => {
+                let map_type = call.map.and_then(|map| self.map_type(map));
+                !map_type.is_some_and(walks_alike)
+            }
+            // Of the lanes that want to drain a ring, one does. Nothing is known of any other.
+            _ => true,
+        }
+    }
+
     /// The helper writes what the argument points to.
     fn is_out(&self, call: &CallFact, arg: Arg) -> bool {
         match arg {

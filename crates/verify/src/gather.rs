@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
+use warpbpf_abi::helpers::HelperId;
 use warpbpf_ebpf::{Callee, Code, Insn, Pc};
 
 use crate::domain::pointer::{Pointer, Target};
@@ -146,9 +147,18 @@ impl Gather {
         let fact = self.slot(instance, pc);
         let joined = match fact {
             Fact::Call(old) => {
+                // Two texts are told by what they say, rather than by where they are.
+                let text = join_text(old.text.as_ref(), call.text.as_ref())?;
                 let mut args = old.args;
-                for (old, new) in args.iter_mut().zip(&call.args) {
-                    *old = join_arg(env, *old, *new)?;
+                for (i, (old, new)) in args.iter_mut().zip(&call.args).enumerate() {
+                    let (before, now) = (*old, *new);
+                    *old = join_arg(env, before, now)?;
+                    if is_one_constant(call.helper, i) && before != now {
+                        return Err(Rule::Mixed {
+                            first: constant_text(env, before),
+                            second: constant_text(env, now),
+                        });
+                    }
                 }
                 CallFact {
                     helper: call.helper,
@@ -156,7 +166,7 @@ impl Gather {
                     args,
                     memory: join_memory(env, old.memory, call.memory)?,
                     strings: join_strings(env, old.strings.as_ref(), call.strings.as_ref())?,
-                    text: join_text(old.text.as_ref(), call.text.as_ref())?,
+                    text,
                 }
             }
             Fact::Dead | Fact::Plain | Fact::Access(_) | Fact::Branch { .. } => call.clone(),
@@ -394,11 +404,44 @@ fn arg_text(env: &Env<'_>, arg: ArgFact) -> String {
     }
 }
 
+/// The code that is made for the helper needs to know argument `i`, which the proof knows on each path: it must be the same on all
+/// of them.
+fn is_one_constant(helper: HelperId, i: usize) -> bool {
+    match helper {
+        HelperId::GetCurrentComm | HelperId::DynptrRead => i == 1,
+        HelperId::DynptrWrite => i == 3,
+        // The host is told where in its map a message's text is.
+        _ => helper.prints() && i == 0,
+    }
+}
+
+fn constant_text(env: &Env<'_>, arg: ArgFact) -> String {
+    match arg {
+        ArgFact::Scalar {
+            value: Some(size), ..
+        } => format!("a size of {size}"),
+        ArgFact::Pointer(Place {
+            region,
+            offset: Some(offset),
+            ..
+        }) => format!("offset {offset} of {}", region_text(env, region)),
+        _ => arg_text(env, arg),
+    }
+}
+
 fn join_place(env: &Env<'_>, a: Place, b: Place) -> Result<Place, Rule> {
     if a.region != b.region {
         return Err(Rule::Mixed {
             first: region_text(env, a.region),
             second: region_text(env, b.region),
+        });
+    }
+    // The context is nowhere in memory: which field it is decides what the code is.
+    if a.region == Region::Context && a.offset != b.offset {
+        let text = |place| constant_text(env, ArgFact::Pointer(place));
+        return Err(Rule::Mixed {
+            first: text(a),
+            second: text(b),
         });
     }
     Ok(Place {

@@ -12,7 +12,7 @@ use warpbpf_flow::Cfg;
 
 use crate::domain::state::DYNPTR;
 use crate::env::Env;
-use crate::facts::{ArgFact, CallFact, Facts, InsnFact, Place, Region, map_def};
+use crate::facts::{ArgFact, CallFact, Facts, INNER, InsnFact, Place, Region, map_def};
 
 /// Call frames, as the explorer allows them.
 pub const FRAMES: usize = 8;
@@ -349,8 +349,10 @@ impl<'a> Graph<'a> {
             return [Part::NONE; 2];
         };
         match call.args[i] {
-            ArgFact::Unused | ArgFact::Map(_) | ArgFact::Callback => [Part::NONE; 2],
-            ArgFact::Scalar { .. } | ArgFact::Sample => {
+            ArgFact::Map(map) if map & INNER == 0 => [Part::NONE; 2],
+            ArgFact::Unused | ArgFact::Callback => [Part::NONE; 2],
+            // Which of the maps in a map it is, only the register says.
+            ArgFact::Map(_) | ArgFact::Scalar { .. } | ArgFact::Sample => {
                 [Part::reg(self.frame(node), reg), Part::NONE]
             }
             ArgFact::Pointer(place) => {
@@ -367,6 +369,11 @@ impl<'a> Graph<'a> {
                 [memory, address]
             }
         }
+    }
+
+    /// The access at `node` is of memory that no other thread sees.
+    pub fn is_private(&self, node: usize) -> bool {
+        matches!(self.fact(node), InsnFact::Access(place) if !matches!(place.region, Region::MapValue { .. }))
     }
 
     /// Argument `i` of the call at `node` points to memory that other threads write.

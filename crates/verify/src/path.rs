@@ -97,18 +97,62 @@ struct Record {
     counted: u32,
     /// How often the path had met heads of loops before.
     heads: u32,
-    /// The nearest node before at which a loop's head was met or a token taken or made: others need not be looked at
-    /// to find rounds.
-    link: Option<Node>,
+    /// The heads of loops that the path to here has met, and the tokens that it has taken and made, each where that was last, the
+    /// latest first: others need not be looked at to find rounds.
+    heads_met: List,
+    tokens_seen: List,
 }
 
-impl Record {
-    fn is_linked(&self) -> bool {
-        match self.event {
-            Event::Meet(point) => point.head,
-            Event::Took(_) | Event::Fresh(_) => true,
-            Event::Root | Event::Branch { .. } | Event::Call(_) | Event::Way => false,
+/// A list of nodes in a [`Latest`]: where its first one is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct List(u32);
+
+impl List {
+    const EMPTY: List = List(u32::MAX);
+}
+
+/// Lists of nodes with different events, the latest first, which share their ends. A path of many rounds has few different
+/// events, so the time of a proof does not grow with the square of its rounds.
+#[derive(Clone, Debug, Default)]
+struct Latest {
+    cells: Vec<(Node, Event, List)>,
+}
+
+impl Latest {
+    fn walk(&self, list: List) -> impl Iterator<Item = (Node, Event)> + '_ {
+        let mut at = list;
+        std::iter::from_fn(move || {
+            let &(node, event, next) = self.cells.get(at.0 as usize)?;
+            at = next;
+            Some((node, event))
+        })
+    }
+
+    /// The list with `node` as the latest of its event.
+    fn with(&mut self, list: List, node: Node, event: Event) -> List {
+        let mut kept = Vec::new();
+        let mut rest = list;
+        loop {
+            let Some(&(before, other, next)) = self.cells.get(rest.0 as usize) else {
+                // It is new: all that is there stays behind it.
+                (kept, rest) = (Vec::new(), list);
+                break;
+            };
+            rest = next;
+            if other == event {
+                break;
+            }
+            kept.push((before, other));
         }
+        for (before, other) in kept.into_iter().rev() {
+            rest = self.push(before, other, rest);
+        }
+        self.push(node, event, rest)
+    }
+
+    fn push(&mut self, node: Node, event: Event, next: List) -> List {
+        self.cells.push((node, event, next));
+        List(self.cells.len() as u32 - 1)
     }
 }
 
@@ -121,6 +165,7 @@ pub struct Paths {
     cyclic: bool,
     /// The points that some path met.
     met: HashSet<Point>,
+    latest: Latest,
 }
 
 impl Paths {
@@ -131,24 +176,21 @@ impl Paths {
             covers: Vec::new(),
             cyclic: false,
             met: HashSet::new(),
+            latest: Latest::default(),
         };
         let root = paths.push(None, Event::Root, 0);
         (paths, root)
     }
 
     fn push(&mut self, parent: Option<Node>, event: Event, cost: u64) -> Node {
-        let (mut heads, mut link) = (0, None);
+        let is_head = |event: Event| matches!(event, Event::Meet(point) if point.head);
+        let (mut heads, mut heads_met, mut tokens_seen) = (0, List::EMPTY, List::EMPTY);
         if let Some(parent) = parent {
             let before = &self.nodes[parent];
-            let is_head = matches!(before.event, Event::Meet(point) if point.head);
-            heads = before.heads + u32::from(is_head);
-            link = if before.is_linked() {
-                Some(parent)
-            } else {
-                before.link
-            };
+            heads = before.heads + u32::from(is_head(before.event));
+            (heads_met, tokens_seen) = (before.heads_met, before.tokens_seen);
         }
-        self.nodes.push(Record {
+        let node = self.nodes.push(Record {
             parent,
             event,
             cost,
@@ -158,8 +200,30 @@ impl Paths {
             round: 0,
             counted: 0,
             heads,
-            link,
-        })
+            heads_met,
+            tokens_seen,
+        });
+        match event {
+            Event::Meet(_) if is_head(event) => {
+                self.nodes[node].heads_met = self.latest.with(heads_met, node, event);
+            }
+            Event::Took(_) | Event::Fresh(_) => {
+                self.nodes[node].tokens_seen = self.latest.with(tokens_seen, node, event);
+            }
+            Event::Meet(_) | Event::Root | Event::Branch { .. } | Event::Call(_) | Event::Way => {}
+        }
+        node
+    }
+
+    /// What was taken and made behind `past` on the path to `node`.
+    fn tokens_since(&self, node: Node, past: Node) -> Tokens {
+        let mut tokens = Tokens::default();
+        let all = self.latest.walk(self.nodes[node].tokens_seen);
+        // Later nodes of a path have larger numbers.
+        for (_, event) in all.take_while(|(at, _)| *at > past) {
+            tokens.see(event);
+        }
+        tokens
     }
 
     /// The path at `node` goes on through a new node.
@@ -275,16 +339,6 @@ impl Paths {
         self.ancestors(node).map(|node| self.nodes[node].event)
     }
 
-    /// The nodes before `node`, and it, that matter for rounds.
-    fn links(&self, node: Node) -> impl Iterator<Item = Node> + '_ {
-        let first = if self.nodes[node].is_linked() {
-            Some(node)
-        } else {
-            self.nodes[node].link
-        };
-        std::iter::successors(first, |node| self.nodes[*node].link)
-    }
-
     /// The round in which a path that goes on from `node` is: how often it met heads of loops.
     pub fn heads(&self, node: Node) -> u32 {
         self.nodes[node].heads
@@ -296,35 +350,25 @@ impl Paths {
         if !self.met.contains(&point) {
             return None;
         }
-        let mut tokens = Tokens::default();
-        for node in self.links(node) {
-            let record = &self.nodes[node];
-            if record.event == Event::Meet(point) {
-                let token = tokens.counting();
-                return Some(Again {
-                    node,
-                    round: record.round + 1,
-                    counted: if token.is_some() {
-                        record.counted + 1
-                    } else {
-                        0
-                    },
-                    token,
-                });
-            }
-            tokens.see(record.event);
-        }
-        None
+        let mut all = self.latest.walk(self.nodes[node].heads_met);
+        let (last, _) = all.find(|(_, event)| *event == Event::Meet(point))?;
+        let record = &self.nodes[last];
+        let token = self.tokens_since(node, last).counting();
+        Some(Again {
+            node: last,
+            round: record.round + 1,
+            counted: if token.is_some() {
+                record.counted + 1
+            } else {
+                0
+            },
+            token,
+        })
     }
 
     /// Something counts the rounds between `past` and `node`, which it leads to.
     pub fn is_counted(&self, node: Node, past: Node) -> bool {
-        let mut tokens = Tokens::default();
-        // Later nodes of a path have larger numbers.
-        for at in self.links(node).take_while(|at| *at > past) {
-            tokens.see(self.nodes[at].event);
-        }
-        tokens.counting().is_some()
+        self.tokens_since(node, past).counting().is_some()
     }
 
     /// The point that the path to `node` met most often, and how often; the nearest of those met equally often.
@@ -368,5 +412,59 @@ impl Tokens {
     fn counting(&self) -> Option<Token> {
         let lasting = |token: &&Token| !self.fresh.contains(token);
         self.took.iter().find(lasting).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn point(pc: u32) -> Point {
+        Point {
+            instance: 0,
+            pc: Pc(pc),
+            inside: false,
+            head: true,
+        }
+    }
+
+    #[test]
+    fn a_path_knows_where_it_met_each_head_last_and_what_counted_since() {
+        let (mut paths, root) = Paths::new();
+        let token = Token::MayGoto(0);
+        let (outer, inner, never) = (point(1), point(2), point(3));
+        let mut node = root;
+        let meet = |paths: &mut Paths, node, point| {
+            let again = paths.again(node, point);
+            (paths.meet(node, point, again, 0), again)
+        };
+        let mut last_outer = None;
+        for round in 0..5 {
+            let again;
+            (node, again) = meet(&mut paths, node, outer);
+            assert_eq!(
+                again.map(|a| (a.node, a.round)),
+                last_outer.map(|n| (n, round))
+            );
+            // It was counted by what the inner loop took.
+            assert_eq!(again.and_then(|a| a.token), (round > 0).then_some(token));
+            last_outer = Some(node);
+            for turn in 0..4 {
+                let again;
+                (node, again) = meet(&mut paths, node, inner);
+                let counted = again.and_then(|a| a.token);
+                assert_eq!(
+                    counted,
+                    (round + turn > 0).then_some(token),
+                    "{round} {turn}"
+                );
+                node = paths.extend(node, Event::Took(token), 0);
+            }
+            // Made anew: it counts nothing across that.
+            assert!(paths.is_counted(node, last_outer.expect("it was met")));
+            let fresh = paths.extend(node, Event::Fresh(token), 0);
+            assert!(!paths.is_counted(fresh, last_outer.expect("it was met")));
+            assert!(paths.again(node, never).is_none());
+        }
     }
 }

@@ -42,6 +42,9 @@ pub struct Platform {
     pub helpers: &'static [Helper],
     /// The user allowed programs that change what the application computes (`--allow-modify`).
     pub allow_modify: bool,
+    /// Refuse what makes lanes of a warp go different ways or work on different keys or places (`--strict-uniform`): varying
+    /// branches, keys that differ between lanes, atomics at addresses that do. The generated code needs none of this.
+    pub strict_uniform: bool,
     /// Instructions that one invocation may execute, helpers counted at their table cost.
     pub budget: u64,
     /// Instructions that the proof may look at, all paths together, before it gives up.
@@ -63,6 +66,7 @@ impl Platform {
             foreign_context: None,
             helpers: helpers::HELPERS,
             allow_modify: false,
+            strict_uniform: false,
             budget: site.default_budget(),
             effort: Platform::DEFAULT_EFFORT,
         }
@@ -72,6 +76,14 @@ impl Platform {
     pub fn with_allow_modify(self, allow_modify: bool) -> Platform {
         Platform {
             allow_modify,
+            ..self
+        }
+    }
+
+    /// Refuses programs whose lanes go different ways.
+    pub fn with_strict_uniform(self, strict_uniform: bool) -> Platform {
+        Platform {
+            strict_uniform,
             ..self
         }
     }
@@ -93,6 +105,11 @@ impl Platform {
             result_kept: true,
             ..self
         }
+    }
+
+    /// A cost fits the budget. The largest number stands for all costs from there on, so it fits none.
+    pub(crate) fn affords(&self, cost: u64) -> bool {
+        cost <= self.budget && cost < u64::MAX
     }
 
     /// The helper with this number, if it is offered.

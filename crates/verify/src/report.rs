@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt;
 
 use annotate_snippets::{AnnotationKind, Element, Level, Renderer, Snippet};
-use warpbpf_ebpf::{Code, Pc, disasm};
+use warpbpf_ebpf::{Code, Insn, Pc, disasm};
 
 use crate::explore::Broken;
 use crate::path::Event;
@@ -73,13 +73,17 @@ impl Rejection {
             },
             rule => rule,
         };
+        let is_about_a_loop = rule.is_about_a_loop();
         Rejection {
             program: subject.name().to_owned(),
             rule,
             pc: broken.pc,
             slot: slot(code, broken.pc),
             insn: text(code, broken.pc),
-            line: subject.line_of(broken.pc),
+            line: match is_about_a_loop {
+                true => subject.line_of(loop_end(code, broken.pc)),
+                false => subject.line_of(broken.pc),
+            },
             values: broken
                 .values
                 .into_iter()
@@ -265,6 +269,20 @@ fn steps(subject: &impl Subject, events: &[Event]) -> Vec<Step> {
     told.into_iter().rev().map(step).collect()
 }
 
+/// The jump back of the innermost loop that `pc` is in, whose line is the one with `for` or `while`: a loop's first instruction is of
+/// its body where the compiler tests at the end.
+fn loop_end(code: &Code, pc: Pc) -> Pc {
+    let back = |(at, insn): (u32, &Insn)| {
+        let target = match insn {
+            Insn::Jump { target, .. } | Insn::Goto { target, .. } => *target,
+            _ => return None,
+        };
+        (target <= pc && pc.0 <= at).then(|| (at - target.0, at))
+    };
+    let loops = (0..).zip(code.insns()).filter_map(back);
+    loops.min().map_or(pc, |(_, at)| Pc(at))
+}
+
 fn slot(code: &Code, pc: Pc) -> u32 {
     if pc.index() < code.insns().len() {
         code.slot(pc)
@@ -283,7 +301,7 @@ fn text(code: &Code, pc: Pc) -> String {
 
 /// The name of the function that the call at `pc` goes to, if it has one.
 fn recursive_name(subject: &impl Subject, pc: Pc, fallback: String) -> String {
-    use warpbpf_ebpf::{Callee, Insn};
+    use warpbpf_ebpf::Callee;
     match subject.code().insns().get(pc.index()) {
         Some(Insn::Call {
             callee: Callee::Local(start),

@@ -128,6 +128,18 @@ pub enum Rule {
         reg: String,
         expected: String,
         found: String,
+        advice: &'static str,
+    },
+    #[error(
+        "argument {index} of `bpf_{helper}` points to {has} bytes, but a {what} of map `{map}` has {wants}"
+    )]
+    WrongSize {
+        helper: &'static str,
+        index: usize,
+        what: &'static str,
+        map: String,
+        has: u64,
+        wants: u64,
     },
     #[error("argument {index} of `bpf_{helper}` must be {expected}: {problem}")]
     Memory {
@@ -176,6 +188,21 @@ pub enum Rule {
     },
     #[error("a record of {size} bytes does not fit into map `{map}`: at most {max}")]
     RecordTooLarge { size: u64, map: String, max: u64 },
+    #[error(
+        "`bpf_{helper}` passes {bytes} bytes of key and value of map `{map}` to a function of the device, which takes {limit} at most"
+    )]
+    ValueTooLarge {
+        helper: &'static str,
+        map: String,
+        bytes: u64,
+        limit: u64,
+    },
+    #[error("the constant string of `bpf_{helper}` has {bytes} bytes; at most {limit}")]
+    TextTooLong {
+        helper: &'static str,
+        bytes: usize,
+        limit: u64,
+    },
     #[error("the format has {conversions} conversions; `bpf_{helper}` {takes}")]
     FormatArguments {
         helper: &'static str,
@@ -239,6 +266,8 @@ pub enum Rule {
         index: usize,
         reg: String,
     },
+    #[error("{what} can differ between lanes of a warp, which `--strict-uniform` refuses")]
+    Varies { what: &'static str },
     #[error("each thread of the block must call `bpf_{helper}` exactly once, {why}")]
     NotOnce {
         helper: &'static str,
@@ -298,6 +327,7 @@ impl Rule {
             Rule::Unresolved { .. } => "unresolved",
             Rule::Modifies { .. } => "modifies",
             Rule::Argument { .. } => "argument",
+            Rule::WrongSize { .. } => "wrong-size",
             Rule::Memory { .. } => "argument-memory",
             Rule::WrongMapType { .. } => "wrong-map-type",
             Rule::MapOnHost { .. } => "map-on-host",
@@ -306,6 +336,8 @@ impl Rule {
             Rule::NoSuchMap { .. } => "no-such-map",
             Rule::RecordHeld { .. } => "record-held",
             Rule::RecordTooLarge { .. } => "record-too-large",
+            Rule::ValueTooLarge { .. } => "value-too-large",
+            Rule::TextTooLong { .. } => "text-too-long",
             Rule::FormatArguments { .. } => "format-arguments",
             Rule::FormatConversion { .. } | Rule::FormatMemory { .. } => "format-conversion",
             Rule::FallsOff => "falls-off",
@@ -321,6 +353,7 @@ impl Rule {
             Rule::TooComplex { .. } => "too-complex",
             Rule::NotTogether { .. } => "not-together",
             Rule::NotAlike { .. } => "not-alike",
+            Rule::Varies { .. } => "varies",
             Rule::NotOnce { .. } => "not-once",
             Rule::TotalShared { .. } => "total-shared",
             Rule::Spin { .. } => "spin",
@@ -348,7 +381,7 @@ impl Rule {
                 "only 64-bit `+=` and `-=` of a number work on a pointer that is not null"
             }
             Rule::NotAPointer { .. } => {
-                "application memory cannot be read directly; use pointers from `r1`, `r10`, maps and helpers"
+                "application memory cannot be read directly: copy it with `bpf_probe_read_user(&x, sizeof x, address)`; pointers to use are those from `r1`, `r10`, maps and helpers"
             }
             Rule::MaybeNull { .. } => "compare it with NULL first and use it only where it is not",
             Rule::OutOfBounds { .. } => {
@@ -394,7 +427,12 @@ impl Rule {
                 "ask first whether it exists: `bpf_core_field_exists`, `bpf_core_type_exists`, `bpf_core_enum_value_exists`, `bpf_ksym_exists`"
             }
             Rule::Modifies { .. } => "pass --allow-modify if that is wanted",
-            Rule::Argument { .. } => "see the helper's prototype in `warpbpf.h`",
+            Rule::Argument { advice, .. } => advice,
+            Rule::WrongSize { what, wants, .. } => {
+                return format!(
+                    "pass a variable of the type that the map is defined with for its {what} ({wants} bytes)"
+                );
+            }
             Rule::Memory { problem, .. } => return problem.help(),
             Rule::WrongMapType { expected, .. } => return format!("it takes {expected}"),
             Rule::MapOnHost { .. } => {
@@ -408,6 +446,12 @@ impl Rule {
                 "call `bpf_ringbuf_submit` or `bpf_ringbuf_discard` on every path on which the record is not null; of a dynptr their `_dynptr` forms, on every path"
             }
             Rule::RecordTooLarge { .. } => "make the record smaller or `max_entries` larger",
+            Rule::ValueTooLarge { .. } => {
+                "use a smaller key or value; or keep large values in an array, and their indices in this map"
+            }
+            Rule::TextTooLong { .. } => {
+                "it becomes part of the code: make it shorter, or use several calls"
+            }
             Rule::FormatArguments { .. } => {
                 "give each conversion a value, or split the message; `bpf_printk` with more than 3 values becomes `bpf_trace_vprintk`, which takes 12"
             }
@@ -441,6 +485,9 @@ impl Rule {
             }
             Rule::NotAlike { .. } => {
                 "pass a constant, or what all lanes share (`block_idx`, `warp`, `kernel_id`)"
+            }
+            Rule::Varies { .. } => {
+                "use what all lanes share (`block_idx`, `warp`, a constant), or attach with a wider scope; without `--strict-uniform` it is allowed and safe"
             }
             Rule::NotOnce { advice, .. } => advice,
             Rule::TotalShared { .. } => {

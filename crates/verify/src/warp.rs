@@ -19,7 +19,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 use warpbpf_abi::attach::Scope;
-use warpbpf_abi::helpers::Warp;
+use warpbpf_abi::helpers::{Arg, Warp};
 use warpbpf_ebpf::{Insn, Pc};
 use warpbpf_flow::{BitSet, Cfg, DomTree};
 
@@ -149,6 +149,9 @@ pub fn analyse(graph: &Graph<'_>) -> Result<WarpFacts, Box<Broken>> {
         ..
     } = search;
     check(graph, &before, &apart, &varying)?;
+    if graph.env.platform.strict_uniform {
+        strict(graph, &before, &varying)?;
+    }
     Ok(facts(graph, &before, &apart, &varying))
 }
 
@@ -430,6 +433,46 @@ fn argument_varies(graph: &Graph<'_>, before: &[Set], node: usize, i: usize) -> 
             .argument(node, i)
             .iter()
             .any(|part| before[node].meets(part))
+}
+
+/// Whether all lanes do the same: what `--strict-uniform` asks for.
+fn strict(graph: &Graph<'_>, before: &[Set], varying: &[usize]) -> Result<(), Box<Broken>> {
+    let varying: BitSet<usize> = varying.iter().copied().collect();
+    for node in (0..graph.len()).filter(|node| graph.lives(*node)) {
+        let insn = graph.insn(node);
+        let key = |i: &usize| {
+            graph
+                .helper(node)
+                .is_some_and(|h| h.args[*i] == Arg::MapKey)
+        };
+        let what = match insn {
+            _ if varying.contains(node) => match (graph.at(node).kind, insn) {
+                (Kind::Again, _) => "the number of calls of this callback",
+                _ => "where this branch goes",
+            },
+            Insn::Call { .. }
+                if (0..5)
+                    .filter(key)
+                    .any(|i| argument_varies(graph, before, node, i)) =>
+            {
+                "the key of this call"
+            }
+            Insn::Atomic { base, .. }
+                if !graph.is_private(node)
+                    && before[node].meets(&Part::reg(graph.frame(node), base)) =>
+            {
+                "the address of this atomic operation"
+            }
+            _ => continue,
+        };
+        return Err(Box::new(Broken {
+            rule: Rule::Varies { what },
+            pc: graph.at(node).pc,
+            path: Vec::new(),
+            values: Vec::new(),
+        }));
+    }
+    Ok(())
 }
 
 /// Whether helpers get the lanes that they need.

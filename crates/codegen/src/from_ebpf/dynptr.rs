@@ -1,12 +1,13 @@
 //! Dynptrs on the stack: two words, the address of what one stands for, 0 if it is empty, and its size. Programs cannot touch
 //! them, so where the stack is registers they are registers. A sample's dynptr is another thing: see [`super::sample`].
 
-use warpbpf_abi::helpers::DYNPTR_MOST;
+use warpbpf_abi::costs::{DYNPTR_MOST, WRITTEN_OUT_BYTES};
 use warpbpf_abi::maps::{E2BIG, EINVAL};
 use warpbpf_ebpf::Width;
 use warpbpf_verify::{ArgFact, CallFact, Place, Region};
 
 use super::Translator;
+use super::bulk::Overlap;
 use super::memory::Spot;
 use crate::error::CodegenError;
 use crate::ir::{BinOp, Cond, Size, Ty, Value};
@@ -79,7 +80,7 @@ impl Translator<'_> {
     }
 
     /// A number that is passed as `__u32`.
-    fn u32_arg(&mut self, call: &CallFact, i: usize) -> Value {
+    pub(super) fn u32_arg(&mut self, call: &CallFact, i: usize) -> Value {
         if let ArgFact::Scalar {
             value: Some(known), ..
         } = call.args[i]
@@ -180,9 +181,8 @@ impl Translator<'_> {
             return self.sample_data(call);
         }
         let view = self.dynptr(call, 0)?;
-        let offset = self.u32_arg(call, 1);
-        let length = self.length(call, 2)?;
-        let end = self.bin_const(BinOp::Add, offset, length);
+        let (offset, length) = (self.u32_arg(call, 1), self.u32_arg(call, 2));
+        let end = self.bin(BinOp::Add, offset, length);
         let inside = self.cmp(Cond::Ule, end, view.size);
         let at = self.bin(BinOp::Add, view.start, offset);
         let null = self.constant(0);
@@ -203,6 +203,17 @@ impl Translator<'_> {
             self.func.add_block(),
             self.func.add_block(),
         );
+        if size > WRITTEN_OUT_BYTES {
+            self.branch(fine, copy, zero);
+            self.at = zero;
+            self.zero_long(to, size)?;
+            self.jump(after, Vec::new());
+            self.at = copy;
+            self.copy_long(from, to, size, Overlap::Possible)?;
+            self.jump(after, Vec::new());
+            self.at = after;
+            return Ok(result);
+        }
         let words: Vec<Value> = (0..size.div_ceil(8))
             .map(|_| self.func.add_param(after, Ty::B64))
             .collect();
@@ -222,13 +233,20 @@ impl Translator<'_> {
     pub(super) fn dynptr_write(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
         let from = self.pointer_arg(call, 2)?;
         let size = self.length(call, 3)?;
-        let words = self.load_words(from, size)?;
+        let long = size > WRITTEN_OUT_BYTES;
+        let words = match long {
+            true => Vec::new(),
+            false => self.load_words(from, size)?,
+        };
         let view = self.dynptr(call, 0)?;
         let (to, fine, result) = self.piece(call, &view, 1, size, self.arg(4));
         let (copy, after) = (self.func.add_block(), self.func.add_block());
         self.branch(fine, copy, after);
         self.at = copy;
-        self.store_words(to, size, &words)?;
+        match long {
+            true => self.copy_long(from, to, size, Overlap::Possible)?,
+            false => self.store_words(to, size, &words)?,
+        }
         self.jump(after, Vec::new());
         self.at = after;
         Ok(result)

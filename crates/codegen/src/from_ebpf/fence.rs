@@ -2,6 +2,7 @@
 //! needs no memory; the rest is copied.
 
 use warpbpf_abi::access::Space;
+use warpbpf_abi::costs::WRITTEN_OUT_BYTES;
 use warpbpf_abi::helpers::HelperId;
 use warpbpf_abi::layout::{env, slot};
 use warpbpf_abi::maps::EFAULT;
@@ -9,6 +10,7 @@ use warpbpf_ebpf::Width;
 use warpbpf_verify::{ArgFact, CallFact, Region};
 
 use super::Translator;
+use super::bulk::Overlap;
 use super::memory::{Spot, pieces};
 use crate::error::CodegenError;
 use crate::ir::{BinOp, Cond, FenceOp, Mem, Op, Ty, Value};
@@ -24,6 +26,11 @@ impl Translator<'_> {
         };
         let (size, address) = (self.arg(1), self.arg(2));
         if known == Some(0) {
+            return Ok(self.constant(0));
+        }
+        if call.own_source().is_some() {
+            let from = self.pointer_arg(call, 2)?;
+            self.copy_own(from, to, known, size)?;
             return Ok(self.constant(0));
         }
         let space = match call.helper {
@@ -73,6 +80,26 @@ impl Translator<'_> {
         // Nothing can be read anywhere.
         let nothing = self.cmp_const(Cond::Eq, size, 0);
         Ok(self.select(nothing, fine, result))
+    }
+
+    /// Copies the program's own memory, `known` bytes or `size`.
+    fn copy_own(
+        &mut self,
+        from: Spot,
+        to: Spot,
+        known: Option<u64>,
+        size: Value,
+    ) -> Result<(), CodegenError> {
+        match known {
+            Some(bytes) if bytes > WRITTEN_OUT_BYTES => {
+                self.copy_long(from, to, bytes, Overlap::Possible)
+            }
+            Some(bytes) => {
+                let words = self.load_words(from, bytes)?;
+                self.store_words(to, bytes, &words)
+            }
+            None => self.copy_bytes(from, to, size),
+        }
     }
 
     /// The memory class of a buffer that is in memory.

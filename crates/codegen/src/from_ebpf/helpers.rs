@@ -1,6 +1,7 @@
 //! Helper calls: each becomes instructions in place, or a call into the prelude.
 
 use warpbpf_abi::context::Capture;
+use warpbpf_abi::costs::WRITTEN_OUT_BYTES;
 use warpbpf_abi::helpers::HelperId;
 use warpbpf_abi::layout::{env, slot};
 use warpbpf_ebpf::{Reg, Width};
@@ -203,8 +204,11 @@ impl<'a> Translator<'a> {
         else {
             return self.missing("a constant size");
         };
+        // Behind the name there are only zeros.
+        let long = size > WRITTEN_OUT_BYTES;
+        let named = if long { env::COMM_BYTES } else { size };
         let mut words = Vec::new();
-        for at in (0..size).step_by(8) {
+        for at in (0..named).step_by(8) {
             // What of the name fits in front of the NUL.
             let kept = (size - 1)
                 .min(env::COMM_BYTES - 1)
@@ -218,7 +222,11 @@ impl<'a> Translator<'a> {
                 }
             });
         }
-        self.store_words(to, size, &words)?;
+        self.store_words(to, named, &words)?;
+        if long {
+            let behind = self.further(to, named);
+            self.zero_long(behind, size - named)?;
+        }
         Ok(self.constant(0))
     }
 

@@ -1,19 +1,26 @@
 //! Lookups, updates and deletes: arrays become address arithmetic, hashes call the prelude.
 
-use warpbpf_abi::helpers;
+use warpbpf_abi::costs::{CALL_WORDS, WRITTEN_OUT_BYTES};
+use warpbpf_abi::helpers::{self};
 use warpbpf_abi::layout::{ArrayLayout, MapLayout, PerThreadLayout, inner};
 use warpbpf_abi::maps::{BPF_EXIST, BPF_NOEXIST, E2BIG, EEXIST, EINVAL};
 use warpbpf_ebpf::Width;
 use warpbpf_verify::{CallFact, INNER, Place, Region};
 
 use super::Translator;
+use super::bulk::Overlap;
 use super::memory::Spot;
 use crate::error::CodegenError;
 use crate::ir::{BinOp, Cond, HashOp, Mem, Op, Order, Origin, Rmw, Table, Ty, UnOp, Value};
 use crate::stack::{key_size, value_size};
 
-/// Most words of key and value that a prelude function takes: what fits into a program's stack, twice.
-const MAX_HASH_WORDS: u64 = 128;
+/// What an update writes.
+enum NewValue {
+    /// Its words.
+    Words(Vec<Value>),
+    /// So many bytes from there, which are copied in a loop.
+    Long { from: Spot, size: u64 },
+}
 
 impl Translator<'_> {
     pub(super) fn map_lookup(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
@@ -106,19 +113,19 @@ impl Translator<'_> {
         let binding = self.binding(map)?;
         let (key, value) = (self.pointer_arg(call, 1)?, self.pointer_arg(call, 2)?);
         let flags = self.arg(3);
-        let words = |t: &mut Self| t.load_words(value, value_size(&binding.layout));
+        let size = value_size(&binding.layout);
         match binding.layout {
             MapLayout::Array(layout) => {
                 let key = self.array_key(key)?;
-                let words = words(self)?;
+                let value = self.new_value(value, size)?;
                 let (fits, at) = self.array_value(call, &layout, key)?;
-                Ok(self.write_value(map, fits, at, flags, &words)?)
+                Ok(self.write_value(map, fits, at, flags, &value)?)
             }
             MapLayout::PerThread(layout) => {
                 let key = self.array_key(key)?;
-                let words = words(self)?;
+                let value = self.new_value(value, size)?;
                 let (fits, at) = self.per_thread_value(call, &layout, key)?;
-                Ok(self.write_value(map, fits, at, flags, &words)?)
+                Ok(self.write_value(map, fits, at, flags, &value)?)
             }
             MapLayout::Hash(layout) => self.hash(HashOp::Update, Table::Hash(layout), call),
             MapLayout::Lru(layout) => self.hash(HashOp::Update, Table::Lru(layout), call),
@@ -177,11 +184,11 @@ impl Translator<'_> {
 
     /// A prelude function takes so many words.
     pub(super) fn check_words(&self, words: usize, bytes: u64) -> Result<(), CodegenError> {
-        if words as u64 > MAX_HASH_WORDS {
+        if words as u64 > CALL_WORDS {
             return Err(CodegenError::HashArgumentTooLarge {
                 pc: self.pc,
                 bytes,
-                limit: (MAX_HASH_WORDS - 2) * 8,
+                limit: (CALL_WORDS - 2) * 8,
             });
         }
         Ok(())
@@ -299,6 +306,14 @@ impl Translator<'_> {
         self.select(fits, at, null)
     }
 
+    /// The value of an update, read before anything else happens where it is short.
+    fn new_value(&mut self, from: Spot, size: u64) -> Result<NewValue, CodegenError> {
+        Ok(match size > WRITTEN_OUT_BYTES {
+            true => NewValue::Long { from, size },
+            false => NewValue::Words(self.load_words(from, size)?),
+        })
+    }
+
     /// `bpf_map_update_elem` on a value that always exists.
     fn write_value(
         &mut self,
@@ -306,7 +321,7 @@ impl Translator<'_> {
         fits: Value,
         at: Value,
         flags: Value,
-        words: &[Value],
+        value: &NewValue,
     ) -> Result<Value, CodegenError> {
         let known = self.cmp_const(Cond::Ule, flags, BPF_EXIST);
         let fresh = self.cmp_const(Cond::Eq, flags, BPF_NOEXIST);
@@ -327,18 +342,19 @@ impl Translator<'_> {
             offset: Some(0),
             align: 8,
         };
-        for (i, word) in words.iter().enumerate() {
-            let skip = i as i64 * 8;
-            let place = Place {
-                offset: Some(skip),
-                ..place
-            };
-            let spot = Spot {
-                place,
-                pointer: at,
-                off: skip as i32,
-            };
-            self.store(spot, Width::W64, *word, false)?;
+        let to = Spot {
+            place,
+            pointer: at,
+            off: 0,
+        };
+        match value {
+            NewValue::Words(words) => {
+                for (i, word) in words.iter().enumerate() {
+                    self.store(to.plus(i as i64 * 8), Width::W64, *word, false)?;
+                }
+            }
+            // Two values are the same one, or lie apart.
+            NewValue::Long { from, size } => self.copy_long(*from, to, *size, Overlap::Never)?,
         }
         self.jump(after, Vec::new());
         self.at = after;

@@ -2,6 +2,7 @@
 //! together share them; what lies between is plain stores.
 
 use warpbpf_abi::attach::Scope;
+use warpbpf_abi::costs::WRITTEN_OUT_BYTES;
 use warpbpf_abi::helpers::{self, HelperId};
 use warpbpf_abi::layout::{MapLayout, RingLayout, printk};
 use warpbpf_abi::maps::{
@@ -12,6 +13,7 @@ use warpbpf_ebpf::Width;
 use warpbpf_verify::{ArgFact, CallFact, Place, Region};
 
 use super::Translator;
+use super::bulk::Overlap;
 use super::helpers::LANES;
 use super::keys::Keys;
 use super::memory::Spot;
@@ -124,17 +126,23 @@ impl Translator<'_> {
 
     pub(super) fn ring_reserve(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
         let ring = self.ring_of(call)?;
-        let ArgFact::Scalar {
-            value: Some(size), ..
-        } = call.args[1]
-        else {
-            return self.missing("a constant record size");
-        };
-        let Ok(size) = u32::try_from(size) else {
-            return Ok(self.constant(0));
+        let size = match call.args[1] {
+            ArgFact::Scalar {
+                value: Some(size), ..
+            } => match u32::try_from(size) {
+                Ok(size) => Size::Const(size),
+                Err(_) => return Ok(self.constant(0)),
+            },
+            // Constant on each path, but not the same on all of them.
+            ArgFact::Scalar { value: None, .. } => Size::Value(self.arg(1)),
+            ArgFact::Unused
+            | ArgFact::Map(_)
+            | ArgFact::Pointer(_)
+            | ArgFact::Callback
+            | ArgFact::Sample => return self.missing("a record size"),
         };
         let base = self.map_base(call)?;
-        Ok(self.reserve(ring, base, Size::Const(size), false))
+        Ok(self.reserve(ring, base, size, true))
     }
 
     pub(super) fn ring_commit(
@@ -236,12 +244,28 @@ impl Translator<'_> {
         let base = self.map_base(call)?;
         let size = known.map_or(Size::Value(self.arg(at + 1)), Size::Const);
         // The data is read before lanes meet in the reservation: they leave it in one group.
+        let long = |size: u32| u64::from(size) > WRITTEN_OUT_BYTES;
         let words = match known {
-            Some(size) => self.load_words(data, u64::from(size))?,
-            None => Vec::new(),
+            Some(size) if !long(size) => self.load_words(data, u64::from(size))?,
+            Some(_) | None => Vec::new(),
         };
         let (record, after, result) = self.with_record(ring, base, size, full);
         match size {
+            Size::Const(size) if long(size) => {
+                let place = Place {
+                    region: Region::Record {
+                        map: self.map_arg(call)?,
+                    },
+                    offset: Some(0),
+                    align: 8,
+                };
+                let to = Spot {
+                    place,
+                    pointer: record,
+                    off: 0,
+                };
+                self.copy_long(data, to, size.into(), Overlap::Never)?;
+            }
             Size::Const(_) => {
                 for (i, word) in words.into_iter().enumerate() {
                     self.store_record(Width::W64, record, i as u64 * 8, word);

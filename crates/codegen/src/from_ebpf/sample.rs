@@ -3,12 +3,14 @@
 //! A callback's dynptr is one register: where in the ring the payload begins, and its length. So there is nothing in memory
 //! that could change while the callback holds it.
 
+use warpbpf_abi::costs::WRITTEN_OUT_BYTES;
 use warpbpf_abi::layout::{MapLayout, UserRingLayout};
 use warpbpf_abi::maps::{BPF_RB_WAKEUPS, E2BIG, EBUSY, EINVAL};
 use warpbpf_ebpf::Width;
 use warpbpf_verify::{ArgFact, CallFact, Instance, Place, Region};
 
 use super::Translator;
+use super::bulk::Overlap;
 use super::calls::Loop;
 use super::memory::Spot;
 use crate::error::CodegenError;
@@ -274,20 +276,11 @@ impl<'a> Translator<'a> {
     /// `bpf_dynptr_data` of a sample.
     pub(super) fn sample_data(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
         let (at, length) = self.sample(call, 0)?;
-        let (
-            ArgFact::Scalar {
-                value: Some(offset),
-                ..
-            },
-            ArgFact::Scalar {
-                value: Some(size), ..
-            },
-        ) = (call.args[1], call.args[2])
-        else {
-            return self.missing("a constant offset and size");
-        };
-        let inside = self.cmp_const(Cond::Uge, length, offset.saturating_add(size));
-        let at = self.bin_const(BinOp::Add, at, offset);
+        // Constants on each path.
+        let (offset, size) = (self.u32_arg(call, 1), self.u32_arg(call, 2));
+        let end = self.bin(BinOp::Add, offset, size);
+        let inside = self.cmp(Cond::Uge, length, end);
+        let at = self.bin(BinOp::Add, at, offset);
         let null = self.constant(0);
         Ok(self.select(inside, at, null))
     }
@@ -309,6 +302,30 @@ impl<'a> Translator<'a> {
         let offset = self.zext(offset);
         let flags = self.arg(4);
         let plain = self.cmp_const(Cond::Eq, flags, 0);
+        if size > WRITTEN_OUT_BYTES {
+            let end = self.bin_const(BinOp::Add, offset, size);
+            let inside = self.cmp(Cond::Ule, end, length);
+            let from = Spot {
+                place: sample_place(map, call.args[3]),
+                pointer: self.bin(BinOp::Add, at, offset),
+                off: 0,
+            };
+            let fine = self.bin(BinOp::And, plain, inside);
+            let (copy, zero, after) = (
+                self.func.add_block(),
+                self.func.add_block(),
+                self.func.add_block(),
+            );
+            self.branch(fine, copy, zero);
+            self.at = zero;
+            self.zero_long(to, size)?;
+            self.jump(after, Vec::new());
+            self.at = copy;
+            self.copy_long(from, to, size, Overlap::Possible)?;
+            self.jump(after, Vec::new());
+            self.at = after;
+            return Ok(self.sample_result(plain, inside));
+        }
         let (words, inside) = if size > layout.max_payload() {
             let zeroes = (0..size.div_ceil(8)).map(|_| self.constant(0)).collect();
             let never = self.cmp_const(Cond::Ugt, length, layout.bytes.into());
@@ -320,19 +337,8 @@ impl<'a> Translator<'a> {
             // The first bytes of the map are there in any case.
             let base = self.map_base(call)?;
             let from = self.select(inside, from, base);
-            let align = match call.args[3] {
-                ArgFact::Scalar {
-                    value: Some(offset),
-                    ..
-                } => 1 << (offset | 8).trailing_zeros(),
-                _ => 1,
-            };
             let spot = Spot {
-                place: Place {
-                    region: Region::Record { map },
-                    offset: None,
-                    align,
-                },
+                place: sample_place(map, call.args[3]),
                 pointer: from,
                 off: 0,
             };
@@ -345,8 +351,30 @@ impl<'a> Translator<'a> {
             .map(|word| self.select(fine, word, none))
             .collect();
         self.store_words(to, size, &words)?;
+        Ok(self.sample_result(plain, inside))
+    }
+
+    /// What `bpf_dynptr_read` of a sample gives.
+    fn sample_result(&mut self, plain: Value, inside: Value) -> Value {
+        let none = self.constant(0);
         let (outside, invalid) = (self.constant(E2BIG as u64), self.constant(EINVAL as u64));
         let result = self.select(inside, none, outside);
-        Ok(self.select(plain, result, invalid))
+        self.select(plain, result, invalid)
+    }
+}
+
+/// A place in a sample of `map`, at an offset that is an argument.
+fn sample_place(map: u32, offset: ArgFact) -> Place {
+    let align = match offset {
+        ArgFact::Scalar {
+            value: Some(offset),
+            ..
+        } => 1 << (offset | 8).trailing_zeros(),
+        _ => 1,
+    };
+    Place {
+        region: Region::Record { map },
+        offset: None,
+        align,
     }
 }

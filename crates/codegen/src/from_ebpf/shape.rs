@@ -63,7 +63,7 @@ impl Shape {
                     }
                     break;
                 }
-                if matches!(insn, Insn::Exit) || ends_thread(fact) {
+                if matches!(insn, Insn::Exit) || ends_thread(fact) || goes_nowhere(fact) {
                     break;
                 }
                 pc = pc.next();
@@ -89,6 +89,18 @@ impl Shape {
 /// A helper call that nothing comes after, even where another path reaches the next instruction.
 fn ends_thread(fact: &InsnFact) -> bool {
     matches!(fact, InsnFact::Call(call) if call.helper == HelperId::GpuExit)
+}
+
+/// A branch of which neither side can be taken: no run comes there.
+pub(super) fn goes_nowhere(fact: &InsnFact) -> bool {
+    matches!(
+        fact,
+        InsnFact::Branch {
+            taken: false,
+            falls: false,
+            ..
+        }
+    )
 }
 
 /// Where a jump can go; empty for what just falls through, and for exits.

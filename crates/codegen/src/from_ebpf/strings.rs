@@ -141,29 +141,24 @@ impl<'a> Translator<'a> {
         call: &CallFact,
         i: usize,
     ) -> Result<Vec<Value>, CodegenError> {
-        let (known, _) = self.size_arg(call, i + 1)?;
+        if call.args[i] == ArgFact::Unused {
+            return Ok(Vec::new());
+        }
+        // There may be more of them than the format has, and how many more may depend on the path.
         let count = call.text.as_deref().map_or(0, |text| {
             let is_value = |piece: &Piece<'_>| matches!(piece, Piece::Value { .. });
-            pieces(text).filter(is_value).count() as u64
+            pieces(text).filter(is_value).count() as i64
         });
-        match (call.args[i], known) {
-            (ArgFact::Unused, _) => Ok(Vec::new()),
-            (_, Some(bytes)) => {
-                let spot = self.pointer_arg(call, i)?;
-                let bytes = bytes.min(count * 8);
-                let mut values = (0..bytes as i64)
-                    .step_by(8)
-                    .map(|at| self.load(spot.plus(at), Width::W64, false, false))
-                    .collect::<Result<Vec<Value>, CodegenError>>()?;
-                let maps = call.strings.iter().flat_map(|maps| maps.iter());
-                let text = call.text.as_deref().unwrap_or_default();
-                for (map, n) in maps.zip(strings_of(text)) {
-                    values[n] = self.string_place(*map, values[n])?;
-                }
-                Ok(values)
-            }
-            (_, None) => self.missing("a constant size of values"),
+        let spot = self.pointer_arg(call, i)?;
+        let mut values = (0..count)
+            .map(|n| self.load(spot.plus(n * 8), Width::W64, false, false))
+            .collect::<Result<Vec<Value>, CodegenError>>()?;
+        let maps = call.strings.iter().flat_map(|maps| maps.iter());
+        let text = call.text.as_deref().unwrap_or_default();
+        for (map, n) in maps.zip(strings_of(text)) {
+            values[n] = self.string_place(*map, values[n])?;
         }
+        Ok(values)
     }
 
     fn put(&mut self, buffer: &mut Buffer, text: &[u8]) {

@@ -166,6 +166,10 @@ impl Func {
         func.add_block();
         func
     }
+    /// How many values there are.
+    pub fn value_count(&self) -> usize {
+        self.types.len()
+    }
     /// A new value.
     pub fn add_value(&mut self, ty: Ty) -> Value {
         self.types.push(ty);

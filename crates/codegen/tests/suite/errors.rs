@@ -1,10 +1,12 @@
 //! What is refused, with the whole message.
 
 use crate::common::{Case, array, hash, per_thread, ring, rodata};
+use warpbpf_abi::attach::Site;
 use warpbpf_abi::layout::{MapLayout, RingLayout};
 use warpbpf_codegen::kernel::{Kernel, kernel};
 use warpbpf_codegen::{CodegenError, Target, compile, dump_ir};
-use warpbpf_ebpf::Pc;
+use warpbpf_ebpf::{Pc, assemble};
+use warpbpf_verify::{Platform, verify};
 
 const LOOKUP: &str = "
     *(u64 *)(r10 - 8) = 0
@@ -118,7 +120,17 @@ fn printk_needs_its_ring() {
 fn hash_arguments_have_a_limit() {
     let mut asm = String::from("r6 = map[1][0] + 0\n*(u64 *)(r10 - 8) = 1\n");
     asm.push_str("r1 = map[0]\nr2 = r10\nr2 += -8\nr3 = r6\nr4 = 0\ncall 2\nr0 = 0\nexit");
-    let case = Case::new(&asm, vec![hash(8, 1024, 8), array(1024, 1)]);
+    // The verifier refuses what a function of the device cannot be given, so nothing that it accepts fails here.
+    let maps = [hash(8, 1024, 8).0, array(1024, 1).0];
+    let code = assemble(&asm).expect("it assembles");
+    let refused = verify(code, &maps, &Platform::new(Site::Entry)).expect_err("too large");
+    assert_eq!(
+        refused.rule.to_string(),
+        "`bpf_map_update_elem` passes 1032 bytes of key and value of map `hash_map` to a function of the device, which takes 1008 at most"
+    );
+    // With what the proof does not know, the code generator says so.
+    let mut case = Case::new(&asm, vec![hash(8, 1000, 8), array(1024, 1)]);
+    case.env.maps[0].layout = hash(8, 1024, 8).1;
     assert_eq!(
         error(&case).to_string(),
         "instruction `pc7` passes `1032` bytes of key and value to a hash, more than the `1008` that a device \

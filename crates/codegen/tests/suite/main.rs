@@ -23,6 +23,7 @@ mod places;
 mod queue;
 mod ring_query;
 mod ring_wait;
+mod sizes;
 mod strings;
 mod tallies;
 mod user_ring;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::data::MAX_SECTION;
-use crate::elf::{Place, R_BPF_64_32, R_BPF_64_64, R_BPF_64_ABS64, Relocation};
+use crate::elf::{Place, R_BPF_64_32, R_BPF_64_64, R_BPF_64_ABS64, R_BPF_64_NODYLD32, Relocation};
 use crate::error::ObjectError;
 use crate::link::symbols::{STT_SECTION, Symbols};
 use crate::link::{Input, LinkError};
@@ -12,8 +12,6 @@ pub(super) const SHT_PROGBITS: u32 = 1;
 pub(super) const SHT_NOBITS: u32 = 8;
 /// Relocation of four bytes in data.
 const R_BPF_64_ABS32: u32 = 3;
-/// The same, to be left alone by a dynamic linker.
-const R_BPF_64_NODYLD32: u32 = 4;
 /// `SHF_WRITE`, `SHF_ALLOC`, `SHF_EXECINSTR`. Joined texts are not merged once more.
 const KEPT_FLAGS: u64 = 7;
 /// Largest alignment that is kept: what is loaded into maps has none beyond that.

@@ -3,7 +3,7 @@
 use crate::common::{compile, compile_file, compile_with};
 use warpbpf_ebpf::{Imm64, Insn, Pc, listing};
 use warpbpf_object::btf::Type;
-use warpbpf_object::{InitialEntry, InitialValue, MapDef, MapKind, Object, Program, load};
+use warpbpf_object::{InitialEntry, InitialValue, MapDef, MapKind, Object, Program, link, load};
 
 fn whole() -> Object {
     load(&compile_file(
@@ -106,6 +106,51 @@ fn maps_of_maps_and_program_arrays_keep_their_initial_values() {
         }]
     );
     assert_eq!(tails.inner, None);
+}
+
+/// The object as clang before version 13 writes it: relocations of data have the types of `lddw` and calls.
+fn as_old_clang(mut bytes: Vec<u8>) -> Vec<u8> {
+    let word = |bytes: &[u8], at: usize, size: usize| {
+        let mut word = [0; 8];
+        word[..size].copy_from_slice(&bytes[at..at + size]);
+        u64::from_le_bytes(word) as usize
+    };
+    let (table, count) = (word(&bytes, 0x28, 8), word(&bytes, 0x3c, 2));
+    let header = |index: usize| table + index * 64;
+    let mut changed = 0;
+    for section in (0..count).map(header) {
+        let (kind, target) = (word(&bytes, section + 4, 4), word(&bytes, section + 44, 4));
+        let executable = word(&bytes, header(target) + 8, 8) & 4 != 0;
+        if kind != 9 || executable {
+            continue;
+        }
+        let (start, size) = (word(&bytes, section + 24, 8), word(&bytes, section + 32, 8));
+        for record in (start..start + size).step_by(16) {
+            let old = match word(&bytes, record + 8, 4) {
+                2 => 1u32,
+                3 | 4 => 10,
+                other => panic!("relocation of type {other}"),
+            };
+            bytes[record + 8..record + 12].copy_from_slice(&old.to_le_bytes());
+            changed += 1;
+        }
+    }
+    assert!(changed > 2, "{changed}");
+    bytes
+}
+
+#[test]
+fn objects_of_older_compilers_mean_the_same() {
+    let new = compile_file("whole.bpf.c", &["-target", "bpf", "-g"]);
+    let old = as_old_clang(new.clone());
+    assert_ne!(new, old);
+    let object = load(&old).expect("it loads");
+    assert!(!map(&object, "outer").initial.is_empty());
+    assert_eq!(Ok(object), load(&new));
+    // Linked, addends move.
+    let other = compile("int one = 1;");
+    let linked = |bytes: &[u8]| link(&[("a.o", &*other), ("b.o", bytes)]).expect("they link");
+    assert_eq!(load(&linked(&old)), load(&linked(&new)));
 }
 
 #[test]

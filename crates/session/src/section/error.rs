@@ -9,26 +9,35 @@ use super::places;
 #[expect(missing_docs, reason = "fields are named in the messages")]
 pub enum SectionError {
     #[error(
-        "`{program}`: section `{section}` is not an attach point; write `gpu/PLACE/KERNEL`, where the place is {}, with `.warp` or `.block` after it for another scope",
+        "`{program}`: section `{section}` is not an attach point{}; write `gpu/PLACE/KERNEL`, where the place is {}, with `.warp` or `.block` after it for another scope",
+        did_you_mean(meant),
         places()
     )]
-    Unknown { program: String, section: String },
+    Unknown {
+        program: String,
+        section: String,
+        meant: Option<String>,
+    },
     #[error(
-        "`{program}`: there is no place `{place}` (section `{section}`); places are {}",
+        "`{program}`: there is no place `{place}` (section `{section}`){}; places are {}",
+        did_you_mean(meant),
         places()
     )]
     Place {
         program: String,
         section: String,
         place: String,
+        meant: Option<String>,
     },
     #[error(
-        "`{program}`: scope `{scope}` in section `{section}` is unknown; scopes are `thread`, `warp` and `block`"
+        "`{program}`: scope `{scope}` in section `{section}` is unknown{}; scopes are `thread`, `warp` and `block`",
+        did_you_mean(meant)
     )]
     Scope {
         program: String,
         section: String,
         scope: String,
+        meant: Option<String>,
     },
     #[error(
         "`{program}`: scope `{scope}` has no meaning at `{place}` (section `{section}`); scopes there are {allowed}"
@@ -58,7 +67,7 @@ pub enum SectionError {
         place: &'static str,
         allowed: String,
     },
-    #[error("`{program}`: `gpu/{place}` has no key `{key}` (section `{section}`); {allowed}")]
+    #[error("`{program}`: `gpu/{place}` has no key `{key}` (section `{section}`){allowed}")]
     Key {
         program: String,
         section: String,
@@ -109,4 +118,10 @@ pub enum SectionError {
         section: String,
         name: &'static str,
     },
+}
+
+/// ` (did you mean …?)`, if something is near.
+pub(super) fn did_you_mean(name: &Option<String>) -> String {
+    let text = |name: &String| format!(" (did you mean `{name}`?)");
+    name.as_ref().map_or(String::new(), text)
 }

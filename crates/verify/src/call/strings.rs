@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use warpbpf_abi::costs::TEXT_MOST;
 use warpbpf_abi::format::{self, Conversion, MAX_VALUES, Piece, Spec};
 use warpbpf_abi::helpers::HelperId;
 use warpbpf_ebpf::Reg;
 
-use super::{Call, PRINTK_VALUES, next};
+use super::{Call, PRINTK_VALUES, PROTOTYPE, next};
 use crate::check::number_readable;
 use crate::domain::pointer::{Pointer, Target, Value, Why};
 use crate::domain::scalar::Scalar;
@@ -41,6 +42,7 @@ impl Call<'_, '_> {
             reg: reg.to_string(),
             expected: CONSTANT_STRING.to_owned(),
             found: format!("{}, and byte {byte} there {why}", self.env.pointer(p)),
+            advice: PROTOTYPE,
         };
         let text: Option<Vec<u8>> = match (p.target, p.fixed()) {
             (Target::MapValue(map), Some(at)) => {
@@ -75,6 +77,11 @@ impl Call<'_, '_> {
             _ => return self.refuse(i, reg, CONSTANT_STRING.to_owned()),
         };
         match text {
+            Some(text) if text.len() as u64 > TEXT_MOST => Err(Rule::TextTooLong {
+                helper: self.helper.name,
+                bytes: text.len(),
+                limit: TEXT_MOST,
+            }),
             Some(text) => Ok(text.into()),
             None => self.refuse(
                 i,

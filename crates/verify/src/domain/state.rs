@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use warpbpf_abi::helpers::DYNPTR_BYTES;
+use warpbpf_abi::costs::DYNPTR_BYTES;
 use warpbpf_ebpf::{Pc, Reg};
 
 use super::pointer::{Id, Memory, Pointer, Target, Value, Why};
@@ -246,11 +246,11 @@ impl State {
         })
     }
 
-    /// A dynptr that has one of the bytes `start..end` of the stack at call depth `frame`.
-    pub fn dynptr_in(&self, frame: u32, start: i64, end: i64) -> Option<&Dynptr> {
-        self.dynptrs.iter().find(|dynptr| {
+    /// The dynptrs that have one of the bytes `start..end` of the stack at call depth `frame`.
+    pub fn dynptrs_in(&self, frame: u32, start: i64, end: i64) -> impl Iterator<Item = &Dynptr> {
+        self.dynptrs.iter().filter(move |dynptr| {
             let slot = i64::from(dynptr.slot);
-            dynptr.frame == frame && slot < end && start < slot + DYNPTR
+            dynptr.frame == frame && start < end && slot < end && start < slot + DYNPTR
         })
     }
 
@@ -259,20 +259,25 @@ impl State {
         self.dynptrs.iter().find(|d| d.is_at(frame, slot))
     }
 
-    /// The bytes `start..end` of a stack are written: dynptrs that had one of them are no more.
+    /// The bytes `start..end` of a stack are written: dynptrs that had one of them are no more. A record behind one stays held, and
+    /// nobody can give it back then: the check refuses to write over such a dynptr.
     pub fn overwrite_dynptrs(&mut self, frame: u32, start: i64, end: i64) {
-        while let Some(dynptr) = self.dynptr_in(frame, start, end).copied() {
-            self.end_dynptr(dynptr, Why::DynptrGone);
+        let gone: Vec<Dynptr> = self.dynptrs_in(frame, start, end).copied().collect();
+        for dynptr in gone {
+            self.forget_dynptr(dynptr, Why::DynptrGone);
         }
     }
 
-    /// The dynptr is no more, and neither is its record held: pointers to its bytes are gone.
-    pub fn end_dynptr(&mut self, dynptr: Dynptr, why: Why) {
+    /// The dynptr's record was given back at `pc`: both are no more.
+    pub fn release_dynptr(&mut self, dynptr: Dynptr, pc: Pc) {
+        self.held.retain(|h| h.id != dynptr.id);
+        self.forget_dynptr(dynptr, Why::Released(pc));
+    }
+
+    /// The dynptr is no more: pointers to its bytes are gone.
+    fn forget_dynptr(&mut self, dynptr: Dynptr, why: Why) {
         let Dynptr { frame, slot, .. } = dynptr;
         self.dynptrs.retain(|d| !d.is_at(frame, slot));
-        if dynptr.id != 0 {
-            self.held.retain(|h| h.id != dynptr.id);
-        }
         for value in self.values_mut() {
             if let Value::Pointer(Pointer {
                 target:

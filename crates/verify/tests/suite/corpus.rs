@@ -2,7 +2,7 @@
 //!
 //! `NAME.s` is a program in assembler with what is said about it on the line of the instruction that it is about:
 //! `; error[rule]: …`, `; warning[name]: …`. Lines at its top make the environment: `; map KIND NAME field=number …`,
-//! `; scope`, `; budget`, `; effort`, `; memory`, and `; together N` and `; alike N`, with which helper `N` needs a whole group.
+//! `; scope`, `; budget`, `; effort`, `; memory`, `; strict-uniform`, and `; together N` and `; alike N`, with which helper `N` needs a whole group.
 //! `NAME.bpf.c` is a C program, compiled by clang, with the whole message in `NAME.expected`.
 //! `WARPBPF_BLESS=1` writes what is said.
 
@@ -19,6 +19,10 @@ use warpbpf_verify::{Platform, note_locks, verify};
 
 /// Rules that no program of the corpus breaks, and why.
 const NOT_HERE: &[(&str, &str)] = &[
+    (
+        "text-too-long",
+        "a string of that length is no reading; tested in `suite/sizes.rs`",
+    ),
     (
         "calls-nowhere",
         "the assembler and the decoder refuse such a call first",
@@ -140,6 +144,7 @@ fn platform_of(text: &str) -> Platform {
     if let Some(effort) = directives(text, "effort").next() {
         platform.effort = number(effort);
     }
+    platform.strict_uniform = text.lines().any(|line| line == "; strict-uniform");
     platform.scope = match directives(text, "scope").next() {
         None | Some("thread") => Scope::Thread,
         Some("warp") => Scope::Warp,

@@ -143,6 +143,60 @@ fn its_bytes_are_its_own() {
     );
 }
 
+/// Every way to write over a range of the stack, which has one that holds nothing and one with a record, in both orders.
+#[test]
+fn a_write_over_several_loses_no_record() {
+    // The reserved one at `r10-16`, the other at `r10-32`; and the other way round.
+    let low = format!("{LOCAL}{RESERVE}");
+    let high = format!("{RESERVE}{LOCAL}").replace("-16", "-48");
+    let first = format!("{RESERVE}{LOCAL}");
+    for (made, start) in [(low, -32), (first, -32), (high, -48)] {
+        // The bytes from `start` on; `r6` says how many.
+        let from = |write: &str| format!("{made}r1 = r10\nr1 += {start}\n{write}{END}");
+        let middle = |write: &str| format!("{made}r1 = r10\nr1 += {}\n{write}{END}", start + 8);
+        for text in [
+            // `bpf_get_current_comm`, `bpf_probe_read` and `bpf_dynptr_read`, which fill memory.
+            from("r2 = 32\ncall 16\n"),
+            middle("r2 = 16\ncall 16\n"),
+            from("r2 = 32\nr3 = 0\ncall 4\n"),
+            from("r2 = 24\nr3 = 0\nr4 = 0\ncall 520\n"),
+            // Places of 8 bytes.
+            middle("r2 = r1\nr2 += 8\nr3 = r10\nr3 += -64\ncall 505\n"),
+            // A dynptr in the middle of both.
+            middle("r4 = r1\nr1 = map[4][0] + 0\nr2 = 16\nr3 = 0\ncall 197\n"),
+            middle("r4 = r1\nr1 = map[1]\nr2 = 16\nr3 = 0\ncall 198\n"),
+            // Stores, one over both of them, and one of a byte, at a place that is not known.
+            middle("*(u64 *)(r1 + 4) = 0\n"),
+            middle("r0 &= 8\nr1 += r0\n*(u8 *)(r1 + 0) = 0\n"),
+            // A function and a callback that get the address.
+            format!(
+                "{made}r1 = r10\nr1 += {start}\ncall fill\n{END}fill:\nr2 = 32\ncall 16\n{END}"
+            ),
+            format!(
+                "{made}r1 = 1\nr2 = subprog[fill]\nr3 = r10\nr3 += {start}\nr4 = 0\ncall 181\n{END}fill:\nr1 = r2\nr2 = 32\ncall 16\n{END}"
+            ),
+        ] {
+            match attempt(&text, &platform()) {
+                Ok(_) => panic!("accepted:\n{text}"),
+                Err(r) => {
+                    let message = r.rule.to_string();
+                    assert!(
+                        message.contains("these bytes are part of the dynptr made at instruction"),
+                        "{message}\n{text}"
+                    );
+                }
+            }
+        }
+    }
+    // Beside it, and where nothing is written, it stays.
+    accept(&format!(
+        "{LOCAL}{RESERVE}r1 = r10\nr1 += -32\nr2 = 16\ncall 16\n{SUBMIT}{END}"
+    ));
+    accept(&format!(
+        "{RESERVE}r1 = r10\nr1 += -8\nr2 = 0\nr3 = 0\ncall 4\n{SUBMIT}{END}"
+    ));
+}
+
 #[test]
 fn where_and_of_what_one_is_made() {
     let place = |change: &str| {

@@ -1,0 +1,15 @@
+; A walk over a hash calls back as often as there are elements at the instant, which may differ between lanes.
+; map hash table entries=16 key=8 value=8
+; budget 100000
+    r1 = map[0]
+    r2 = subprog[f]
+    r3 = 0
+    r4 = 0
+    call 164
+    r0 = 0
+    exit
+f:
+    r1 = 1
+    call 528  ; error[not-together]: `bpf_gpu_warp_sum` needs all lanes that arrived together, but the branch at instruction 6 sends some of them another way
+    r0 = 0
+    exit
