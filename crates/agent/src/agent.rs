@@ -468,6 +468,7 @@ impl Agent {
                         allow_modify: options.allow_modify,
                         budget: options.budget,
                         bound_loops: options.bound_loops,
+                        strict_uniform: options.strict_uniform,
                         threads: options.threads,
                         max_registers: options.max_registers,
                         out_of_line: options.out_of_line,

@@ -313,6 +313,7 @@ fn options_of_guest(options: &warpbpf_wire::Options) -> warpbpf_session::Options
         allow_modify: options.allow_modify,
         budget: options.budget,
         bound_loops: options.bound_loops,
+        strict_uniform: options.strict_uniform,
         threads: options.threads,
         choice: options.choice.clone(),
         choose: options.choose.clone(),

@@ -256,6 +256,7 @@ fn guest_options(wish: &warpbpf::Options) -> Options {
         allow_modify: wish.allow_modify,
         budget: wish.budget,
         bound_loops: wish.bound_loops,
+        strict_uniform: wish.strict_uniform,
         threads: wish.threads,
         choice: wish.choice.clone(),
         choose: wish.choose.clone(),

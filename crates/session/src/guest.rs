@@ -38,6 +38,7 @@ pub(crate) fn options(session: &Options, wish: &Options, guest: u32) -> Options 
         allow_modify: wish.allow_modify,
         budget: wish.budget,
         bound_loops: wish.bound_loops,
+        strict_uniform: wish.strict_uniform,
         threads: wish.threads,
         choice: wish.choice.clone(),
         choose: choose

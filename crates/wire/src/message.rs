@@ -159,6 +159,9 @@ pub struct Options {
     /// Loops without a bound are ended when they run, and counted.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub bound_loops: bool,
+    /// Programs whose lanes go different ways are refused.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub strict_uniform: bool,
     /// Threads that a per-thread array has values for.
     pub threads: Option<u64>,
     /// Bytes of the event ring in the shared area: 64 MiB when absent, more if two sub-buffers of a ring need more; locked where there are rings.
@@ -593,6 +596,7 @@ mod tests {
                     allow_modify: true,
                     budget: None,
                     bound_loops: false,
+                    strict_uniform: false,
                     threads: Some(64),
                     ring_bytes: None,
                     max_registers: None,

@@ -185,6 +185,7 @@ impl Attachment {
             allow_modify: program.allow_modify,
             budget: program.budget,
             bound_loops: program.bound_loops,
+            strict_uniform: program.strict_uniform,
             threads: program.threads,
             ring_bytes: None,
             max_registers: code.max_registers,
