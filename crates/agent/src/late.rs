@@ -347,6 +347,8 @@ impl Agent {
                 .within(shard.context, || self.driver.relaxed(give_back));
             self.bound.give_back(context);
             *there = crate::lives::LiveState::Gone("the tool detached");
+            // Memory that was shared with the tool: the thread that used it has ended, and programs on the CPU are off.
+            *shard.pump() = None;
         }
         self.images.clear();
     }

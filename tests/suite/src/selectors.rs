@@ -88,7 +88,7 @@ fn unknown_words(bench: &Bench) -> Told {
 }
 
 fn unknown_keys(bench: &Bench) -> Told {
-    let key = "`wide`: `gpu/mem` has no key `spice` (section `gpu/mem/*vectors*|kind=load,spice=global,size>=16`); its keys \
+    let key = "`wide`: `gpu/mem` has no key `spice` (section `gpu/mem/*vectors*|kind=load,spice=global,size>=16`) (did you mean `space`?); its keys \
                are `kind`, `space`, `cache`, `size`, `op`, `at`, `func`, `when` and `args`; of every place are `every`, \
                `after`, `at_most`, `min_blocks`, `max_blocks`, `gpus`, `nvtx` and `stream`, which choose launches";
     spoiled(
@@ -136,7 +136,7 @@ fn no_line(bench: &Bench) -> Told {
 
 fn unknown_places(bench: &Bench) -> Told {
     let section = "gpu/branch.warp/*diverges*|at=places.cu:1007";
-    let scope = "`at_few`: scope `wrap` in section `gpu/branch.wrap/*diverges*|at=places.cu:1007` is unknown; scopes are \
+    let scope = "`at_few`: scope `wrap` in section `gpu/branch.wrap/*diverges*|at=places.cu:1007` is unknown (did you mean `warp`?); scopes are \
                  `thread`, `warp` and `block`";
     spoiled(
         bench,

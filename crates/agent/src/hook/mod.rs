@@ -72,7 +72,7 @@ pub(crate) enum HookError {
 }
 
 /// A function to hook.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Target {
     /// Where it is.
     pub(crate) address: usize,
@@ -104,7 +104,7 @@ pub(crate) struct Staged {
     patches: Vec<Option<Patch>>,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 struct Patch {
     at: usize,
     expected: Vec<u8>,
@@ -119,8 +119,64 @@ pub(crate) fn in_force() -> MutexGuard<'static, Vec<late::Patch>> {
     IN_FORCE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Builds stubs and trampolines for targets of one library.
+/// What was built for a target. It stays, as threads may be in it, and serves again when the same function is hooked again.
+#[derive(Debug)]
+struct Built {
+    target: Target,
+    original: usize,
+    patch: Patch,
+}
+
+static BUILT: Mutex<Vec<Built>> = Mutex::new(Vec::new());
+
+/// Builds stubs and trampolines for targets of one library, or takes those that were built for them before.
 pub(crate) fn stage(targets: &[Target]) -> Staged {
+    let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
+    let before = |target: &Target| {
+        let found = built.iter().find(|built| built.target == *target)?;
+        Some((found.original, found.patch.clone()))
+    };
+    let known: Vec<_> = targets.iter().map(before).collect();
+    let missing = targets
+        .iter()
+        .zip(&known)
+        .filter(|(_, known)| known.is_none());
+    let missing: Vec<Target> = missing.map(|(target, _)| target.clone()).collect();
+    let mut made = match missing.is_empty() {
+        true => Vec::new(),
+        false => build(&missing),
+    }
+    .into_iter();
+    let mut staged = Staged {
+        originals: Vec::new(),
+        patches: Vec::new(),
+    };
+    for (target, known) in targets.iter().zip(known) {
+        let done = match known {
+            Some(known) => Ok(known),
+            None => made
+                .next()
+                .unwrap_or(Err(HookError::NoRoom))
+                .inspect(|(original, patch)| {
+                    built.push(Built {
+                        target: target.clone(),
+                        original: *original,
+                        patch: patch.clone(),
+                    });
+                }),
+        };
+        let (original, patch) = done.map_or_else(
+            |error| (Err(error), None),
+            |(original, patch)| (Ok(original), Some(patch)),
+        );
+        staged.originals.push(original);
+        staged.patches.push(patch);
+    }
+    staged
+}
+
+/// Builds them: for each the trampoline, and the jump.
+fn build(targets: &[Target]) -> Vec<Result<(usize, Patch), HookError>> {
     let plans: Vec<_> = targets
         .iter()
         .map(|t| {
@@ -156,39 +212,28 @@ pub(crate) fn stage(targets: &[Target]) -> Staged {
         }
         _ => None,
     };
-    let mut staged = Staged {
-        originals: Vec::new(),
-        patches: Vec::new(),
-    };
+    let mut all = Vec::new();
     let mut code = Vec::new();
     for (target, plan) in targets.iter().zip(plans) {
         let built = plan.and_then(|(plan, own)| {
             let base = region.as_ref().ok_or(HookError::NoRoom)?.base() + code.len();
             machine::build(&plan, base as u64, &own, target.replacement)
         });
-        match built {
-            Ok((bytes, original, patch)) => {
-                staged.originals.push(Ok(original));
-                staged.patches.push(Some(patch));
-                code.extend(bytes);
-                code.resize(code.len().next_multiple_of(16), machine::FILL);
-            }
-            Err(error) => {
-                staged.originals.push(Err(error));
-                staged.patches.push(None);
-            }
-        }
+        all.push(built.map(|(bytes, original, patch)| {
+            code.extend(bytes);
+            code.resize(code.len().next_multiple_of(16), machine::FILL);
+            (original, patch)
+        }));
     }
     if let Some(Err(reason)) = region.map(|region| region.finish(&code)) {
-        for (original, patch) in staged.originals.iter_mut().zip(&mut staged.patches) {
-            if patch.take().is_some() {
-                *original = Err(HookError::Write {
-                    reason: reason.clone(),
-                });
+        for built in &mut all {
+            if built.is_ok() {
+                let reason = reason.clone();
+                *built = Err(HookError::Write { reason });
             }
         }
     }
-    staged
+    all
 }
 
 impl Staged {
