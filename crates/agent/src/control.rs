@@ -23,7 +23,8 @@ use crate::pace::{BUSY, DRAIN_SHORT, Pace};
 use crate::pump::Pump;
 use crate::spread::Work;
 use crate::{
-    ends, graphs, modules, nvrtc, nvtx, sanitizer, settled, stacks, thread, timeline, unknown,
+    drivers, ends, graphs, modules, nvrtc, nvtx, sanitizer, settled, stacks, thread, timeline,
+    unknown,
 };
 
 /// Time between two looks at operations of the tool that the device has not done yet.
@@ -320,6 +321,7 @@ impl Control {
     fn work(&mut self) -> Result<(), WireError> {
         self.operate()?;
         nvrtc::serve(self.agent);
+        drivers::tell(self.agent);
         self.tokens.extend(self.agent.settled.take());
         let now = Instant::now();
         self.agent.give_up_change(now);
@@ -484,6 +486,7 @@ impl Control {
                 agent.bring_home(live, pump, waited);
             });
         }
+        drivers::tell(self.agent);
         modules::report_unsettled(self.agent);
         unknown::report_waiting(self.agent);
         graphs::report(self.agent);

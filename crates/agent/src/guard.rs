@@ -76,7 +76,7 @@ pub(crate) fn protect(
             let _ = catch_unwind(AssertUnwindSafe(|| broke(&said))).map_err(std::mem::forget);
         })
     };
-    let result = match is_small {
+    let result = match is_small && stack::has_room() {
         true => work(),
         false => stack::large(work),
     };

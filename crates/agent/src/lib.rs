@@ -33,6 +33,7 @@ mod bound;
 mod choice;
 mod contexts;
 mod door;
+mod drivers;
 mod ends;
 mod entry;
 mod gate;

@@ -8,6 +8,7 @@
 
 use std::cell::Cell;
 use std::ffi::c_void;
+use std::ops::Range;
 use std::ptr;
 use std::sync::Mutex;
 
@@ -17,6 +18,10 @@ use crate::lock::lock;
 const BYTES: usize = 2 << 20;
 /// In front of it, where nobody may write: what outgrows a stack ends the process and changes nothing of others.
 const GUARD: usize = 64 << 10;
+/// A launch of a kernel that is known takes far less, and so does what the driver does then, which would be done there anyway.
+const LAUNCH: usize = 64 << 10;
+/// Of the first thread's stack, where nothing limits it.
+const FIRST: usize = 8 << 20;
 /// As many are kept as threads load at once.
 const KEPT: usize = 16;
 
@@ -25,6 +30,8 @@ static SPARE: Mutex<Vec<Stack>> = Mutex::new(Vec::new());
 thread_local! {
     /// What runs has a stack of ours, or one as large. No destructor, so it can be read while the thread ends.
     static IS_LARGE: Cell<bool> = const { Cell::new(false) };
+    /// Where the thread's own stack has room for a launch, once that was asked: from, to.
+    static ROOMY: Cell<Option<(usize, usize)>> = const { Cell::new(None) };
 }
 
 /// Memory of one, with its guard.
@@ -67,6 +74,47 @@ impl Drop for Stack {
 /// The calling thread was made by us, with a stack that is large enough.
 pub(crate) fn is_large_here() {
     IS_LARGE.set(true);
+}
+
+/// The caller's stack has room for a launch. Not on a stack that a coroutine library made, of which nobody knows where it ends.
+pub(crate) fn has_room() -> bool {
+    let here = 0u8;
+    let at = ptr::from_ref(&here) as usize;
+    let (from, to) = ROOMY.get().unwrap_or_else(|| {
+        let own = own();
+        let roomy = (own.start.saturating_add(LAUNCH), own.end);
+        ROOMY.set(Some(roomy));
+        roomy
+    });
+    from <= at && at < to || IS_LARGE.get()
+}
+
+/// The stack that the calling thread was started with; empty if that cannot be found out.
+fn own() -> Range<usize> {
+    // SAFETY: plain calls.
+    let (thread, process) = unsafe { (libc::gettid(), libc::getpid()) };
+    if thread == process {
+        // glibc would read a file for it. Linux puts these bytes at the end of the first thread's stack.
+        // SAFETY: as above.
+        let end = unsafe { libc::getauxval(libc::AT_RANDOM) } as usize;
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Stack).current;
+        let bytes = limit.map_or(FIRST, |bytes| usize::try_from(bytes).unwrap_or(FIRST));
+        return end.saturating_sub(bytes.min(FIRST))..end;
+    }
+    // SAFETY: zeroes are room for the attributes, which are destroyed where they were made.
+    unsafe {
+        let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
+        if libc::pthread_getattr_np(libc::pthread_self(), &mut attributes) != 0 {
+            return 0..0;
+        }
+        let (mut low, mut bytes) = (ptr::null_mut(), 0);
+        let got = libc::pthread_attr_getstack(&attributes, &mut low, &mut bytes);
+        libc::pthread_attr_destroy(&mut attributes);
+        match got {
+            0 => low as usize..low as usize + bytes,
+            _ => 0..0,
+        }
+    }
 }
 
 /// Runs `work` on a stack of ours; where none is to be had, on the caller's. No panic may leave `work`.
@@ -194,6 +242,19 @@ mod tests {
             (nested, large(|| 1), IS_LARGE.get())
         });
         assert_eq!(thread.unwrap().join().unwrap(), (2 * 5050, 1, false));
+    }
+
+    #[test]
+    fn room_is_seen_by_where_the_stack_ends() {
+        let on = |bytes: usize| {
+            let thread = std::thread::Builder::new().stack_size(bytes);
+            let seen = thread.spawn(|| (has_room(), large(has_room), has_room()));
+            seen.unwrap().join().unwrap()
+        };
+        assert_eq!(on(1 << 20), (true, true, true));
+        assert_eq!(on(32 << 10), (false, true, false));
+        let here = 0u8;
+        assert!(own().contains(&(ptr::from_ref(&here) as usize)));
     }
 
     #[test]

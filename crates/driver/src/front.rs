@@ -1,14 +1,35 @@
 //! Standing in front of `dlopen`, for libraries that are preloaded into programs which load the driver later.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// What `dlopen` is.
 pub type Dlopen = unsafe extern "C" fn(*const c_char, c_int) -> *mut c_void;
 
-/// The `dlopen` behind the one of this library; 0 if there is none.
+/// Versions of `dlopen` in the C library, the newest first.
+const VERSIONS: [&CStr; 2] = match cfg!(target_arch = "aarch64") {
+    true => [c"GLIBC_2.34", c"GLIBC_2.17"],
+    false => [c"GLIBC_2.34", c"GLIBC_2.2.5"],
+};
+
+/// The `dlopen` behind the one of this library; 0 if there is none. Looked for once, and by a version: others stand in front of `dlsym`, and
+/// one that calls `dlopen` there would come back here.
 pub fn next_dlopen() -> usize {
-    // SAFETY: a NUL-terminated name.
-    unsafe { libc::dlsym(libc::RTLD_NEXT, c"dlopen".as_ptr()) as usize }
+    static FOUND: AtomicUsize = AtomicUsize::new(0);
+    let found = FOUND.load(Ordering::Relaxed);
+    if found != 0 {
+        return found;
+    }
+    let name = c"dlopen".as_ptr();
+    // SAFETY: NUL-terminated names.
+    let by_version = VERSIONS
+        .iter()
+        .map(|version| unsafe { libc::dlvsym(libc::RTLD_NEXT, name, version.as_ptr()) as usize });
+    let found = by_version.into_iter().find(|address| *address != 0);
+    // SAFETY: as above.
+    let found = found.unwrap_or_else(|| unsafe { libc::dlsym(libc::RTLD_NEXT, name) as usize });
+    FOUND.store(found, Ordering::Relaxed);
+    found
 }
 
 /// Is this the name of a driver library, with or without directories?

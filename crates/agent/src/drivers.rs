@@ -1,0 +1,82 @@
+//! Drivers beside the one that is hooked: a process may load two copies of it, each by its own path. What it does by the other one is not
+//! seen, and its user is told so.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use warpbpf_driver::front::is_driver_name;
+use warpbpf_driver::loaded::{self, Loaded};
+use warpbpf_wire::NoteLevel;
+
+use crate::agent::Agent;
+use crate::install::driver_at;
+use crate::lock::lock;
+
+/// Tells of those that have come. No call into the dynamic linker: its list is read as it is in memory.
+pub(crate) fn tell(agent: &Agent) {
+    /// What was loaded when this was looked at last, and who was told of which.
+    static LOOKED: AtomicU64 = AtomicU64::new(0);
+    static TOLD: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
+    let Some(generation) = loaded::generation() else {
+        return;
+    };
+    if LOOKED.load(Ordering::Acquire) == generation {
+        return;
+    }
+    let Some(all) = loaded::loaded() else { return };
+    for other in others(&all, driver_at()) {
+        let one = (std::ptr::from_ref(agent) as usize, other.base);
+        let mut told = lock(&TOLD);
+        if told.contains(&one) {
+            continue;
+        }
+        told.push(one);
+        drop(told);
+        agent.note(
+            NoteLevel::Warning,
+            format!(
+                "`{}` is a second CUDA driver in this process: what is launched by it runs without programs and is not counted",
+                other.path.to_string_lossy()
+            ),
+        );
+    }
+    LOOKED.store(generation, Ordering::Release);
+}
+
+/// Libraries with the name of a driver that are not the one with a function at `hooked`, which is 0 where that is not known.
+fn others(all: &[Loaded], hooked: usize) -> impl Iterator<Item = &Loaded> {
+    let below = all
+        .iter()
+        .map(|file| file.base)
+        .filter(|base| *base <= hooked);
+    let own = below.max();
+    let drivers = all.iter().filter(|file| is_driver_name(&file.path));
+    drivers.filter(move |file| own.is_some() && Some(file.base) != own)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_second_driver_is_one_that_is_not_hooked() {
+        let file = |path: &str, base| Loaded {
+            path: std::ffi::CString::new(path).unwrap(),
+            base,
+        };
+        let all = [
+            file("", 0x1000),
+            file("/usr/lib/libcuda.so.1", 0x7000),
+            file("/usr/lib/libcudart.so.13", 0x8000),
+            file("/opt/compat/libcuda.so.1", 0x9000),
+        ];
+        let of = |hooked| {
+            others(&all, hooked)
+                .map(|file| file.base)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of(0x7800), [0x9000]);
+        assert_eq!(of(0x9010), [0x7000]);
+        assert!(of(0).is_empty());
+    }
+}
