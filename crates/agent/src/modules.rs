@@ -128,7 +128,7 @@ pub(crate) struct Images {
     too_many: AtomicBool,
     reported: Mutex<HashSet<report::Key>>,
     /// Numbers of sites whose names were sent.
-    named: Mutex<usize>,
+    named: Mutex<report::Named>,
 }
 
 impl Images {

@@ -9,7 +9,7 @@ Exit status:
        run, kernels, loader: that of the application, or 128 + N if signal N has ended it; loader: that of the tool, if it alone has failed
     1  no: a program is refused, a key is not there, doctor or cache verify has found something wrong
     2  the command line makes no sense
-  123  with --strict: all went well, and no launch had programs
+  123  with --strict: all went well, and no launch (loader: no kernel) had programs
   125  this command itself has failed, or something that it had to say or to write is lost
   126  the application cannot be run
   127  there is no such application";

@@ -311,6 +311,9 @@ pub struct LoaderFlags {
     /// given several times. Programs are taken out again when the tool ends
     #[arg(short, long, value_name = "PID", conflicts_with = "inside")]
     pub pid: Vec<u32>,
+    /// End with exit status 123 instead of 0 if no kernel of the application had one of the tool's programs
+    #[arg(long)]
+    pub strict: bool,
     /// Seconds that the tool gets to show what it has after the application has ended; then it is interrupted
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     pub linger: f64,

@@ -46,7 +46,7 @@ fn why_nothing(report: &Report) -> String {
     let wanted = |k: &&&model::Kernel| k.way != "not matched";
     let some = |kernels: &mut dyn Iterator<Item = String>| {
         let all: Vec<String> = kernels.collect();
-        some_of(&all.iter().map(String::as_str).collect::<Vec<_>>(), SHOWN)
+        some_of(&all, SHOWN)
     };
     if report.processes.is_empty() {
         return "no application came".to_owned();
@@ -85,12 +85,13 @@ fn cut(name: &str) -> String {
 }
 
 /// So many of them, and how many more there are.
-fn some_of(names: &[&str], most: usize) -> String {
+fn some_of(names: &[impl AsRef<str>], most: usize) -> String {
     let more = match names.len().saturating_sub(most) {
         0 => String::new(),
         more => format!(" and {more} more"),
     };
-    format!("{}{more}", names[..names.len().min(most)].join(", "))
+    let shown: Vec<&str> = names.iter().take(most).map(AsRef::as_ref).collect();
+    format!("{}{more}", shown.join(", "))
 }
 
 /// Globs that matched nothing are said, with the kernels that were there.
@@ -111,7 +112,7 @@ fn unmatched(report: &Report, globs: &[String]) -> Vec<String> {
         let names: Vec<String> = names.into_iter().map(cut).collect();
         let list = match names.is_empty() {
             true => "none".to_owned(),
-            false => some_of(&names.iter().map(String::as_str).collect::<Vec<_>>(), SEEN),
+            false => some_of(&names, SEEN),
         };
         notes.push(format!("`{glob}` matched no kernel; kernels seen: {list}"));
     }
@@ -161,7 +162,10 @@ fn program_without_site(report: &Report) -> Vec<String> {
             program.name,
             program.section,
             looked_for(&program.section),
-            some_of(&names, SHOWN),
+            some_of(
+                &names.iter().map(|name| cut(name)).collect::<Vec<_>>(),
+                SHOWN
+            ),
         );
         if program.section.contains("at=") {
             note += "; `at=` needs line information (`nvcc -lineinfo`)";

@@ -11,6 +11,7 @@ use crate::collect::News;
 use crate::destination::Destination;
 use crate::error::CliError;
 use crate::output::{self, json_line, tell_error};
+use crate::plain;
 
 /// How `--json` writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -156,7 +157,7 @@ impl Outlet {
                 return self.line(&line);
             }
             Form::Json => json_line(report),
-            Form::Text => text(report),
+            Form::Text => plain::output(&text(report)).into_owned(),
         };
         let Some(to) = &self.to else {
             // Nobody is left to tell if this fails, but the exit status.

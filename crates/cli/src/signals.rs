@@ -125,6 +125,9 @@ impl Signals {
         let inherited = Inherited::look();
         // SAFETY: a system call without effects.
         OWNER.store(unsafe { libc::getpid() }, Ordering::Relaxed);
+        // Where it is ignored nobody hears how a process has ended.
+        // SAFETY: the default of a signal.
+        unsafe { libc::signal(libc::SIGCHLD, libc::SIG_DFL) };
         let ignored = (1..=SIGNALS).filter(|signal| inherited.ignores(*signal as i32));
         let ignored = ignored.fold(0, |mask, signal| mask | 1 << (signal - 1));
         IGNORED.store(ignored, Ordering::Relaxed);
@@ -181,7 +184,7 @@ impl Signals {
                 self.held.push((signal, now));
             }
         }
-        reap_orphans(self.witness.as_ref().map(|witness| witness.pid));
+        reap_orphans();
         let is_ripe = |at: &Instant| now.duration_since(*at) >= WAIT;
         if self.held.iter().any(|(_, at)| is_ripe(at)) {
             let mask = self.witness.as_mut().map_or(0, Witness::ask);
@@ -223,7 +226,7 @@ fn is_for_us_alone(signal: i32) -> bool {
 }
 
 /// The first process of a container is the parent of all that lost theirs, and nobody else takes note of their end.
-fn reap_orphans(witness: Option<i32>) {
+fn reap_orphans() {
     // SAFETY: a system call without effects.
     if unsafe { libc::getpid() } != 1 {
         return;
@@ -239,10 +242,7 @@ fn reap_orphans(witness: Option<i32>) {
             }
         };
         // Our own are waited for by who started them.
-        if pid == 0
-            || Some(pid) == witness
-            || OWN.iter().any(|own| own.load(Ordering::Relaxed) == pid)
-        {
+        if pid == 0 || OWN.iter().any(|own| own.load(Ordering::Relaxed) == pid) {
             return;
         }
         // SAFETY: takes note of the end of a process that nobody else waits for.
@@ -267,45 +267,44 @@ pub fn pass(child: &std::process::Child, signal: i32) {
     unsafe { libc::kill(child.id() as libc::pid_t, signal) };
 }
 
-/// A process in our group that keeps the signals which come to it.
-struct Witness {
-    pid: i32,
-    socket: UnixStream,
-}
+/// A process in our group that keeps the signals which come to it, and ends when we are gone.
+struct Witness(UnixStream);
 
 impl Witness {
     /// `None` where none can be made: then what comes from processes is passed on.
     fn new() -> Option<Witness> {
         let (ours, theirs) = UnixStream::pair().ok()?;
         ours.set_read_timeout(Some(ANSWER)).ok()?;
-        // SAFETY: there is one thread, so the new process may do all that this one may. It never returns from here.
-        match unsafe { libc::fork() } {
-            0 => {
-                drop(ours);
-                testify(&theirs)
+        // Of two processes the first ends at once: who looks for what this command has started finds the application alone.
+        // SAFETY: there is one thread, so a new process may do all that this one may. None of them returns from here.
+        unsafe {
+            let first = libc::fork();
+            match first {
+                0 => match libc::fork() {
+                    0 => {
+                        drop(ours);
+                        testify(&theirs)
+                    }
+                    second => libc::_exit(i32::from(second < 0)),
+                },
+                _ if first > 0 => {
+                    let mut status = 0;
+                    let waited = libc::waitpid(first, &raw mut status, 0);
+                    (waited == first && status == 0).then_some(Witness(ours))
+                }
+                _ => None,
             }
-            pid => (pid > 0).then_some(Witness { pid, socket: ours }),
         }
     }
 
     /// Signals that came to it since it was asked last: bit 0 is signal 1.
     fn ask(&mut self) -> u64 {
         let mut mask = [0; 8];
-        let asked = self.socket.write_all(&[0]);
-        match asked.and_then(|()| self.socket.read_exact(&mut mask)) {
+        let asked = self.0.write_all(&[0]);
+        match asked.and_then(|()| self.0.read_exact(&mut mask)) {
             Ok(()) => u64::from_ne_bytes(mask),
             // It is gone, or stopped.
             Err(_) => 0,
-        }
-    }
-}
-
-impl Drop for Witness {
-    fn drop(&mut self) {
-        // SAFETY: our own child, which nobody else waits for.
-        unsafe {
-            libc::kill(self.pid, libc::SIGKILL);
-            libc::waitpid(self.pid, std::ptr::null_mut(), 0);
         }
     }
 }
@@ -319,7 +318,6 @@ fn testify(mut socket: &UnixStream) -> ! {
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut());
-        libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
         libc::prctl(libc::PR_SET_NAME, c"warpbpf-witness".as_ptr());
         if fd > 0 {
             libc::syscall(libc::SYS_close_range, 0, fd - 1, 0);

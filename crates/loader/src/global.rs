@@ -41,7 +41,7 @@ const DRAWN_EVERY: Duration = Duration::from_millis(1);
 /// How long a tool that waits without end after the last event is left to be sure that it has nothing to say.
 const SILENT: Duration = Duration::from_millis(50);
 
-/// Environment: a descriptor that is told, a line each, `ranges` (what is attached needs the application's calls of NVTX), `ready PATH`, `agent` and `done`; and of agents that came from there ([`warpbpf_wire::Given`])
+/// Environment: a descriptor that is told, a line each, `ranges` (what is attached needs the application's calls of NVTX), `ready PATH`, `agent`, `placed` (a kernel has a program) and `done`; and of agents that came from there ([`warpbpf_wire::Given`])
 /// `attached PID`, `refused PID` and `left PID`.
 const NOTIFY: &str = "WARPBPF_LOADER_NOTIFY";
 /// Begins a line of that: what is to be said if a signal ends this process.
@@ -474,6 +474,7 @@ fn run() {
         let mut carrier = Carrier::default();
         let mut taker = taker();
         let (mut left, mut next) = (Vec::new(), Instant::now());
+        let mut placed = false;
         loop {
             let settled = {
                 let start = start();
@@ -495,6 +496,10 @@ fn run() {
             carrier.round(1, || existing()?.carry());
             if live().is_word_due() || Instant::now() >= next {
                 leave_word(&mut left);
+                if !placed && live().is_placed() {
+                    notify("placed");
+                    placed = true;
+                }
                 next = Instant::now() + WORD_EVERY;
             }
             let over = live().is_over();

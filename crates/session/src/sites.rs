@@ -10,6 +10,11 @@ use crate::names::demangle;
 /// Number of the first site: 0 stands for none.
 const FIRST: u32 = 1;
 
+/// Characters of a function's name in a site's: each of a kernel's many sites has it, and a template's name can have thousands.
+const MOST: usize = 256;
+/// Of a longer one these are shown, from its beginning and from its end.
+const SHOWN: (usize, usize) = (160, 64);
+
 /// The numbers that were given so far. A text that is loaded again gets its old numbers again.
 #[derive(Debug, Default)]
 pub(crate) struct Sites {
@@ -85,10 +90,10 @@ pub(crate) fn names(mangled: &str, variant: &Variant) -> Vec<(u32, String)> {
 /// `kernel at file.cu:212 ld.global.f32`; without line information `kernel+57 ld.global.f32`, where 57 is the line of the
 /// PTX text; in a device function `kernel/function at …`.
 pub(crate) fn name(mangled: &str, site: &SiteInfo) -> String {
-    let mut name = demangle(mangled);
+    let mut name = cut(demangle(mangled));
     if site.function != mangled {
         name += "/";
-        name += &demangle(&site.function);
+        name += &cut(demangle(&site.function));
     }
     match &site.at {
         Some((file, line)) => {
@@ -104,6 +109,18 @@ pub(crate) fn name(mangled: &str, site: &SiteInfo) -> String {
         &site.op
     };
     name
+}
+
+/// The name, or the beginning and the end of one that is very long.
+fn cut(name: String) -> String {
+    let count = name.chars().count();
+    if count <= MOST {
+        return name;
+    }
+    let (first, last) = SHOWN;
+    let begin: String = name.chars().take(first).collect();
+    let end: String = name.chars().skip(count - last).collect();
+    format!("{begin}…{end}")
 }
 
 /// Sites of a kernel that programs wanted and did not get: how many for each reason, most first.
@@ -127,6 +144,14 @@ mod tests {
     use super::*;
 
     const KERNEL: &str = "_Z9vectorAddPKfS0_Pfi";
+
+    #[test]
+    fn very_long_names_are_cut_in_the_middle() {
+        assert_eq!(cut("k".repeat(256)), "k".repeat(256));
+        let long = format!("{}ö{}", "a".repeat(3000), "b".repeat(1000));
+        let expected = format!("{}…{}", "a".repeat(160), "b".repeat(64));
+        assert_eq!(cut(long), expected);
+    }
 
     fn site(number: u32, function: &str, op: &str, at: Option<(&str, u32)>) -> SiteInfo {
         SiteInfo {

@@ -282,6 +282,15 @@ fn nothing(bench: &Bench) -> Told {
         of(&["--strict"], "threadhist", &app)?.0,
         Some(0),
     )?;
+    for (app, expected) in [("vectoradd", 0), ("rounds", 123)] {
+        let Some(tool) = crate::loader::tools(bench, "counter").into_iter().next() else {
+            break;
+        };
+        let mut command = bench.warpbpf("loader");
+        command.arg("--strict").arg(tool).arg("--");
+        let status = end(command.arg(bench.app(app)).args(["2", "1"]))?.0;
+        same("loader", status, Some(expected))?;
+    }
     Ok("the reason comes first, and `--strict` makes it 123".into())
 }
 

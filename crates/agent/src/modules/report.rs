@@ -138,20 +138,58 @@ pub(super) fn tell_left_out(
     }
 }
 
+/// Bytes of names in one message, and in all of a process: a tool that does not read for a moment must have room for what waits.
+const IN_A_MESSAGE: usize = 1 << 20;
+const OF_ALL: usize = 32 << 20;
+
+/// Some of the names of sites, from that of number `first` on, for one message, and how many they are; none where there is no room for more names of the process.
+fn some_names(names: &[String], room: usize) -> &[String] {
+    let mut bytes = 0;
+    let fits = |name: &&String| {
+        bytes += name.len();
+        bytes <= room.min(IN_A_MESSAGE)
+    };
+    let count = names.iter().take_while(fits).count();
+    &names[..count]
+}
+
+/// What was sent of sites.
+#[derive(Debug, Default)]
+pub(super) struct Named {
+    /// Up to this number.
+    sites: usize,
+    /// Bytes of their names.
+    bytes: usize,
+}
+
 /// Sends the names that the session gave to sites since the last time.
 pub(super) fn send_site_names(agent: &Agent, session: &Session) {
-    let mut sent = lock(&agent.images.named);
+    let mut named = lock(&agent.images.named);
     let names = session.site_names();
     // No site has the number 0.
-    let first = (*sent).max(1);
-    if names.len() > first {
+    let mut first = named.sites.max(1);
+    while let Some(left) = names.get(first..).filter(|left| !left.is_empty()) {
+        let some = some_names(left, OF_ALL - named.bytes);
+        if some.is_empty() {
+            if named.bytes < OF_ALL {
+                agent.note(
+                NoteLevel::Warning,
+                format!("sites from number {first} on have no names: there are more than {} MiB of them; they are shown by their numbers", OF_ALL >> 20),
+            );
+            }
+            named.bytes = OF_ALL;
+            first = names.len();
+            break;
+        }
+        named.bytes += some.iter().map(String::len).sum::<usize>();
         let sites = Sites {
             first: first as u32,
-            names: names[first..].to_vec(),
+            names: some.to_vec(),
         };
+        first += some.len();
         agent.send(ToTool::Sites(sites), None);
-        *sent = names.len();
     }
+    named.sites = first.max(named.sites);
 }
 
 /// A kernel from this source was reported already, with these programs.
@@ -189,5 +227,19 @@ pub(crate) fn send_kernel(agent: &Agent, kernel: Kernel) {
     );
     if lock(&agent.images.reported).insert(key) {
         agent.send(ToTool::Kernel(kernel), None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_sites_go_in_parts_and_have_an_end() {
+        let names = vec!["k".repeat(300_000); 8];
+        assert_eq!(some_names(&names, OF_ALL).len(), 3);
+        assert_eq!(some_names(&names, 700_000).len(), 2);
+        assert_eq!(some_names(&names, 10).len(), 0);
+        assert_eq!(some_names(&[], OF_ALL).len(), 0);
     }
 }

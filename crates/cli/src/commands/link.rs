@@ -2,6 +2,7 @@
 
 use serde_json::json;
 
+use crate::destination::Destination;
 use crate::error::{CliError, read};
 use crate::flags::LinkFlags;
 use crate::output::say;
@@ -22,10 +23,8 @@ pub fn run(flags: &LinkFlags) -> Result<u8, CliError> {
         path: path.clone(),
         message: error.to_string(),
     })?;
-    std::fs::write(&flags.output, &linked).map_err(|source| CliError::Write {
-        path: path.clone(),
-        source,
-    })?;
+    // An object that is there stays until this one is whole.
+    Destination::check(&flags.output)?.write(&linked)?;
     if flags.json {
         let row = json!({ "ok": true, "output": path, "bytes": linked.len() });
         say(&format!("{row}\n"));

@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use warpbpf_wire::rendezvous::{SHM_NAME, places};
 
 use crate::commands::loader_late::Late;
-use crate::commands::run::{NVTX_TAKEN, shell_status};
+use crate::commands::run::{NOTHING_INSTRUMENTED, NVTX_TAKEN, shell_status};
 use crate::error::CliError;
 use crate::flags::{LoaderFlags, TargetFlags};
 use crate::inherited::Inherited;
@@ -67,6 +67,7 @@ pub fn run(flags: &LoaderFlags, surroundings: &Surroundings) -> Result<u8, CliEr
         agent: false,
         done: false,
         ranges: flags.ranges,
+        placed: false,
         words: Vec::new(),
         signals,
     };
@@ -76,7 +77,10 @@ pub fn run(flags: &LoaderFlags, surroundings: &Surroundings) -> Result<u8, CliEr
     both.late.leave();
     both.last_words();
     both.clean();
-    result
+    match result {
+        Ok(0) if flags.strict && !both.placed => Ok(NOTHING_INSTRUMENTED),
+        result => result,
+    }
 }
 
 /// Starts the tool with our library in it, and gives our end of the socket that it speaks to.
@@ -204,6 +208,8 @@ struct Both<'a> {
     done: bool,
     /// The application's NVTX ranges are to be known.
     ranges: bool,
+    /// Some kernel has a program of the tool's.
+    placed: bool,
     /// What the library in the tool would say at its end, which a signal does not let it.
     words: Vec<String>,
     signals: Signals,
@@ -304,6 +310,7 @@ impl Both<'_> {
     fn last_words(&mut self) {
         for line in self.lines() {
             // Whatever else it says is too late.
+            self.placed |= line == "placed";
             if let Some(words) = words(&line) {
                 self.words = words;
             }
@@ -388,6 +395,10 @@ impl Both<'_> {
             // Before it is ready.
             None if line == "ranges" => {
                 self.ranges = true;
+                Ok(())
+            }
+            None if line == "placed" => {
+                self.placed = true;
                 Ok(())
             }
             None => {

@@ -43,6 +43,11 @@ impl Live {
         agents.flat_map(Agent::last_words).collect()
     }
 
+    /// Some kernel has, or had, a program.
+    pub fn is_placed(&self) -> bool {
+        self.state().agents.iter().any(|agent| agent.instrumented)
+    }
+
     /// Something has been said since this was last asked.
     pub fn is_word_due(&self) -> bool {
         let mut state = self.state();
