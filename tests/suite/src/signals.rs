@@ -39,7 +39,9 @@ const ONCE: &str = "HUP 1 INT 1 QUIT 1 USR1 1 USR2 1 TERM 1";
 const THREADS: u64 = 1024;
 
 fn counting(bench: &Bench, command: &mut Command, to: &str) {
-    command.arg("--").args(["sh", "-c", COUNTS, "counts", to]);
+    // What is ignored when it begins a shell cannot trap, and who runs this in the background ignores some.
+    command.args(["--", "env", "--default-signal", "sh", "-c"]);
+    command.args([COUNTS, "counts", to]);
     command.arg(bench.app("vectoradd")).args(["1000", "1"]);
 }
 
@@ -151,9 +153,15 @@ fn terminal(bench: &Bench) -> Told {
     let script = COUNTS
         .replace("i=0;", "echo ready; i=0;")
         .replace("-lt 12", "-lt 20");
-    command
-        .arg("--")
-        .args(["sh", "-c", &script, "counts", "none"]);
+    command.arg("--").args([
+        "env",
+        "--default-signal",
+        "sh",
+        "-c",
+        &script,
+        "counts",
+        "none",
+    ]);
     command.arg(bench.app("vectoradd")).args(["1000", "1"]);
     let output = command.output().map_err(|e| e.to_string())?;
     let said = std::fs::read_to_string(&said).map_err(|e| e.to_string())?;
