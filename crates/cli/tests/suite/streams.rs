@@ -91,3 +91,29 @@ fn a_closed_standard_output_is_one_that_cannot_be_written() {
         "warpbpf: cannot write to standard output: Bad file descriptor (os error 9)\n"
     );
 }
+
+#[test]
+fn what_others_have_named_cannot_act_on_a_terminal() {
+    let folder = Folder::new("controls");
+    let bad = "k\u{1b}[2J\u{9b}31m\r\nwarpbpf: forged";
+    let kernel = serde_json::json!({ "id": null, "name": bad, "mangled": bad, "source": bad, "way": bad, "instrumented": true,
+        "registers": null, "launches": 1, "missed": 0 });
+    let value = serde_json::json!({ bad: bad });
+    let map = serde_json::json!({ "name": bad, "kind": "hash", "max_entries": 1, "entries": [{ "key": bad, "value": value }],
+        "threads": null, "events": null, "sum": null, "warnings": [bad] });
+    let process = serde_json::json!({ "pid": 1, "exe": bad, "device": bad, "soft": true, "complete": true, "kernels": [kernel],
+        "maps": [map], "messages": [bad], "messages_lost": 0 });
+    let report = serde_json::json!({ "version": 1, "command": [bad], "status": 0, "processes": [process], "notes": [bad],
+        "remarks": [bad] });
+    folder.write("report.json", report.to_string().as_bytes());
+    let output = folder.output("report report.json");
+    assert_eq!(output.status.code(), Some(0));
+    let text = String::from_utf8(output.stdout).expect("it is text");
+    let acts = |c: &char| c.is_control() && *c != '\n';
+    assert_eq!(text.chars().find(acts), None, "{text}");
+    assert!(text.contains("k\\x1b[2J\\u009b31m"), "{text}");
+    let forged = text
+        .lines()
+        .filter(|line| line.starts_with("warpbpf: forged"));
+    assert_eq!(forged.count(), 0, "{text}");
+}
