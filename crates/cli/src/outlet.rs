@@ -82,6 +82,7 @@ impl OutputFlags {
             form: self.form(),
             to,
             lines: None,
+            is_unread: false,
             is_answer,
         };
         outlet.begin()?;
@@ -97,6 +98,8 @@ pub struct Outlet {
     to: Option<Destination>,
     /// What lines are written to as they come.
     lines: Option<File>,
+    /// Nobody reads what is written as it comes.
+    is_unread: bool,
     /// It is what the user has asked for, so a reader that went away has seen enough.
     is_answer: bool,
 }
@@ -130,6 +133,9 @@ impl Outlet {
     }
 
     fn line(&mut self, text: &str) {
+        if self.is_unread {
+            return;
+        }
         let written = match (&mut self.lines, &self.to) {
             (Some(file), _) => file.write_all(text.as_bytes()),
             // Told already that it cannot be written, or never to be.
@@ -140,6 +146,11 @@ impl Outlet {
             }
         };
         if let (Err(source), Some(to)) = (written, &self.to) {
+            if output::is_read_no_more(&source) {
+                output::lose();
+                self.is_unread = true;
+                return;
+            }
             let path = to.path().display().to_string();
             tell_error(&CliError::Write { path, source });
             output::lose();
