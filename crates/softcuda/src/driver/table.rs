@@ -460,6 +460,8 @@ driver_api! {
     cuGraphAddNode @ 12030: cuGraphAddNode_v2(
         to: *mut Handle, graph: Handle, nodes: *const Handle, data: *const EdgeData, count: usize,
         params: *mut NodeParams) = graph_nodes::add_any_v2;
+    cuGraphConditionalHandleCreate @ 12030: cuGraphConditionalHandleCreate(
+        to: *mut u64, graph: Handle, context: Handle, default: u32, flags: u32) = graph_nodes::create_condition;
     cuGraphNodeSetParams @ 12020: cuGraphNodeSetParams(node: Handle, params: *mut NodeParams) = graph_nodes::set_any;
     cuGraphAddKernelNode @ 10000: cuGraphAddKernelNode(
         to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize, params: *const KernelParams)

@@ -247,6 +247,7 @@ imports! {
     cuGraphLaunch(exec: Handle, stream: Handle);
     cuGraphExecUpdate_v2(exec: Handle, graph: Handle, result: *mut UpdateResult);
     cuGraphNodeSetEnabled(exec: Handle, node: Handle, enabled: u32);
+    cuGraphConditionalHandleCreate(to: *mut u64, graph: Handle, context: Handle, default: u32, flags: u32);
     cuGraphNodeGetEnabled(exec: Handle, node: Handle, to: *mut u32);
     cuGraphExecNodeSetParams(exec: Handle, node: Handle, params: *mut NodeParams);
     cuGraphExecKernelNodeSetParams_v2(exec: Handle, node: Handle, params: *const KernelParams2);

@@ -472,6 +472,8 @@ runtime_api! {
         to: *mut Handle, graph: Handle, nodes: *const Handle, data: *const EdgeData, count: usize,
         params: *mut RuntimeNode)
         = |driver| graphs::add_any(driver, Place { to, graph, nodes, count }, data, params);
+    cudaGraphConditionalHandleCreate(to: *mut u64, graph: Handle, default: u32, flags: u32)
+        = |driver| driver.cuGraphConditionalHandleCreate(to, graph, 0, default, flags);
     cudaGraphNodeSetParams(node: Handle, params: *mut RuntimeNode)
         = |driver| graphs::set_any(driver, None, node, params);
     cudaGraphAddKernelNode(

@@ -510,7 +510,7 @@ fn impossible_launches_are_refused() {
 }
 
 #[test]
-fn a_link_of_one_text_gives_an_image() {
+fn a_link_of_texts_gives_an_image() {
     let _context = Context::new();
     let (mut link, mut image, mut bytes, mut module) = (0, null(), 0, 0);
     let mut log = [0u8; 100];
@@ -543,17 +543,50 @@ fn a_link_of_one_text_gives_an_image() {
             "nothing to link"
         );
         assert_eq!(add(link, PTX), 0);
-        assert_eq!(add(link, PTX), 801);
-        assert_eq!(
-            &log[..values[1] as usize],
-            b"the soft GPU links one PTX text only"
-        );
         assert_eq!(cuLinkComplete(link, &raw mut image, &raw mut bytes), 0);
         assert_eq!(bytes, PTX.len() + 1);
         assert_eq!(cuModuleLoadData(&raw mut module, image), 0);
         assert_eq!(
             cuLinkAddFile_v2(link, 1, c"/nowhere/at.all".as_ptr(), 0, null(), null_mut()),
             301
+        );
+        // Again with another text, of which the first does not know.
+        let more = ".version 8.3\n.target sm_90\n.address_size 64\n.visible .func more() { ret; } .visible .entry other() { ret; }";
+        assert_eq!(add(link, more), 0);
+        assert_eq!(cuLinkDestroy(link), 0);
+        let mut linked = 0;
+        let parts = [
+            ".version 8.3\n.target sm_90\n.address_size 64\n.extern .func more(); .visible .entry first() { call more; ret; }",
+            more,
+        ];
+        assert_eq!(
+            cuLinkCreate_v2(2, options.as_ptr(), values.as_mut_ptr(), &raw mut link),
+            0
+        );
+        for part in parts {
+            assert_eq!(add(link, part), 0);
+        }
+        assert_eq!(cuLinkComplete(link, &raw mut image, &raw mut bytes), 0);
+        assert_eq!(cuModuleLoadData(&raw mut linked, image), 0);
+        let mut function = 0;
+        for name in [c"first", c"other"] {
+            assert_eq!(
+                cuModuleGetFunction(&raw mut function, linked, name.as_ptr()),
+                0
+            );
+        }
+        assert_eq!(add(link, more), 0);
+        assert_eq!(cuLinkDestroy(link), 0);
+        values[1] = log.len() as *mut c_void;
+        assert_eq!(
+            cuLinkCreate_v2(2, options.as_ptr(), values.as_mut_ptr(), &raw mut link),
+            0
+        );
+        assert_eq!((add(link, more), add(link, more)), (0, 0));
+        assert_eq!(cuLinkComplete(link, &raw mut image, &raw mut bytes), 218);
+        assert_eq!(
+            str::from_utf8(&log[..values[1] as usize]),
+            Ok("`more` is defined by module 0 and by module 1")
         );
         assert_eq!(cuLinkDestroy(link), 0);
         assert_eq!(cuLinkDestroy(link), 400);
