@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use crate::conditional::{Condition, Conditional, Planned};
+use crate::driver::objects::Held;
 use crate::error::{CuError, CuResult};
 use crate::operation::Operation;
 use crate::state::{Handle, Soft, lock, new_handle};
@@ -42,6 +43,7 @@ struct Parts {
     edges: Vec<Edge>,
     /// Values that choose, made for this graph.
     conditions: Vec<Arc<Condition>>,
+    held: Vec<Held>,
 }
 
 impl Parts {
@@ -86,6 +88,25 @@ impl Graph {
         });
         soft.graphs.add(graph.handle, Arc::clone(&graph));
         graph
+    }
+
+    pub(crate) fn hold(&self, held: Held) {
+        lock(&self.parts).held.push(held);
+    }
+
+    /// Lets an object go that is held so.
+    pub(crate) fn release_held(&self, is: impl Fn(&Held) -> bool) -> CuResult {
+        let mut parts = lock(&self.parts);
+        let at = parts
+            .held
+            .iter()
+            .position(is)
+            .ok_or(CuError::INVALID_VALUE)?;
+        let held = parts.held.remove(at);
+        // What the program does then may ask about this graph.
+        drop(parts);
+        drop(held);
+        Ok(())
     }
 
     pub(crate) fn add_condition(&self, condition: Arc<Condition>) {
@@ -240,7 +261,10 @@ impl Graph {
             })
             .collect();
         copy.connect(&edges)?;
-        lock(&copy.parts).conditions = parts.conditions.clone();
+        let mut new = lock(&copy.parts);
+        new.conditions = parts.conditions.clone();
+        new.held = parts.held.clone();
+        drop(new);
         Ok(copy)
     }
 
@@ -258,6 +282,8 @@ impl Graph {
     /// Takes a graph out of the tables, and what is embedded in it. Whoever runs it goes on.
     pub(crate) fn forget(&self, soft: &Soft) {
         soft.graphs.remove(self.handle);
+        let held = std::mem::take(&mut lock(&self.parts).held);
+        drop(held);
         for node in &lock(&self.parts).nodes {
             forget_node(soft, node);
         }
@@ -294,6 +320,7 @@ impl Graph {
             edges,
             order,
             conditions: parts.conditions.clone(),
+            _held: parts.held.clone(),
         })
     }
 }
@@ -324,6 +351,7 @@ pub(crate) struct Template {
     edges: Vec<(usize, usize)>,
     order: Vec<usize>,
     conditions: Vec<Arc<Condition>>,
+    _held: Vec<Held>,
 }
 
 /// Why a graph cannot take the place of the one that was instantiated: `CU_GRAPH_EXEC_UPDATE_ERROR_…`.

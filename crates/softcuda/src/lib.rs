@@ -49,7 +49,7 @@
 //! - A kernel that is launched by a kernel begins when the launching grid has ended, in whatever stream. Of the device runtime
 //!   there are launches, no streams, events and memory functions; a module that uses others is refused (218).
 //! - Nodes of a graph run one after the other, in an order that its edges allow: branches that wait for each other hang.
-//!   Of graphs: no memory, semaphore and batch nodes, updates and launches by kernels, user objects,
+//!   Of graphs: no memory, semaphore and batch nodes, updates and launches by kernels,
 //!   nor capture in the per-thread default stream. Programmatic edges are ordinary ones.
 //! - A `__managed__` variable is one for each context, the program's own being that of the first, and questions about pointers do
 //!   not know it.
@@ -66,6 +66,7 @@ pub mod runtime;
 mod conditional;
 mod config;
 mod graph;
+pub mod missing;
 mod operation;
 mod per_thread;
 mod state;
