@@ -1,10 +1,11 @@
 //! How long is what a pointer without a length points to?
 
+use std::borrow::Cow;
 use std::ffi::{CStr, c_char, c_void};
 
 use warpbpf_fatbin::{
     CUBIN_HEADER_BYTES, FATBIN_HEADER_BYTES, FATBIN_MAGIC, FatbinWrapper, WRAPPER_MAGIC, cubin_len,
-    fatbin_len,
+    fatbin_len, join,
 };
 
 /// First four bytes of an ELF file, as a little-endian number.
@@ -15,7 +16,7 @@ const ELF_MAGIC: u32 = u32::from_le_bytes(*b"\x7fELF");
 /// # Safety
 /// `image` is null or what CUDA asks of an image: a fatbin wrapper, a fatbin, a cubin or NUL-terminated text, whole, and
 /// unchanged during `'a`.
-pub(crate) unsafe fn bytes<'a>(image: *const c_void) -> Option<&'a [u8]> {
+pub(crate) unsafe fn bytes<'a>(image: *const c_void) -> Option<Cow<'a, [u8]>> {
     if image.is_null() {
         return None;
     }
@@ -27,16 +28,26 @@ pub(crate) unsafe fn bytes<'a>(image: *const c_void) -> Option<&'a [u8]> {
             if wrapper.data.is_null() || !starts_with(wrapper.data.cast(), FATBIN_MAGIC) {
                 return None;
             }
-            return fatbin(wrapper.data.cast());
+            let whole = fatbin(wrapper.data.cast())?;
+            let parts = wrapper.parts().into_iter().map(|part| {
+                let is_one = starts_with(part, FATBIN_MAGIC);
+                is_one.then(|| fatbin(part)).flatten()
+            });
+            // What cannot be joined is left as the driver has it: machine code.
+            let joined = parts.collect::<Option<Vec<&[u8]>>>();
+            let joined = joined.and_then(|parts| join(whole, &parts).ok().flatten());
+            return Some(joined.map_or(Cow::Borrowed(whole), Cow::Owned));
         }
         if starts_with(start, FATBIN_MAGIC) {
-            return fatbin(start);
+            return fatbin(start).map(Cow::Borrowed);
         }
         if starts_with(start, ELF_MAGIC) {
             let header = std::slice::from_raw_parts(start, CUBIN_HEADER_BYTES);
-            return cubin_len(header).map(|n| std::slice::from_raw_parts(start, n));
+            let whole = cubin_len(header).map(|n| std::slice::from_raw_parts(start, n));
+            return whole.map(Cow::Borrowed);
         }
-        Some(CStr::from_ptr(start.cast::<c_char>()).to_bytes())
+        let text = CStr::from_ptr(start.cast::<c_char>()).to_bytes();
+        Some(Cow::Borrowed(text))
     }
 }
 
@@ -67,7 +78,7 @@ mod tests {
 
     fn of(image: &[u8]) -> Option<usize> {
         // SAFETY: each test gives a whole image.
-        unsafe { bytes(image.as_ptr().cast()) }.map(<[u8]>::len)
+        unsafe { bytes(image.as_ptr().cast()) }.map(|bytes| bytes.len())
     }
 
     fn fatbin(payload: &[u8]) -> Vec<u8> {
@@ -101,7 +112,7 @@ mod tests {
         };
         // SAFETY: a wrapper of a whole fatbin.
         let got = unsafe { bytes(std::ptr::from_ref(&wrapper).cast()) };
-        assert_eq!(got, Some(&image[..56]));
+        assert_eq!(got.as_deref(), Some(&image[..56]));
         let wrapper = FatbinWrapper {
             data: std::ptr::null(),
             ..wrapper

@@ -287,7 +287,7 @@ unsafe fn watch_complete(
     let (image, bytes) = unsafe { (image::bytes(*made), bytes.as_ref()) };
     let image = image.filter(|image| bytes.is_none_or(|bytes| image.len() <= *bytes));
     if let (Some(image), Some(known)) = (image, known) {
-        agent.made.add(image, known);
+        agent.made.add(&image, known);
     }
     code
 }

@@ -56,13 +56,19 @@ pub(crate) unsafe fn module_load_data(
 ) -> CUresult {
     // SAFETY: the application's own image.
     let bytes = unsafe { image::bytes(image) };
-    load(agent, outcome, bytes, JitOptions::default(), |text| {
-        let image = if text.is_null() { image } else { text };
-        // SAFETY: the application's own arguments, or our text in place of its image.
-        let code = unsafe { original::module_load_data(module, image) };
-        // SAFETY: on success the driver has written the module.
-        (code, unsafe { module_handle(code, module) })
-    })
+    load(
+        agent,
+        outcome,
+        bytes.as_deref(),
+        JitOptions::default(),
+        |text| {
+            let image = if text.is_null() { image } else { text };
+            // SAFETY: the application's own arguments, or our text in place of its image.
+            let code = unsafe { original::module_load_data(module, image) };
+            // SAFETY: on success the driver has written the module.
+            (code, unsafe { module_handle(code, module) })
+        },
+    )
 }
 
 /// # Safety
@@ -80,7 +86,7 @@ pub(crate) unsafe fn module_load_data_ex(
     let bytes = unsafe { image::bytes(image) };
     // SAFETY: the application's own options.
     let jit = unsafe { JitOptions::read(count, options, values) };
-    load(agent, outcome, bytes, jit, |text| {
+    load(agent, outcome, bytes.as_deref(), jit, |text| {
         // SAFETY: the application's own arguments, or our text in place of its image.
         let code = unsafe {
             if text.is_null() {
@@ -106,18 +112,24 @@ pub(crate) unsafe fn module_load_fatbin(
 ) -> CUresult {
     // SAFETY: the application's own image.
     let bytes = unsafe { image::bytes(image) };
-    load(agent, outcome, bytes, JitOptions::default(), |text| {
-        // SAFETY: the application's own arguments, or our text, which is no fatbin and so goes to the general function.
-        let code = unsafe {
-            if text.is_null() {
-                original::module_load_fatbin(module, image)
-            } else {
-                original::module_load_data(module, text)
-            }
-        };
-        // SAFETY: on success the driver has written the module.
-        (code, unsafe { module_handle(code, module) })
-    })
+    load(
+        agent,
+        outcome,
+        bytes.as_deref(),
+        JitOptions::default(),
+        |text| {
+            // SAFETY: the application's own arguments, or our text, which is no fatbin and so goes to the general function.
+            let code = unsafe {
+                if text.is_null() {
+                    original::module_load_fatbin(module, image)
+                } else {
+                    original::module_load_data(module, text)
+                }
+            };
+            // SAFETY: on success the driver has written the module.
+            (code, unsafe { module_handle(code, module) })
+        },
+    )
 }
 
 /// # Safety
@@ -139,7 +151,7 @@ pub(crate) unsafe fn library_load_data(
     let bytes = unsafe { image::bytes(image) };
     // SAFETY: the application's own options.
     let jit = unsafe { JitOptions::read(jit_count, jit_options, jit_values) };
-    load(agent, outcome, bytes, jit, |text| {
+    load(agent, outcome, bytes.as_deref(), jit, |text| {
         let run = |image, jit_values| {
             // SAFETY: the application's own arguments, or our text in place of its image.
             unsafe {

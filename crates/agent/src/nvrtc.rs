@@ -358,7 +358,7 @@ unsafe fn keep(to: &Agent, compiler: &Compiler, program: *mut c_void, cubin: *mu
             jit: None,
             not_instead: None,
         };
-        to.made.add(image, known);
+        to.made.add(&image, known);
     }
 }
 

@@ -41,6 +41,7 @@ mod choose;
 mod container;
 mod cubin;
 mod error;
+mod join;
 
 pub use choose::{Choice, choose, choose_unpacked, machine_code};
 pub use container::{
@@ -48,6 +49,7 @@ pub use container::{
 };
 pub use cubin::{CUBIN_HEADER_BYTES, Cubin, Kernel, Param, cubin_len, embedded_ptx};
 pub use error::{CubinError, FatbinError};
+pub use join::{JoinError, join};
 
 /// First four bytes of a fatbin.
 pub const FATBIN_MAGIC: u32 = 0xba55_ed50;
@@ -67,6 +69,24 @@ pub struct FatbinWrapper {
     pub data: *const u64,
     /// See `version`.
     pub filename_or_fatbins: *const core::ffi::c_void,
+}
+
+impl FatbinWrapper {
+    /// The fatbins that [`FatbinWrapper::filename_or_fatbins`] lists; none of version 1.
+    ///
+    /// # Safety
+    /// It is a wrapper as the device linker makes them.
+    pub unsafe fn parts(&self) -> Vec<*const u8> {
+        /// More than any program has.
+        const MOST: usize = 1 << 16;
+        let list = self.filename_or_fatbins.cast::<*const u8>();
+        if self.version != 2 || list.is_null() {
+            return Vec::new();
+        }
+        // SAFETY: the caller's promise: a null pointer ends the list.
+        let parts = (0..MOST).map(|at| unsafe { list.add(at).read_unaligned() });
+        parts.take_while(|part| !part.is_null()).collect()
+    }
 }
 
 /// What a driver is given by a pointer without a length.

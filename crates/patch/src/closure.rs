@@ -45,6 +45,9 @@ const LAUNCH_FUNCTIONS: &[&str] = &[
     "cudaLaunchDevice_ptsz",
     "cudaGetParameterBuffer",
     "cudaGetParameterBufferV2",
+    "__cudaCDP2LaunchDeviceV2",
+    "__cudaCDP2LaunchDeviceV2_ptsz",
+    "__cudaCDP2GetParameterBufferV2",
 ];
 
 /// Types of module-scope variables that stand for a binding rather than memory.

@@ -13,6 +13,7 @@ pub mod error;
 pub mod eval;
 pub mod index;
 pub mod lines;
+pub mod link;
 pub mod parse;
 pub mod query;
 pub mod splice;

@@ -4,6 +4,8 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
+use crate::conditional::{Condition, Conditional, Planned};
+use crate::driver::objects::Held;
 use crate::error::{CuError, CuResult};
 use crate::operation::Operation;
 use crate::state::{Handle, Soft, lock, new_handle};
@@ -39,6 +41,9 @@ pub(crate) struct Graph {
 struct Parts {
     nodes: Vec<Node>,
     edges: Vec<Edge>,
+    /// Values that choose, made for this graph.
+    conditions: Vec<Arc<Condition>>,
+    held: Vec<Held>,
 }
 
 impl Parts {
@@ -83,6 +88,39 @@ impl Graph {
         });
         soft.graphs.add(graph.handle, Arc::clone(&graph));
         graph
+    }
+
+    pub(crate) fn hold(&self, held: Held) {
+        lock(&self.parts).held.push(held);
+    }
+
+    /// Lets an object go that is held so.
+    pub(crate) fn release_held(&self, is: impl Fn(&Held) -> bool) -> CuResult {
+        let mut parts = lock(&self.parts);
+        let at = parts
+            .held
+            .iter()
+            .position(is)
+            .ok_or(CuError::INVALID_VALUE)?;
+        let held = parts.held.remove(at);
+        // What the program does then may ask about this graph.
+        drop(parts);
+        drop(held);
+        Ok(())
+    }
+
+    pub(crate) fn add_condition(&self, condition: Arc<Condition>) {
+        lock(&self.parts).conditions.push(condition);
+    }
+
+    /// The value of this graph, or of one in whose conditional nodes it is, that lies at an address.
+    pub(crate) fn condition(&self, address: u64) -> Option<Arc<Condition>> {
+        let parts = lock(&self.parts);
+        parts
+            .conditions
+            .iter()
+            .find(|c| c.address == address)
+            .cloned()
     }
 
     /// A node behind others of this graph.
@@ -201,6 +239,12 @@ impl Graph {
         for node in &parts.nodes {
             let operation = match &node.operation {
                 Operation::Graph(inner) => Operation::Graph(inner.copy(soft, true)?),
+                Operation::Conditional(node) => {
+                    let bodies = node.bodies.iter().map(|body| body.copy(soft, true));
+                    let bodies = bodies.collect::<Result<Vec<_>, _>>()?;
+                    let condition = Arc::clone(&node.condition);
+                    Operation::Conditional(Conditional::new(condition, node.choice, bodies))
+                }
                 other => other.clone(),
             };
             let handle = copy.add(soft, operation, &[])?;
@@ -217,6 +261,10 @@ impl Graph {
             })
             .collect();
         copy.connect(&edges)?;
+        let mut new = lock(&copy.parts);
+        new.conditions = parts.conditions.clone();
+        new.held = parts.held.clone();
+        drop(new);
         Ok(copy)
     }
 
@@ -226,6 +274,7 @@ impl Graph {
         parts.nodes.iter().find_map(|n| match &n.operation {
             _ if n.source == node => Some(n.handle),
             Operation::Graph(inner) => inner.find_copy(node),
+            Operation::Conditional(n) => n.bodies.iter().find_map(|body| body.find_copy(node)),
             _ => None,
         })
     }
@@ -233,6 +282,8 @@ impl Graph {
     /// Takes a graph out of the tables, and what is embedded in it. Whoever runs it goes on.
     pub(crate) fn forget(&self, soft: &Soft) {
         soft.graphs.remove(self.handle);
+        let held = std::mem::take(&mut lock(&self.parts).held);
+        drop(held);
         for node in &lock(&self.parts).nodes {
             forget_node(soft, node);
         }
@@ -249,8 +300,12 @@ impl Graph {
                 operation: node.operation.clone(),
                 enabled: true,
                 inner: match &node.operation {
-                    Operation::Graph(inner) => Some(inner.template()?),
-                    _ => None,
+                    Operation::Graph(inner) => vec![inner.template()?],
+                    Operation::Conditional(node) => {
+                        let bodies = node.bodies.iter().map(|body| body.template());
+                        bodies.collect::<Result<_, _>>()?
+                    }
+                    _ => Vec::new(),
                 },
             });
         }
@@ -264,14 +319,18 @@ impl Graph {
             nodes,
             edges,
             order,
+            conditions: parts.conditions.clone(),
+            _held: parts.held.clone(),
         })
     }
 }
 
 fn forget_node(soft: &Soft, node: &Node) {
     soft.nodes.remove(node.handle);
-    if let Operation::Graph(inner) = &node.operation {
-        inner.forget(soft);
+    match &node.operation {
+        Operation::Graph(inner) => inner.forget(soft),
+        Operation::Conditional(node) => node.bodies.iter().for_each(|body| body.forget(soft)),
+        _ => {}
     }
 }
 
@@ -281,8 +340,8 @@ pub(crate) struct Step {
     pub source: Handle,
     pub operation: Operation,
     pub enabled: bool,
-    /// What is in it, if it is a graph.
-    pub inner: Option<Template>,
+    /// What is in it, if it is a graph; of a conditional node each graph.
+    pub inner: Vec<Template>,
 }
 
 /// A graph as it was when it was instantiated.
@@ -291,6 +350,8 @@ pub(crate) struct Template {
     /// By index, sorted.
     edges: Vec<(usize, usize)>,
     order: Vec<usize>,
+    conditions: Vec<Arc<Condition>>,
+    _held: Vec<Held>,
 }
 
 /// Why a graph cannot take the place of the one that was instantiated: `CU_GRAPH_EXEC_UPDATE_ERROR_…`.
@@ -309,15 +370,34 @@ const UNSUPPORTED_FUNCTION_CHANGE: u32 = 7;
 
 impl Template {
     /// All operations in order; those that are switched off are left out.
-    pub(crate) fn operations(&self, into: &mut Vec<Operation>) {
+    pub(crate) fn operations(&self, into: &mut Vec<Planned>) {
         for &at in &self.order {
             let step = &self.nodes[at];
-            match &step.inner {
-                Some(inner) => inner.operations(into),
-                None if step.enabled => into.push(step.operation.clone()),
-                None => {}
+            match &step.operation {
+                Operation::Graph(_) => step.inner.iter().for_each(|inner| inner.operations(into)),
+                Operation::Conditional(node) => {
+                    let bodies = step.inner.iter().map(|body| {
+                        let mut planned = Vec::new();
+                        body.operations(&mut planned);
+                        planned
+                    });
+                    into.push(Planned::Choice {
+                        condition: Arc::clone(&node.condition),
+                        choice: node.choice,
+                        bodies: bodies.collect(),
+                    });
+                }
+                operation if step.enabled => into.push(Planned::Operation(operation.clone())),
+                _ => {}
             }
         }
+    }
+
+    /// The values that are set to their defaults at each launch.
+    pub(crate) fn conditions(&self, into: &mut Vec<Arc<Condition>>) {
+        into.extend(self.conditions.iter().cloned());
+        let inner = self.nodes.iter().flat_map(|step| &step.inner);
+        inner.for_each(|inner| inner.conditions(into));
     }
 
     /// The step that stands for a node of the graph that was instantiated, or of one embedded in it.
@@ -326,7 +406,7 @@ impl Template {
             if step.source == node {
                 return Some(step);
             }
-            step.inner.as_mut()?.step(node)
+            step.inner.iter_mut().find_map(|inner| inner.step(node))
         })
     }
 
@@ -337,12 +417,20 @@ impl Template {
             node,
             from: 0,
         };
-        for (old, new) in self.nodes.iter().zip(&new.nodes) {
+        for (old, from) in self.nodes.iter().zip(&new.nodes) {
+            let new = from;
             if old.operation.kind() != new.operation.kind() {
                 return Err(mismatch(TYPE_CHANGED, new.source));
             }
-            match (&old.inner, &new.inner) {
-                (Some(old), Some(new)) => old.compare(new)?,
+            match (&old.inner[..], &new.inner[..]) {
+                (old, new) if !old.is_empty() && old.len() == new.len() => {
+                    for (old, new) in old.iter().zip(new) {
+                        old.compare(new)?;
+                    }
+                }
+                (old, new) if old.len() != new.len() => {
+                    return Err(mismatch(PARAMETERS_CHANGED, from.source));
+                }
                 _ => may_replace(&old.operation, &new.operation)
                     .map_err(|reason| mismatch(reason, new.source))?,
             }
@@ -367,9 +455,11 @@ impl Template {
     /// Takes over what the nodes of a graph of the same shape do. Which node of the program stands for a step stays.
     pub(crate) fn replace(&mut self, new: Template) {
         for (old, new) in self.nodes.iter_mut().zip(new.nodes) {
-            match (&mut old.inner, new.inner) {
-                (Some(old), Some(new)) => old.replace(new),
-                _ => old.operation = new.operation,
+            if old.inner.is_empty() {
+                old.operation = new.operation;
+            }
+            for (old, new) in old.inner.iter_mut().zip(new.inner) {
+                old.replace(new);
             }
         }
     }

@@ -46,8 +46,10 @@
 //!   in plain rows. Using what is no texture, surface or tensor map is a trap, where a GPU may read zeroes.
 //! - Of tensor maps: no interleaved layouts, packed elements of 4 or 6 bits, swizzles in atoms of more than 16 bytes, nor
 //!   im2col wide mode; a kernel cannot change one (`tensormap.replace`). The 128 bytes are the emulator's own.
+//! - A kernel that is launched by a kernel begins when the launching grid has ended, in whatever stream. Of the device runtime
+//!   there are launches, no streams, events and memory functions; a module that uses others is refused (218).
 //! - Nodes of a graph run one after the other, in an order that its edges allow: branches that wait for each other hang.
-//!   Of graphs: no conditional nodes, memory, semaphore and batch nodes, updates and launches by kernels, user objects,
+//!   Of graphs: no memory, semaphore and batch nodes, updates and launches by kernels,
 //!   nor capture in the per-thread default stream. Programmatic edges are ordinary ones.
 //! - A `__managed__` variable is one for each context, the program's own being that of the first, and questions about pointers do
 //!   not know it.
@@ -61,8 +63,10 @@ pub mod driver;
 pub mod error;
 pub mod runtime;
 
+mod conditional;
 mod config;
 mod graph;
+pub mod missing;
 mod operation;
 mod per_thread;
 mod state;

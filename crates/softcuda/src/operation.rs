@@ -8,6 +8,7 @@ use std::sync::atomic::Ordering;
 
 use warpbpf_softgpu::{Launch, Outcome, TrapKind};
 
+use crate::conditional::Conditional;
 use crate::driver::fill::Fill;
 use crate::driver::module::Function;
 use crate::driver::rows::Transfer;
@@ -25,6 +26,8 @@ pub(crate) enum Operation {
     Host(HostCall),
     /// A graph in a graph.
     Graph(Arc<Graph>),
+    /// Graphs of which a value chooses.
+    Conditional(Conditional),
     Empty,
     Wait(Arc<Event>),
     Record(Arc<Event>),
@@ -84,6 +87,7 @@ impl Operation {
             Operation::Empty => 5,
             Operation::Wait(_) => 6,
             Operation::Record(_) => 7,
+            Operation::Conditional(_) => 13,
         }
     }
 
@@ -96,6 +100,7 @@ impl Operation {
             | Operation::Copy(_)
             | Operation::Fill(_)
             | Operation::Graph(_)
+            | Operation::Conditional(_)
             | Operation::Empty
             | Operation::Record(_) => Run::Here,
         }
@@ -109,7 +114,7 @@ impl Operation {
             // SAFETY: the program asked for this call.
             Operation::Host(call) => unsafe { (call.function)(call.data as *mut c_void) },
             // Who runs a graph runs what is in it.
-            Operation::Graph(_) | Operation::Empty => {}
+            Operation::Graph(_) | Operation::Conditional(_) | Operation::Empty => {}
             Operation::Wait(event) => event.wait(),
             Operation::Record(event) => {
                 let ticket = event.submit();

@@ -15,6 +15,7 @@ use crate::driver::capture::Capture;
 use crate::driver::images::Object;
 use crate::driver::linker::Link;
 use crate::driver::module::{Function, KernelObject, Library, LoadedModule};
+use crate::driver::objects::{Pool, UserObject};
 use crate::error::{CuError, CuResult};
 use crate::graph::{Exec, Graph};
 use crate::per_thread::Stack;
@@ -251,6 +252,9 @@ pub(crate) struct Soft {
     /// The graph of each node.
     pub nodes: Handles<Graph>,
     pub execs: Handles<Exec>,
+    pub user_objects: Handles<UserObject>,
+    /// Those that programs made.
+    pub pools: Handles<Pool>,
     /// Captures that have begun and not ended, and how many they are: looked at by every call, so without a lock.
     pub captures: Mutex<Vec<Arc<Capture>>>,
     pub n_captures: AtomicUsize,
@@ -366,6 +370,8 @@ pub(crate) fn initialize() -> Result<&'static Soft, CuError> {
             graphs: Handles::new(),
             nodes: Handles::new(),
             execs: Handles::new(),
+            user_objects: Handles::new(),
+            pools: Handles::new(),
             captures: Mutex::new(Vec::new()),
             n_captures: AtomicUsize::new(0),
             allocations: Mutex::new(BTreeMap::new()),

@@ -8,6 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Instant;
 
 use crate::driver::capture::Captured;
+use crate::driver::objects::Attributes;
 use crate::state::{Handle, lock, new_handle};
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -27,6 +28,7 @@ pub(crate) struct Stream {
     pub id: u64,
     pub flags: u32,
     pub priority: i32,
+    pub attributes: Attributes,
     queue: Mutex<Queue>,
     changed: Condvar,
 }
@@ -49,6 +51,7 @@ impl Stream {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             flags,
             priority,
+            attributes: Attributes::default(),
             queue: Mutex::new(Queue::default()),
             changed: Condvar::new(),
         })

@@ -241,6 +241,24 @@ impl Worker<'_> {
                 );
                 return Err(Fault::new(lane as u32, TrapKind::Assert, message));
             }
+            Builtin::ParameterBuffer => {
+                let [grid, block] = [1, 2].map(|n| triple(warp, lane, at, call.arguments.get(n)));
+                self.parameter_buffer(argument(0), grid, block, argument(3) as u32)
+            }
+            Builtin::LaunchDevice => u64::from(self.launch_device(argument(0))),
+            Builtin::LastError => 0,
+            Builtin::SetConditional => {
+                let (handle, value) = (argument(0), argument(1) as u32);
+                if self.run.memory.write(handle, &value.to_le_bytes()).is_err() {
+                    let message = format!("{handle:#x} is no handle of a conditional node");
+                    return Err(Fault::new(
+                        lane as u32,
+                        TrapKind::InvalidDescriptor,
+                        message,
+                    ));
+                }
+                0
+            }
         };
         if let Some(&place) = call.results.first() {
             deliver(warp, lane, at, place, result);
@@ -274,6 +292,17 @@ fn transfer(
     } else {
         deliver(warp, lane, to_at, to, fetch(warp, lane, from_at, from));
     }
+}
+
+/// A `dim3`.
+fn triple(warp: &Warp, lane: usize, at: Position, place: Option<&Place>) -> [u32; 3] {
+    let Some(&Place::Frame { offset, .. }) = place else {
+        return [0; 3];
+    };
+    [0, 4, 8].map(|by| {
+        let offset = offset + by;
+        fetch(warp, lane, at, Place::Frame { offset, size: 4 }) as u32
+    })
 }
 
 /// The value at a place, of at most 8 bytes.

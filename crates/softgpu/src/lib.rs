@@ -19,6 +19,7 @@ mod atomics;
 mod block;
 mod bulk;
 mod call;
+mod children;
 mod collective;
 mod control;
 mod decode;
@@ -46,10 +47,11 @@ mod warp;
 mod wide;
 mod windows;
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use children::{Child, Children};
 pub use image::{AddressMode, Channels, Image, ImageKind, ImageSource, Texture};
 pub use memory::{ARENA_BASE, MemError};
 pub use module::{Kernel, KernelInfo, LoadError, Module, ParamInfo};
@@ -362,11 +364,66 @@ impl Gpu {
         Ok(most.min(MAX_BLOCKS_PER_SM))
     }
 
-    /// Runs a kernel to its end.
+    /// Runs a kernel to its end, and all that it launches.
     ///
     /// # Errors
     /// A launch that cannot be started or reached the step limit; never something the guest did.
     pub fn launch(&self, launch: Launch<'_>) -> Result<Outcome, LaunchError> {
+        let (kernel, grid_id) = (launch.kernel, launch.grid_id);
+        let mut nothing = |_: &[u8]| ();
+        let Launch { stdout, .. } = launch;
+        let stdout: Print<'_> = match stdout {
+            Some(stdout) => stdout,
+            None => &mut nothing,
+        };
+        let (mut outcome, children) = self.launch_one(
+            Launch {
+                stdout: None,
+                ..launch
+            },
+            stdout,
+        )?;
+        let mut pending: VecDeque<Child> = children.into();
+        while let Some(child) = pending.pop_front() {
+            let mut params = Vec::new();
+            let kernel = kernel.sibling(child.function);
+            if let Some(kernel) = &kernel {
+                params.resize(kernel.param_bytes(), 0);
+                // The guest may have freed it: then the kernel has zeroes.
+                let _ = self.read(child.params, &mut params);
+            }
+            let _ = self.free(child.params);
+            let (Some(kernel), Outcome::Done { steps }) = (kernel, &outcome) else {
+                continue;
+            };
+            let launched = Launch {
+                kernel: &kernel,
+                grid: child.grid,
+                block: child.block,
+                cluster: [1; 3],
+                dynamic_shared: child.shared,
+                params: &params,
+                grid_id,
+                stdout: None,
+            };
+            let (ended, children) = self.launch_one(launched, stdout)?;
+            outcome = match ended {
+                Outcome::Done { steps: more } => Outcome::Done {
+                    steps: steps + more,
+                },
+                trapped @ Outcome::Trapped(_) => trapped,
+            };
+            pending.extend(children);
+        }
+        Ok(outcome)
+    }
+
+    /// Runs a kernel to its end, and gives what it launched.
+    fn launch_one(
+        &self,
+        launch: Launch<'_>,
+        stdout: &mut dyn FnMut(&[u8]),
+    ) -> Result<(Outcome, Vec<Child>), LaunchError> {
         let Launch {
             kernel,
             grid,
@@ -375,7 +432,7 @@ impl Gpu {
             dynamic_shared,
             params,
             grid_id,
-            stdout,
+            stdout: _,
         } = launch;
         let name = || kernel.name().to_owned();
         if !Arc::ptr_eq(kernel.device(), &self.device) {
@@ -424,7 +481,8 @@ impl Gpu {
         let run = sched::Run {
             program: &program,
             module_id: kernel.module_id(),
-            kernel: kernel.name(),
+            kernel,
+            children: Children::default(),
             memory: &self.device.memory,
             heap: &self.device.heap,
             images: &self.device.images,
@@ -449,13 +507,16 @@ impl Gpu {
             // The guest can free it, being an address like any other; then it is gone already.
             let _ = self.free(workspace);
         }
-        if let Some(stdout) = stdout {
-            let mut printed: Vec<(u64, Vec<u8>)> = harvests
-                .iter_mut()
-                .flat_map(|h| std::mem::take(&mut h.printed))
-                .collect();
-            printed.sort_by_key(|&(block, _)| block);
-            printed.iter().for_each(|(_, text)| stdout(text));
+        let mut printed: Vec<(u64, Vec<u8>)> = harvests
+            .iter_mut()
+            .flat_map(|h| std::mem::take(&mut h.printed))
+            .collect();
+        printed.sort_by_key(|&(block, _)| block);
+        printed.iter().for_each(|(_, text)| stdout(text));
+        let (children, unused) = run.children.take();
+        for room in unused {
+            // As above.
+            let _ = self.free(room);
         }
         let exhausted = harvests.iter().any(|h| h.exhausted);
         let steps = harvests.iter().map(|h| h.steps).sum();
@@ -464,12 +525,12 @@ impl Gpu {
             .filter_map(|h| h.trap)
             .min_by_key(|&(block, _)| block)
         {
-            Some((_, trap)) => Ok(Outcome::Trapped(Box::new(trap))),
+            Some((_, trap)) => Ok((Outcome::Trapped(Box::new(trap)), children)),
             None if exhausted => Err(LaunchError::StepLimit {
                 kernel: name(),
                 limit: self.config.step_limit.unwrap_or(0),
             }),
-            None => Ok(Outcome::Done { steps }),
+            None => Ok((Outcome::Done { steps }, children)),
         }
     }
 

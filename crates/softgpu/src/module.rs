@@ -348,6 +348,13 @@ impl Kernel {
         self.required_cluster
     }
 
+    /// Another kernel of its module, by number.
+    pub(crate) fn sibling(&self, index: u32) -> Option<Kernel> {
+        let function = self.inner.ast().functions.get(index as usize)?;
+        (function.is_entry && function.body.is_some())
+            .then(|| Kernel::new(Arc::clone(&self.inner), index, function))
+    }
+
     pub(crate) fn device(&self) -> &Arc<Device> {
         &self.inner.device
     }

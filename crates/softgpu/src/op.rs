@@ -401,6 +401,14 @@ pub(crate) enum Builtin {
     Malloc,
     Free,
     AssertFail,
+    /// `cudaGetParameterBufferV2`: room for the parameters of a kernel to be launched.
+    ParameterBuffer,
+    /// `cudaLaunchDeviceV2`
+    LaunchDevice,
+    /// `cudaGetLastError` and `cudaPeekAtLastError`: launches tell their errors themselves.
+    LastError,
+    /// `cudaGraphSetConditional`: the handle is where the value lies.
+    SetConditional,
 }
 
 impl Builtin {
@@ -411,6 +419,16 @@ impl Builtin {
             "malloc" => Builtin::Malloc,
             "free" => Builtin::Free,
             "__assertfail" => Builtin::AssertFail,
+            // The device runtime's, as nvcc calls them and as programs of older versions do.
+            "__cudaCDP2GetParameterBufferV2" | "cudaGetParameterBufferV2" => {
+                Builtin::ParameterBuffer
+            }
+            "__cudaCDP2LaunchDeviceV2"
+            | "__cudaCDP2LaunchDeviceV2_ptsz"
+            | "cudaLaunchDeviceV2"
+            | "cudaLaunchDeviceV2_ptsz" => Builtin::LaunchDevice,
+            "cudaGraphSetConditional" => Builtin::SetConditional,
+            "__cudaCDP2GetLastError" | "__cudaCDP2PeekAtLastError" => Builtin::LastError,
             _ => return None,
         })
     }

@@ -10,7 +10,9 @@ use std::rc::Rc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::Kernel;
 use crate::block::{Barriers, Block, ClusterBarrier, Env, Shared};
+use crate::children::Children;
 use crate::memory::{Memory, View};
 use crate::op::Program;
 use crate::rng::Rng;
@@ -31,7 +33,8 @@ const GRACE: u64 = 1 << 20;
 pub(crate) struct Run<'l> {
     pub program: &'l Program,
     pub module_id: u32,
-    pub kernel: &'l str,
+    pub kernel: &'l Kernel,
+    pub children: Children,
     pub memory: &'l Memory,
     pub heap: &'l Mutex<HashSet<u64>>,
     pub images: &'l crate::image::Registry,
@@ -396,7 +399,7 @@ impl<'l> Worker<'l> {
         let function = &self.run.program.functions[stopped.at.function as usize];
         let lane = *lane as usize & 31;
         Trap {
-            kernel: self.run.kernel.to_owned(),
+            kernel: self.run.kernel.name().to_owned(),
             block: block.env.ctaid,
             thread: [0, 1, 2].map(|i| warp.tid[i][lane]),
             function: function.name.clone(),

@@ -1,5 +1,5 @@
-// Kernels that launch kernels: relocatable code, linked with CUDA's device runtime. No kernel of such a module can be
-// instrumented through its PTX, which calls what only the device linker brings in; they must run untouched.
+// Kernels that launch kernels: relocatable code, linked with CUDA's device runtime. A kernel that launches others is not
+// instrumented through its PTX, since what it launches is named by an address of its own module; it must run untouched.
 #include "corpus.h"
 
 __global__ void launchedChild(int *out, int factor) { out[threadIdx.x] = threadIdx.x * factor; }

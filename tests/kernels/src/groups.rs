@@ -58,7 +58,7 @@ pub const GROUPS: &[Group] = &[
     group("halves", "half precision"),
     group("counted", "accesses in closed form"),
     Group {
-        way: Way::Refused("holds no PTX"),
+        way: Way::Refused("starts other kernels from the device"),
         ..group("device_launch", "device-side launches")
     },
     Group {

@@ -302,7 +302,7 @@ unsafe fn text(pointer: *const c_char) -> String {
 unsafe fn image_text(image: *const c_char) -> String {
     // SAFETY: the caller's promise.
     let bytes = unsafe { crate::image::bytes(image.cast()) };
-    String::from_utf8_lossy(bytes.unwrap()).into_owned()
+    String::from_utf8_lossy(&bytes.unwrap()).into_owned()
 }
 
 /// # Safety

@@ -10,6 +10,7 @@ mod eval_ptxas;
 mod forms;
 mod headers;
 mod lines;
+mod linking;
 mod malformed;
 mod ops;
 mod producers;

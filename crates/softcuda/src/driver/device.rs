@@ -264,7 +264,8 @@ const FIRST_POOL: Handle = 0x5c00_0000_0000 - 0x40;
 pub(crate) fn of_pool(soft: &Soft, pool: Handle) -> Result<usize, CuError> {
     let is = |device: &usize| FIRST_POOL - device * 0x40 == pool;
     let found = (0..soft.devices.len()).find(is);
-    found.ok_or(CuError::INVALID_VALUE)
+    let made = || soft.pools.get(pool).map(|pool| pool.device);
+    found.or_else(made).ok_or(CuError::INVALID_VALUE)
 }
 
 pub(crate) unsafe fn memory_pool(to: *mut Handle, device: c_int) -> CuResult {

@@ -123,20 +123,26 @@ pub(crate) unsafe fn launch(exec: Handle, stream: Handle) -> CuResult {
     let (soft, context, stream) = streams::known(stream)?;
     // As an H200's driver does it.
     capture::refuse(soft, &context, &stream)?;
-    let mut operations = Vec::new();
-    lock(&exec.template).operations(&mut operations);
+    let (mut operations, mut conditions) = (Vec::new(), Vec::new());
+    let template = lock(&exec.template);
+    template.operations(&mut operations);
+    template.conditions(&mut conditions);
+    drop(template);
     let elsewhere = operations.iter().any(|o| o.place() == Run::Elsewhere);
     let run = if elsewhere { Run::Elsewhere } else { Run::Here };
     context.enter();
     let own = Arc::clone(&context);
     streams::submit(soft, &context, &stream, run, move || {
         let _running = lock(&exec.running);
-        for operation in &operations {
-            if own.check().is_ok() || matches!(operation, Operation::Host(_) | Operation::Record(_))
-            {
-                operation.run(soft);
-            }
-        }
+        conditions
+            .iter()
+            .for_each(|condition| condition.begin(soft));
+        let goes_on = |operation: &Operation| {
+            own.check().is_ok() || matches!(operation, Operation::Host(_) | Operation::Record(_))
+        };
+        operations
+            .iter()
+            .for_each(|planned| planned.run(soft, &goes_on));
     });
     Ok(())
 }

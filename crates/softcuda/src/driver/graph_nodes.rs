@@ -3,6 +3,7 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
+use crate::conditional::{ASSIGN_DEFAULT, Choice, Condition, Conditional};
 use crate::driver::fill::{Fill, FillParams};
 use crate::driver::graphs::{add, add_behind, behind, graph, home};
 use crate::driver::launch::{Request, prepare};
@@ -10,7 +11,7 @@ use crate::driver::module::kernel_of;
 use crate::driver::rows::{Copy3d, Transfer};
 use crate::driver::{graph_exec, streams};
 use crate::error::{CuError, CuResult};
-use crate::graph::EdgeData;
+use crate::graph::{EdgeData, Graph};
 use crate::operation::{AttributeValue, HostCall, KernelCall, Operation};
 use crate::state::{Handle, current, put, soft};
 
@@ -110,9 +111,9 @@ impl NodeParams {
         unsafe { NodeParams::with(kind::COPY, params) }
     }
 
-    /// The first word: of a graph, its handle.
-    pub(crate) fn first(&self) -> u64 {
-        self.value[0]
+    /// Of a graph, the first is its handle; of a conditional node, the third is the list of its graphs.
+    pub(crate) fn word(&self, at: usize) -> u64 {
+        self.value[at]
     }
 }
 
@@ -127,6 +128,7 @@ mod kind {
     pub const EMPTY: c_int = 5;
     pub const WAIT: c_int = 6;
     pub const RECORD: c_int = 7;
+    pub const CONDITIONAL: c_int = 13;
     pub const LAST: c_int = 13;
 }
 
@@ -245,6 +247,62 @@ unsafe fn any(params: *const NodeParams) -> Result<Operation, CuError> {
     }
 }
 
+/// `CUDA_CONDITIONAL_NODE_PARAMS`
+#[repr(C)]
+struct ConditionalParams {
+    condition: u64,
+    choice: c_int,
+    bodies: u32,
+    graphs: *const Handle,
+    context: Handle,
+}
+
+/// A conditional node in a graph, with graphs of its own.
+fn conditional(into: Handle, params: &ConditionalParams) -> Result<Operation, CuError> {
+    let soft = soft()?;
+    let choice = Choice::of(params.choice).ok_or(CuError::INVALID_VALUE)?;
+    // More than a program lists; each takes memory.
+    if !choice.takes(params.bodies) || params.bodies > 1 << 16 {
+        return Err(CuError::INVALID_VALUE);
+    }
+    // A graph in a node may have nodes with the values of those around it.
+    let own = graph(into)?.condition(params.condition);
+    let around = || {
+        soft.graphs
+            .all()
+            .iter()
+            .find_map(|graph| graph.condition(params.condition))
+    };
+    let condition = own.or_else(around).ok_or(CuError::INVALID_VALUE)?;
+    let bodies = (0..params.bodies).map(|_| Graph::new(soft, true)).collect();
+    Ok(Operation::Conditional(Conditional::new(
+        condition, choice, bodies,
+    )))
+}
+
+pub(crate) unsafe fn create_condition(
+    to: *mut u64,
+    of: Handle,
+    context: Handle,
+    default: u32,
+    flags: u32,
+) -> CuResult {
+    let soft = soft()?;
+    let of = graph(of)?;
+    let context = match context {
+        0 => current()?,
+        handle => crate::state::context(soft, handle)?,
+    };
+    if to.is_null() || flags & !ASSIGN_DEFAULT != 0 {
+        return Err(CuError::INVALID_VALUE);
+    }
+    let condition = Condition::new(soft, context.device, default, flags)?;
+    // SAFETY: the caller's pointer.
+    unsafe { put(to, condition.address)? };
+    of.add_condition(condition);
+    Ok(())
+}
+
 pub(crate) unsafe fn add_any_v2(
     to: *mut Handle,
     into: Handle,
@@ -256,10 +314,24 @@ pub(crate) unsafe fn add_any_v2(
     // SAFETY: the caller's pointers.
     unsafe {
         let behind = behind(nodes, data, count)?;
-        add_behind(to, into, &behind, any(params)?)?;
-        // The program is told the copy of its graph.
-        if let Ok(Operation::Graph(inner)) = operation(*to) {
-            (*params).value[0] = inner.handle as u64;
+        if to.is_null() {
+            return Err(CuError::INVALID_VALUE);
+        }
+        let what = match params.as_ref() {
+            Some(params) if params.kind == kind::CONDITIONAL => {
+                conditional(into, &*params.value.as_ptr().cast())?
+            }
+            _ => any(params)?,
+        };
+        add_behind(to, into, &behind, what)?;
+        match operation(*to) {
+            // The program is told the copy of its graph.
+            Ok(Operation::Graph(inner)) => (*params).value[0] = inner.handle as u64,
+            // The graphs are the node's, and so is their list.
+            Ok(Operation::Conditional(node)) => {
+                (*params).value[2] = node.handles.as_ptr() as u64;
+            }
+            _ => {}
         }
     }
     Ok(())
@@ -314,7 +386,7 @@ fn set_in_exec(exec: Handle, node: Handle, mut new: Operation) -> CuResult {
         keep_attributes(&step.operation, &mut new);
         if let Operation::Graph(inner) = &new {
             let template = inner.template()?;
-            let old = step.inner.as_mut().ok_or(CuError::INVALID_VALUE)?;
+            let old = step.inner.first_mut().ok_or(CuError::INVALID_VALUE)?;
             old.compare(&template)
                 .map_err(|_| CuError::GRAPH_EXEC_UPDATE_FAILURE)?;
             old.replace(template);

@@ -50,15 +50,23 @@ pub(crate) unsafe fn text_at(image: *const c_void) -> Result<String, Refusal> {
     match sniff(&magic) {
         ImageKind::FatbinWrapper => {
             // SAFETY: by its magic it is a wrapper, whose data pointer leads to a fatbin.
-            let data = unsafe { start.cast::<FatbinWrapper>().read_unaligned() }.data;
-            if data.is_null() {
+            let wrapper = unsafe { start.cast::<FatbinWrapper>().read_unaligned() };
+            if wrapper.data.is_null() {
                 return refuse(CuError::INVALID_IMAGE, "the fatbin wrapper has no data");
             }
             // SAFETY: as above.
-            unsafe { fatbin_at(data.cast()) }
+            let fatbin = unsafe { fatbin_at(wrapper.data.cast())? };
+            // SAFETY: as above; what is listed are fatbins.
+            let parts = unsafe { wrapper.parts().into_iter().map(|part| fatbin_at(part)) };
+            let parts: Vec<&[u8]> = parts.collect::<Result<_, Refusal>>()?;
+            let joined = warpbpf_fatbin::join(fatbin, &parts).map_err(|error| Refusal {
+                code: CuError::INVALID_PTX,
+                words: error.to_string(),
+            })?;
+            from_fatbin(joined.as_deref().unwrap_or(fatbin))
         }
         // SAFETY: by its magic it is a fatbin.
-        ImageKind::Fatbin => unsafe { fatbin_at(start) },
+        ImageKind::Fatbin => from_fatbin(unsafe { fatbin_at(start)? }),
         ImageKind::Cubin => {
             // SAFETY: an ELF begins with a header of this size.
             let header = unsafe { std::slice::from_raw_parts(start, CUBIN_HEADER_BYTES) };
@@ -78,7 +86,7 @@ pub(crate) unsafe fn text_at(image: *const c_void) -> Result<String, Refusal> {
 
 /// # Safety
 /// `start` must point to a whole fatbin.
-unsafe fn fatbin_at(start: *const u8) -> Result<String, Refusal> {
+unsafe fn fatbin_at<'a>(start: *const u8) -> Result<&'a [u8], Refusal> {
     let bad = |error: FatbinError| Refusal {
         code: CuError::INVALID_IMAGE,
         words: error.to_string(),
@@ -87,8 +95,7 @@ unsafe fn fatbin_at(start: *const u8) -> Result<String, Refusal> {
     let header = unsafe { std::slice::from_raw_parts(start, FATBIN_HEADER_BYTES) };
     let length = fatbin_len(header).map_err(bad)?;
     // SAFETY: the header says how much belongs to it.
-    let bytes = unsafe { std::slice::from_raw_parts(start, length) };
-    from_fatbin(bytes)
+    Ok(unsafe { std::slice::from_raw_parts(start, length) })
 }
 
 /// The PTX text in an image of known length, as from a file.

@@ -1,5 +1,4 @@
-//! `cuLink…` for its common use without a linker's work: one PTX text in, one image out. The image is the checked text
-//! itself, which every load takes. Joining several texts is not offered.
+//! `cuLink…`: PTX texts in, one image out. The image is the linked text itself, which every load takes.
 #![expect(clippy::too_many_arguments, reason = "signatures are CUDA's")]
 
 use std::ffi::{CString, c_char, c_int, c_void};
@@ -13,7 +12,9 @@ use crate::state::{Handle, Soft, current, lock, name, new_handle, put, put_if, s
 /// A link under way.
 pub(crate) struct Link {
     log: Mutex<JitLog>,
-    text: Mutex<Option<CString>>,
+    texts: Mutex<Vec<String>>,
+    /// What a completed link gave.
+    image: Mutex<Option<CString>>,
 }
 
 fn link(soft: &Soft, handle: Handle) -> Result<Arc<Link>, CuError> {
@@ -37,7 +38,8 @@ pub(crate) unsafe fn create(
         handle,
         Arc::new(Link {
             log: Mutex::new(log),
-            text: Mutex::new(None),
+            texts: Mutex::default(),
+            image: Mutex::default(),
         }),
     );
     Ok(())
@@ -49,16 +51,7 @@ fn add(link: &Link, text: Result<String, Refusal>) -> CuResult {
             code: CuError::INVALID_PTX,
             words: error.to_string(),
         })?;
-        let refusal = |words: &str| Refusal {
-            code: CuError::NOT_SUPPORTED,
-            words: words.to_owned(),
-        };
-        let text = CString::new(text).map_err(|_| refusal("the PTX has a NUL inside"))?;
-        let mut only = lock(&link.text);
-        if only.is_some() {
-            return Err(refusal("the soft GPU links one PTX text only"));
-        }
-        *only = Some(text);
+        lock(&link.texts).push(text);
         Ok(())
     });
     checked.map_err(|refusal| lock(&link.log).refused(refusal))
@@ -103,12 +96,25 @@ pub(crate) unsafe fn complete(
     bytes: *mut usize,
 ) -> CuResult {
     let link = link(soft()?, handle)?;
-    let text = lock(&link.text);
-    let text = text.as_ref().ok_or(CuError::INVALID_VALUE)?;
+    let texts = lock(&link.texts);
+    if texts.is_empty() {
+        return Err(CuError::INVALID_VALUE);
+    }
+    let all: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let refused = |words: String| {
+        let code = CuError::INVALID_PTX;
+        lock(&link.log).refused(Refusal { code, words })
+    };
+    let linked = warpbpf_ptx::link::link(&all).map_err(|error| refused(error.to_string()))?;
+    let linked =
+        CString::new(linked).map_err(|_| refused("the PTX has a NUL inside".to_owned()))?;
+    let mut done = lock(&link.image);
+    // Completed once more, it is the same image.
+    let linked = done.get_or_insert(linked);
     // SAFETY: the caller's pointers.
     unsafe {
-        put_if(bytes, text.as_bytes_with_nul().len());
-        put(image, text.as_ptr().cast())
+        put_if(bytes, linked.as_bytes_with_nul().len());
+        put(image, linked.as_ptr().cast())
     }?;
     lock(&link.log).succeeded()
 }

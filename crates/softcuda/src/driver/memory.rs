@@ -529,3 +529,8 @@ pub(crate) unsafe fn pool_of_context(to: *mut Handle, device: c_int) -> CuResult
     // SAFETY: the caller's pointer.
     unsafe { device::memory_pool(to, device) }
 }
+
+/// The address is in memory that the host and the device have at one address.
+pub(crate) fn is_managed(soft: &Soft, address: u64) -> bool {
+    find(soft, address).is_some_and(|found| found.kind == MemoryKind::Managed)
+}

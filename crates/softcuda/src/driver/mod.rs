@@ -18,6 +18,7 @@ pub(crate) mod launch;
 pub(crate) mod linker;
 pub(crate) mod memory;
 pub(crate) mod module;
+pub mod objects;
 pub(crate) mod peers;
 pub(crate) mod procs;
 pub mod rows;

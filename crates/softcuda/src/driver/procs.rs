@@ -4,6 +4,7 @@ use std::ffi::{c_char, c_int, c_void};
 
 use crate::driver::table::ENTRIES;
 use crate::error::{CuError, CuResult};
+use crate::missing;
 use crate::state::{name, put, put_if};
 
 /// One entry of the table that `driver_api!` makes.
@@ -40,7 +41,11 @@ fn find(symbol: &str, version: u32, flags: u64) -> Result<*const (), c_int> {
         Some((name, address)) if name == symbol => Some(address),
         _ => (row.export == symbol).then_some(row.address),
     });
-    match exact {
+    let missing = || {
+        let mut names = missing::driver::NAMES.0.iter();
+        names.find_map(|&(name, address)| (name == symbol).then_some(address))
+    };
+    match exact.or_else(missing) {
         Some(address) => Ok(address),
         None if named().next().is_some() => Err(TOO_OLD),
         None => Err(NO_SUCH_SYMBOL),

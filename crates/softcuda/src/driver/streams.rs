@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::driver::capture;
 use crate::error::{CuError, CuResult};
 use crate::operation::Operation;
-use crate::state::{Context, Handle, Soft, context, current, put, put_if, soft};
+use crate::state::{Context, Handle, Soft, context, current, lock, put, put_if, soft};
 use crate::stream::{Event, Run, Stream};
 
 /// `CU_STREAM_NON_BLOCKING`
@@ -218,8 +218,10 @@ pub(crate) unsafe fn attach_memory(
 }
 
 pub(crate) unsafe fn copy_attributes(to: Handle, from: Handle) -> CuResult {
-    known(to)?;
-    known(from).map(|_| ())
+    let ((_, _, to), (_, _, from)) = (known(to)?, known(from)?);
+    let copied = lock(&from.attributes).clone();
+    *lock(&to.attributes) = copied;
+    Ok(())
 }
 
 /// `CU_EVENT_DISABLE_TIMING`

@@ -15,7 +15,7 @@ use crate::driver::rows::{Copy2d, Copy3d};
 use crate::driver::tensor_map::{self, Encoded};
 use crate::driver::{
     arrays, capture, context, copy, device, fill, function, graph_exec, graph_nodes, graphs,
-    images, init, launch, linker, memory, module, peers, procs, rows, streams, virtuals,
+    images, init, launch, linker, memory, module, objects, peers, procs, rows, streams, virtuals,
 };
 use crate::graph::EdgeData;
 use crate::operation::AttributeValue;
@@ -62,6 +62,37 @@ driver_api! {
     cuDeviceGetDefaultMemPool @ 11020: cuDeviceGetDefaultMemPool(to: *mut Handle, device: c_int) = device::memory_pool;
     cuDeviceGetMemPool @ 11020: cuDeviceGetMemPool(to: *mut Handle, device: c_int) = memory::pool_of_context;
     cuDeviceSetMemPool @ 11020: cuDeviceSetMemPool(device: c_int, pool: Handle) = device::set_memory_pool;
+    cuMemPoolCreate @ 11020: cuMemPoolCreate(to: *mut Handle, properties: *const objects::PoolProperties)
+        = objects::create_pool;
+    cuMemPoolDestroy @ 11020: cuMemPoolDestroy(pool: Handle) = objects::destroy_pool;
+    cuMemPoolSetAccess @ 11020: cuMemPoolSetAccess(pool: Handle, access: *const c_void, count: usize)
+        = objects::set_pool_access;
+    cuMemPoolGetAccess @ 11020: cuMemPoolGetAccess(to: *mut c_int, pool: Handle, location: *const [c_int; 2])
+        = objects::get_pool_access;
+    cuMemRangeGetAttribute @ 8000: cuMemRangeGetAttribute(
+        to: *mut c_void, bytes: usize, which: c_int, address: u64, length: usize) = objects::range_attribute;
+    cuMemRangeGetAttributes @ 8000: cuMemRangeGetAttributes(
+        to: *const *mut c_void, bytes: *const usize, which: *const c_int, count: usize, address: u64, length: usize)
+        = objects::range_attributes;
+    cuMemcpyBatchAsync @ 12080: cuMemcpyBatchAsync / cuMemcpyBatchAsync_ptsz(
+        to: *const u64, from: *const u64, bytes: *const usize, count: usize, attributes: *const c_void,
+        first_with: *const usize, n_attributes: usize, failed: *mut usize, stream: Handle) = objects::copy_batch_v1;
+    cuMemcpyBatchAsync @ 13000: cuMemcpyBatchAsync_v2 / cuMemcpyBatchAsync_v2_ptsz(
+        to: *const u64, from: *const u64, bytes: *const usize, count: usize, attributes: *const c_void,
+        first_with: *const usize, n_attributes: usize, stream: Handle) = objects::copy_batch;
+    cuUserObjectCreate @ 11030: cuUserObjectCreate(
+        to: *mut Handle, data: *mut c_void, destroy: HostFunction, count: u32, flags: u32)
+        = objects::create_user_object;
+    cuUserObjectRetain @ 11030: cuUserObjectRetain(object: Handle, count: u32) = objects::retain_user_object;
+    cuUserObjectRelease @ 11030: cuUserObjectRelease(object: Handle, count: u32) = objects::release_user_object;
+    cuGraphRetainUserObject @ 11030: cuGraphRetainUserObject(graph: Handle, object: Handle, count: u32, flags: u32)
+        = objects::graph_retain;
+    cuGraphReleaseUserObject @ 11030: cuGraphReleaseUserObject(graph: Handle, object: Handle, count: u32)
+        = objects::graph_release;
+    cuStreamGetAttribute @ 11000: cuStreamGetAttribute / cuStreamGetAttribute_ptsz(
+        stream: Handle, which: u32, to: *mut AttributeValue) = objects::get_attribute;
+    cuStreamSetAttribute @ 11000: cuStreamSetAttribute / cuStreamSetAttribute_ptsz(
+        stream: Handle, which: u32, value: *const AttributeValue) = objects::set_attribute;
     cuMemPoolTrimTo @ 11020: cuMemPoolTrimTo(pool: Handle, keep: usize) = device::pool_trim;
     cuMemPoolGetAttribute @ 11020: cuMemPoolGetAttribute(pool: Handle, which: c_int, to: *mut u64)
         = device::pool_attribute;
@@ -460,6 +491,8 @@ driver_api! {
     cuGraphAddNode @ 12030: cuGraphAddNode_v2(
         to: *mut Handle, graph: Handle, nodes: *const Handle, data: *const EdgeData, count: usize,
         params: *mut NodeParams) = graph_nodes::add_any_v2;
+    cuGraphConditionalHandleCreate @ 12030: cuGraphConditionalHandleCreate(
+        to: *mut u64, graph: Handle, context: Handle, default: u32, flags: u32) = graph_nodes::create_condition;
     cuGraphNodeSetParams @ 12020: cuGraphNodeSetParams(node: Handle, params: *mut NodeParams) = graph_nodes::set_any;
     cuGraphAddKernelNode @ 10000: cuGraphAddKernelNode(
         to: *mut Handle, graph: Handle, nodes: *const Handle, count: usize, params: *const KernelParams)

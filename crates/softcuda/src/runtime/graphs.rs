@@ -262,8 +262,9 @@ pub(crate) unsafe fn add_any(
     data: *const EdgeData,
     params: *mut RuntimeNode,
 ) -> CuResult {
-    /// `cudaGraphNodeTypeGraph`
+    /// `cudaGraphNodeTypeGraph`, `…TypeConditional`
     const GRAPH: c_int = 4;
+    const CONDITIONAL: c_int = 13;
     // SAFETY: the caller's promise.
     unsafe {
         let mut given = any(driver, params)?;
@@ -275,7 +276,10 @@ pub(crate) unsafe fn add_any(
         } = at;
         driver.cuGraphAddNode_v2(to, graph, nodes, data, count, &raw mut given)?;
         if (*params).kind == GRAPH {
-            (*params).value.words[0] = given.first();
+            (*params).value.words[0] = given.word(0);
+        }
+        if (*params).kind == CONDITIONAL {
+            (*params).value.words[2] = given.word(2);
         }
     }
     Ok(())

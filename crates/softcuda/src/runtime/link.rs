@@ -11,6 +11,7 @@ use crate::driver::graph_nodes::{HostParams, KernelParams2, NodeParams};
 use crate::driver::images::{Resource, Sampling, View};
 use crate::driver::launch::LaunchConfig;
 use crate::driver::memory::Location;
+use crate::driver::objects::PoolProperties;
 use crate::driver::rows::{Copy2d, Copy3d};
 use crate::error::{CuError, CuResult};
 use crate::graph::EdgeData;
@@ -247,6 +248,25 @@ imports! {
     cuGraphLaunch(exec: Handle, stream: Handle);
     cuGraphExecUpdate_v2(exec: Handle, graph: Handle, result: *mut UpdateResult);
     cuGraphNodeSetEnabled(exec: Handle, node: Handle, enabled: u32);
+    cuMemPoolCreate(to: *mut Handle, properties: *const PoolProperties);
+    cuMemPoolDestroy(pool: Handle);
+    cuMemPoolSetAccess(pool: Handle, access: *const c_void, count: usize);
+    cuMemPoolGetAccess(to: *mut c_int, pool: Handle, location: *const [c_int; 2]);
+    cuMemRangeGetAttribute(to: *mut c_void, bytes: usize, which: c_int, address: u64, length: usize);
+    cuMemRangeGetAttributes(to: *const *mut c_void, bytes: *const usize, which: *const c_int, count: usize, address: u64,
+        length: usize);
+    cuMemcpyBatchAsync_v2(to: *const u64, from: *const u64, bytes: *const usize, count: usize, attributes: *const c_void,
+        first_with: *const usize, n_attributes: usize, stream: Handle);
+    cuUserObjectCreate(to: *mut Handle, data: *mut c_void, destroy: HostFunction, count: u32, flags: u32);
+    cuUserObjectRetain(object: Handle, count: u32);
+    cuUserObjectRelease(object: Handle, count: u32);
+    cuGraphRetainUserObject(graph: Handle, object: Handle, count: u32, flags: u32);
+    cuGraphReleaseUserObject(graph: Handle, object: Handle, count: u32);
+    cuStreamGetAttribute(stream: Handle, which: u32, to: *mut AttributeValue);
+    cuStreamSetAttribute(stream: Handle, which: u32, value: *const AttributeValue);
+    cuCtxGetSharedMemConfig(to: *mut u32);
+    cuCtxSetSharedMemConfig(config: u32);
+    cuGraphConditionalHandleCreate(to: *mut u64, graph: Handle, context: Handle, default: u32, flags: u32);
     cuGraphNodeGetEnabled(exec: Handle, node: Handle, to: *mut u32);
     cuGraphExecNodeSetParams(exec: Handle, node: Handle, params: *mut NodeParams);
     cuGraphExecKernelNodeSetParams_v2(exec: Handle, node: Handle, params: *const KernelParams2);

@@ -5,7 +5,7 @@
 mod device;
 mod graphs;
 mod images;
-mod link;
+pub(crate) mod link;
 mod memory;
 mod register;
 pub mod table;

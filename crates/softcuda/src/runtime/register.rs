@@ -500,7 +500,8 @@ pub(crate) unsafe fn launch(
 
 /// The driver's "invalid value" is the runtime's "invalid configuration" where the sizes are at fault.
 pub(crate) fn configuration_error(error: CuError, grid: Dim3, block: Dim3) -> CuError {
-    let threads = u64::from(block.x) * u64::from(block.y) * u64::from(block.z);
+    let threads = [block.y, block.z].into_iter();
+    let threads = threads.fold(u64::from(block.x), |n, m| n.saturating_mul(u64::from(m)));
     let possible = grid.x > 0
         && i32::try_from(grid.x).is_ok()
         && (1..=65_535).contains(&grid.y)

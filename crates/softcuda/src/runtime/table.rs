@@ -14,6 +14,7 @@ use crate::driver::graph_exec::{InstantiateParams, UpdateResult};
 use crate::driver::graph_nodes::HostParams;
 use crate::driver::launch::LaunchConfig;
 use crate::driver::memory::Location;
+use crate::driver::objects::PoolProperties;
 use crate::error::{self, CuError};
 use crate::graph::EdgeData;
 use crate::operation::AttributeValue;
@@ -154,6 +155,36 @@ runtime_api! {
     cudaDeviceGetDefaultMemPool(to: *mut Handle, device: c_int) = | | driver()?.cuDeviceGetDefaultMemPool(to, device);
     cudaDeviceGetMemPool(to: *mut Handle, device: c_int) = |driver| driver.cuDeviceGetMemPool(to, device);
     cudaDeviceSetMemPool(device: c_int, pool: Handle) = | | driver()?.cuDeviceSetMemPool(device, pool);
+    cudaMemPoolCreate(to: *mut Handle, properties: *const PoolProperties) = |driver| driver.cuMemPoolCreate(to, properties);
+    cudaMemPoolDestroy(pool: Handle) = |driver| driver.cuMemPoolDestroy(pool);
+    cudaMemPoolSetAccess(pool: Handle, access: *const c_void, count: usize)
+        = |driver| driver.cuMemPoolSetAccess(pool, access, count);
+    cudaMemPoolGetAccess(to: *mut c_int, pool: Handle, location: *const [c_int; 2])
+        = |driver| driver.cuMemPoolGetAccess(to, pool, location);
+    cudaMemRangeGetAttribute(to: *mut c_void, bytes: usize, which: c_int, address: *const c_void, length: usize)
+        = |driver| driver.cuMemRangeGetAttribute(to, bytes, which, address as u64, length);
+    cudaMemRangeGetAttributes(
+        to: *const *mut c_void, bytes: *const usize, which: *const c_int, count: usize, address: *const c_void, length: usize)
+        = |driver| driver.cuMemRangeGetAttributes(to, bytes, which, count, address as u64, length);
+    cudaMemcpyBatchAsync / cudaMemcpyBatchAsync_ptsz(
+        to: *const u64, from: *const u64, bytes: *const usize, count: usize, attributes: *const c_void,
+        first_with: *const usize, n_attributes: usize, stream: Handle)
+        = |driver| driver.cuMemcpyBatchAsync_v2(to, from, bytes, count, attributes, first_with, n_attributes, stream);
+    cudaUserObjectCreate(to: *mut Handle, data: *mut c_void, destroy: HostFunction, count: u32, flags: u32)
+        = |driver| driver.cuUserObjectCreate(to, data, destroy, count, flags);
+    cudaUserObjectRetain(object: Handle, count: u32) = |driver| driver.cuUserObjectRetain(object, count);
+    cudaUserObjectRelease(object: Handle, count: u32) = |driver| driver.cuUserObjectRelease(object, count);
+    cudaGraphRetainUserObject(graph: Handle, object: Handle, count: u32, flags: u32)
+        = |driver| driver.cuGraphRetainUserObject(graph, object, count, flags);
+    cudaGraphReleaseUserObject(graph: Handle, object: Handle, count: u32)
+        = |driver| driver.cuGraphReleaseUserObject(graph, object, count);
+    cudaStreamGetAttribute / cudaStreamGetAttribute_ptsz(stream: Handle, which: u32, to: *mut AttributeValue)
+        = |driver| driver.cuStreamGetAttribute(stream, which, to);
+    cudaStreamSetAttribute / cudaStreamSetAttribute_ptsz(stream: Handle, which: u32, value: *const AttributeValue)
+        = |driver| driver.cuStreamSetAttribute(stream, which, value);
+    cudaDeviceGetSharedMemConfig(to: *mut u32) = |driver| driver.cuCtxGetSharedMemConfig(to);
+    cudaDeviceSetSharedMemConfig(config: u32) = |driver| driver.cuCtxSetSharedMemConfig(config);
+    cudaFuncSetSharedMemConfig(host: *const c_void, _config: u32) = |driver| kernel_or_handle(driver, host).map(|_| ());
     cudaMemPoolTrimTo(pool: Handle, keep: usize) = | | driver()?.cuMemPoolTrimTo(pool, keep);
     cudaMemPoolGetAttribute(pool: Handle, which: c_int, to: *mut u64)
         = | | driver()?.cuMemPoolGetAttribute(pool, which, to);
@@ -472,6 +503,8 @@ runtime_api! {
         to: *mut Handle, graph: Handle, nodes: *const Handle, data: *const EdgeData, count: usize,
         params: *mut RuntimeNode)
         = |driver| graphs::add_any(driver, Place { to, graph, nodes, count }, data, params);
+    cudaGraphConditionalHandleCreate(to: *mut u64, graph: Handle, default: u32, flags: u32)
+        = |driver| driver.cuGraphConditionalHandleCreate(to, graph, 0, default, flags);
     cudaGraphNodeSetParams(node: Handle, params: *mut RuntimeNode)
         = |driver| graphs::set_any(driver, None, node, params);
     cudaGraphAddKernelNode(

@@ -510,7 +510,7 @@ fn impossible_launches_are_refused() {
 }
 
 #[test]
-fn a_link_of_one_text_gives_an_image() {
+fn a_link_of_texts_gives_an_image() {
     let _context = Context::new();
     let (mut link, mut image, mut bytes, mut module) = (0, null(), 0, 0);
     let mut log = [0u8; 100];
@@ -543,17 +543,50 @@ fn a_link_of_one_text_gives_an_image() {
             "nothing to link"
         );
         assert_eq!(add(link, PTX), 0);
-        assert_eq!(add(link, PTX), 801);
-        assert_eq!(
-            &log[..values[1] as usize],
-            b"the soft GPU links one PTX text only"
-        );
         assert_eq!(cuLinkComplete(link, &raw mut image, &raw mut bytes), 0);
         assert_eq!(bytes, PTX.len() + 1);
         assert_eq!(cuModuleLoadData(&raw mut module, image), 0);
         assert_eq!(
             cuLinkAddFile_v2(link, 1, c"/nowhere/at.all".as_ptr(), 0, null(), null_mut()),
             301
+        );
+        // Again with another text, of which the first does not know.
+        let more = ".version 8.3\n.target sm_90\n.address_size 64\n.visible .func more() { ret; } .visible .entry other() { ret; }";
+        assert_eq!(add(link, more), 0);
+        assert_eq!(cuLinkDestroy(link), 0);
+        let mut linked = 0;
+        let parts = [
+            ".version 8.3\n.target sm_90\n.address_size 64\n.extern .func more(); .visible .entry first() { call more; ret; }",
+            more,
+        ];
+        assert_eq!(
+            cuLinkCreate_v2(2, options.as_ptr(), values.as_mut_ptr(), &raw mut link),
+            0
+        );
+        for part in parts {
+            assert_eq!(add(link, part), 0);
+        }
+        assert_eq!(cuLinkComplete(link, &raw mut image, &raw mut bytes), 0);
+        assert_eq!(cuModuleLoadData(&raw mut linked, image), 0);
+        let mut function = 0;
+        for name in [c"first", c"other"] {
+            assert_eq!(
+                cuModuleGetFunction(&raw mut function, linked, name.as_ptr()),
+                0
+            );
+        }
+        assert_eq!(add(link, more), 0);
+        assert_eq!(cuLinkDestroy(link), 0);
+        values[1] = log.len() as *mut c_void;
+        assert_eq!(
+            cuLinkCreate_v2(2, options.as_ptr(), values.as_mut_ptr(), &raw mut link),
+            0
+        );
+        assert_eq!((add(link, more), add(link, more)), (0, 0));
+        assert_eq!(cuLinkComplete(link, &raw mut image, &raw mut bytes), 218);
+        assert_eq!(
+            str::from_utf8(&log[..values[1] as usize]),
+            Ok("`more` is defined by module 0 and by module 1")
         );
         assert_eq!(cuLinkDestroy(link), 0);
         assert_eq!(cuLinkDestroy(link), 400);
@@ -962,5 +995,125 @@ fn the_device_tells_who_it_is() {
             cuDeviceGetByPCIBusId(&raw mut value, c"0000:17:00.0".as_ptr()),
             1
         );
+    }
+}
+
+unsafe extern "C" fn counts(calls: *mut c_void) {
+    // SAFETY: the test gives a counter that outlives the object.
+    unsafe { *calls.cast::<u32>() += 1 };
+}
+
+#[test]
+fn objects_of_the_program_live_as_long_as_somebody_holds_them() {
+    let _context = Context::new();
+    let mut calls = 0u32;
+    let data: *mut c_void = (&raw mut calls).cast();
+    let (mut object, mut graph, mut copy, mut exec) = (0, 0, 0, 0);
+    // SAFETY: valid pointers; the counter lives until the end.
+    unsafe {
+        let told = || std::ptr::read_volatile(data.cast::<u32>());
+        assert_eq!(cuUserObjectCreate(&raw mut object, data, None, 1, 1), 1);
+        assert_eq!(
+            cuUserObjectCreate(&raw mut object, data, Some(counts), 0, 1),
+            1
+        );
+        assert_eq!(
+            cuUserObjectCreate(&raw mut object, data, Some(counts), 2, 0),
+            1
+        );
+        assert_eq!(
+            cuUserObjectCreate(&raw mut object, data, Some(counts), 2, 1),
+            0
+        );
+        assert_eq!(cuUserObjectRetain(object, 1), 0);
+        assert_eq!(cuUserObjectRelease(object, 4), 1, "more than there are");
+        assert_eq!(cuUserObjectRelease(object, 2), 0);
+        assert_eq!(cuGraphCreate(&raw mut graph, 0), 0);
+        // The last one of the program's becomes the graph's.
+        assert_eq!(cuGraphRetainUserObject(graph, object, 1, 1), 0);
+        assert_eq!(cuGraphReleaseUserObject(graph, object, 2), 1);
+        assert_eq!(cuGraphClone(&raw mut copy, graph), 0);
+        assert_eq!(cuGraphDestroy(graph), 0);
+        assert_eq!(told(), 0);
+        assert_eq!(cuGraphInstantiateWithFlags(&raw mut exec, copy, 0), 0);
+        assert_eq!(cuGraphReleaseUserObject(copy, object, 1), 0);
+        assert_eq!(cuGraphDestroy(copy), 0);
+        assert_eq!(told(), 0, "the executable graph holds it");
+        assert_eq!(cuGraphExecDestroy(exec), 0);
+        assert_eq!(told(), 1);
+        assert_eq!(cuUserObjectRetain(object, 1), 1);
+    }
+}
+
+#[test]
+fn streams_have_attributes_and_pools_memory() {
+    let _context = Context::new();
+    let (mut one, mut two, mut pool, mut at) = (0, 0, 0, 0u64);
+    let mut value = [0u64; 8];
+    // SAFETY: valid pointers.
+    unsafe {
+        assert_eq!(cuStreamCreateWithPriority(&raw mut one, 0, -1), 0);
+        assert_eq!(cuStreamCreate(&raw mut two, 0), 0);
+        assert_eq!(cuStreamSetAttribute(one, 3, &[2, 0, 0, 0, 0, 0, 0, 0]), 0);
+        assert_eq!(cuStreamGetAttribute(one, 3, &raw mut value), 0);
+        assert_eq!(value[0], 2);
+        assert_eq!(cuStreamGetAttribute(one, 8, &raw mut value), 0);
+        assert_eq!(value[0] as u32 as i32, -1, "its priority");
+        assert_eq!(cuStreamGetAttribute(two, 3, &raw mut value), 0);
+        assert_eq!(value[0], 0);
+        assert_eq!(cuStreamCopyAttributes(two, one), 0);
+        assert_eq!(cuStreamGetAttribute(two, 3, &raw mut value), 0);
+        assert_eq!(value[0], 2);
+        assert_eq!(cuStreamGetAttribute(one, 77, &raw mut value), 1);
+        assert_eq!(cuStreamSetAttribute(one, 3, null()), 1);
+        let properties: [c_int; 22] =
+            std::array::from_fn(|at| [1, 0, 1, 0].get(at).copied().unwrap_or(0));
+        assert_eq!(
+            cuMemPoolCreate(&raw mut pool, properties.as_ptr().cast()),
+            0
+        );
+        assert_eq!(cuMemAllocFromPoolAsync(&raw mut at, 64, pool, one), 0);
+        let mut access = 0;
+        assert_eq!(cuMemPoolGetAccess(&raw mut access, pool, &[1, 0]), 0);
+        assert_eq!(access, 3);
+        // Two copies in a batch, of what the host has.
+        let (mut host, back) = ([7u32, 8], [0u32; 2]);
+        let (to, from) = (
+            [at, at + 4],
+            [host.as_ptr() as u64, host.as_ptr() as u64 + 4],
+        );
+        let attributes = [0u64; 8];
+        let batch = |to: &[u64], from: &[u64], stream| {
+            cuMemcpyBatchAsync_v2(
+                to.as_ptr(),
+                from.as_ptr(),
+                [4usize, 4].as_ptr(),
+                2,
+                attributes.as_ptr().cast(),
+                [0usize].as_ptr(),
+                1,
+                stream,
+            )
+        };
+        assert_eq!(batch(&to, &from, 0), 1, "not in the null stream");
+        assert_eq!(batch(&to, &from, one), 0);
+        host = [0, 0];
+        let there = [back.as_ptr() as u64, back.as_ptr() as u64 + 4];
+        assert_eq!(batch(&there, &to, one), 0);
+        assert_eq!(cuStreamSynchronize(one), 0);
+        assert_eq!((std::ptr::read_volatile(&back), host), ([7, 8], [0, 0]));
+        assert_eq!(cuMemFree_v2(at), 0);
+        assert_eq!((cuMemPoolDestroy(pool), cuMemPoolDestroy(pool)), (0, 1));
+        let mut managed = 0;
+        assert_eq!(cuMemAllocManaged(&raw mut managed, 64, 1), 0);
+        let mut told: c_int = 5;
+        let place: *mut c_void = (&raw mut told).cast();
+        assert_eq!(cuMemRangeGetAttribute(place, 4, 1, managed, 64), 0);
+        assert_eq!(told, 0);
+        assert_eq!(cuMemRangeGetAttribute(place, 4, 2, managed, 64), 0);
+        assert_eq!(told, -2);
+        assert_eq!(cuMemRangeGetAttribute(place, 4, 1, 8, 64), 1);
+        // What is not there says so.
+        assert_eq!(warpbpf_softcuda::missing::driver::cuIpcGetMemHandle(), 801);
     }
 }

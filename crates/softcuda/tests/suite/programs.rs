@@ -417,3 +417,160 @@ fn calls_work_until_the_process_is_gone() {
         assert_eq!(texts(&done), (expected.clone(), String::new()));
     }
 }
+
+#[test]
+fn programs_of_several_parts_are_linked_and_launch_kernels_from_kernels() {
+    let other = Path::new(HERE).join("tests/programs/parts_other.cu");
+    let other = other.to_str().expect("a path");
+    let program = build("parts", &["-rdc=true", "-lcudadevrt", other]);
+    // 2 children of 32 threads, each of whose blocks launches 2 blocks, twice.
+    let expected = "0 0 0: 103 229, 1056 2112 4224\n";
+    assert_eq!(
+        texts(&run(&mut on_soft(&program))),
+        (expected.into(), String::new())
+    );
+}
+
+/// Exported functions and the types of their parameters, with their names, as the tables of the two libraries have them.
+fn signatures(table: &'static str) -> Vec<(&'static str, Vec<(&'static str, &'static str)>)> {
+    let mut found = Vec::new();
+    for row in table.split(';') {
+        // A row's name is the last word before its first parenthesis, or the one before `/ PER_THREAD`.
+        let Some((before, rest)) = row.split_once('(') else {
+            continue;
+        };
+        let Some((parameters, _)) = rest.split_once(")") else {
+            continue;
+        };
+        let before = before.split('/').next().unwrap_or(before);
+        let name = before.split_whitespace().last().unwrap_or("");
+        if !name.trim_start_matches('_').starts_with("cu") || !row.contains('=') {
+            continue;
+        }
+        let parameters = parameters.split(',').filter_map(|one| {
+            let (name, ty) = one.split_once(':')?;
+            Some((name.trim(), ty.trim()))
+        });
+        found.push((name, parameters.collect()));
+    }
+    found
+}
+
+/// Calls with nulls, with pointers to zeroes, and with numbers that no enumeration and no handle has.
+fn odd_calls(name: &str, parameters: &[(&str, &str)]) -> Vec<String> {
+    let is_pointer = |ty: &str| ty.starts_with('*');
+    // They say how much is behind a pointer, or call what they are given.
+    let is_size = |name: &str, ty: &str| {
+        ty.contains("usize")
+            || ["count", "length", "room"]
+                .iter()
+                .any(|part| name.contains(part))
+    };
+    let calls_back = |ty: &str| {
+        ty.contains("Function") || ty.contains("Callback") || ty.contains("BlockToShared")
+    };
+    // Two words of an argument, `dim3`.
+    let parameters = parameters.iter().flat_map(|parameter| match parameter.1 {
+        "Dim3" => vec![*parameter; 2],
+        _ => vec![*parameter],
+    });
+    let parameters: Vec<(&str, &str)> = parameters.collect();
+    let plain: Vec<&str> = parameters
+        .iter()
+        .map(|(_, ty)| if is_pointer(ty) { "p" } else { "0" })
+        .collect();
+    let mut calls = vec![name.to_owned(), format!("{name} {}", plain.join(" "))];
+    let is_number =
+        |parameter: &str, ty: &str| !is_pointer(ty) && !calls_back(ty) && !is_size(parameter, ty);
+    for most in ["0x7fffffff", "-1"] {
+        let all = parameters.iter().zip(&plain);
+        let all = all.map(|((parameter, ty), plain)| match is_number(parameter, ty) {
+            true => most,
+            false => *plain,
+        });
+        calls.push(format!("{name} {}", all.collect::<Vec<_>>().join(" ")));
+    }
+    for (at, (parameter, ty)) in parameters.iter().enumerate() {
+        let values: &[&str] = match () {
+            () if calls_back(ty) || is_size(parameter, ty) => &[],
+            () if is_pointer(ty) => &["0"],
+            () if *ty == "Handle" => &["0x123456789", "1"],
+            () => &["1", "-1", "0x7fffffff", "77"],
+        };
+        for value in values {
+            let mut arguments = plain.clone();
+            arguments[at] = value;
+            calls.push(format!("{name} {}", arguments.join(" ")));
+        }
+    }
+    calls
+}
+
+#[test]
+fn every_function_tolerates_nulls_and_what_no_enumeration_has() {
+    use std::io::Write;
+    let program = temporary("nulls").join("nulls");
+    run(Command::new("cc")
+        .args(["-w", "-o"])
+        .arg(&program)
+        .arg(Path::new(HERE).join("tests/programs/nulls.c"))
+        .arg("-ldl"));
+    for (library, table, least) in [
+        (
+            "libcuda.so.1",
+            include_str!("../../src/driver/table.rs"),
+            280,
+        ),
+        (
+            "libcudart.so.13",
+            include_str!("../../src/runtime/table.rs"),
+            200,
+        ),
+    ] {
+        let functions = signatures(table);
+        assert!(
+            functions.len() > least,
+            "{library}: {} rows are read",
+            functions.len()
+        );
+        let calls = functions
+            .iter()
+            .flat_map(|(name, parameters)| odd_calls(name, parameters));
+        let calls: Vec<String> = calls.collect();
+        let mut child = on_soft(&program)
+            .arg(library)
+            .stdin(std::process::Stdio::piped())
+            .stdout(std::process::Stdio::piped())
+            .stderr(std::process::Stdio::null())
+            .spawn()
+            .expect("starts");
+        let mut input = child.stdin.take().expect("piped");
+        input
+            .write_all(calls.join("\n").as_bytes())
+            .expect("written");
+        drop(input);
+        let done = child.wait_with_output().expect("ends");
+        let expected = format!("{} calls\n", calls.len());
+        assert_eq!(texts(&done).0, expected, "{library}");
+    }
+}
+
+#[test]
+fn parts_of_graphs_run_as_values_on_the_device_say() {
+    let program = build("conditional", &["-rdc=true", "-lcudadevrt"]);
+    let expected = "loop: 3 rounds, sum 30\n\
+        again: 3 rounds, sum 30\n\
+        copy: 3 rounds, sum 30\n\
+        switch: 0 rounds, sum 1\n\
+        switch: 0 rounds, sum 2\n\
+        switch: 0 rounds, sum 4\n\
+        switch: 0 rounds, sum 0\n\
+        type 13\n\
+        conditional node: cudaErrorInvalidValue\n\
+        conditional node: cudaErrorInvalidValue\n\
+        conditional node: cudaErrorInvalidValue\n";
+    for background in ["0", "1"] {
+        let done = run(on_soft(&program).env("WARPBPF_SOFT_ASYNC", background));
+        assert_eq!(texts(&done), (expected.into(), String::new()));
+    }
+}

@@ -349,3 +349,36 @@ fn malformed_asynchronous_stores_and_stacks() {
         "4-byte store at shared::cluster address 0x440 is out of bounds: the block has 16 bytes from 0x400 on"
     );
 }
+
+#[test]
+fn kernels_launch_kernels() {
+    let text = header(
+        ".extern .func (.param .b64 r) cudaGetParameterBufferV2(.param .b64 f, .param .align 4 .b8 g[12], .param .align 4 .b8 b[12], .param .b32 s);
+         .extern .func (.param .b32 r) cudaLaunchDeviceV2(.param .b64 p, .param .b64 s);
+         .visible .entry child(.param .u64 out, .param .u32 add) { .reg .b64 a; .reg .b32 r, s; ld.param.u64 a, [out]; ld.param.u32 r, [add];
+           mov.u32 s, %dynamic_smem_size; add.u32 r, r, s; atom.global.add.u32 s, [a], r; ret; }
+         .visible .entry parent(.param .u64 out, .param .u32 threads) { .reg .b64 a, b; .reg .b32 r, t;
+           ld.param.u64 a, [out]; ld.param.u32 t, [threads]; mov.u64 b, child;
+           { .param .b64 f; .param .align 4 .b8 g[12]; .param .align 4 .b8 n[12]; .param .b32 s; .param .b64 p;
+             st.param.b64 [f], b; st.param.b32 [g], 3; st.param.b32 [g+4], 1; st.param.b32 [g+8], 1;
+             st.param.b32 [n], t; st.param.b32 [n+4], 1; st.param.b32 [n+8], 1; st.param.b32 [s], 100;
+             call (p), cudaGetParameterBufferV2, (f, g, n, s); ld.param.b64 b, [p]; }
+           st.u64 [b], a; mov.u32 r, %tid.x; st.u32 [b+8], r;
+           { .param .b64 p; .param .b64 s; .param .b32 e; st.param.b64 [p], b; st.param.b64 [s], 0;
+             call (e), cudaLaunchDeviceV2, (p, s); ld.param.b32 r, [e]; }
+           atom.global.add.u32 t, [a+4], r; ret; }",
+    );
+    let mut rig = Rig::new(&text);
+    let out = rig.zeroes(2);
+    let used = rig.gpu.memory_info().1;
+    rig.run("parent", 1, 4, &Params::default().u64(out).u32(32));
+    // Each of 4 threads launches 3 blocks of 32 threads, which add its number and 100.
+    assert_eq!(rig.read_u32(out, 2), [96 * (400 + 6), 0]);
+    rig.run("parent", 1, 4, &Params::default().u64(out).u32(2000));
+    assert_eq!(
+        rig.read_u32(out, 2),
+        [96 * (400 + 6), 4 * 9],
+        "invalid configurations"
+    );
+    assert_eq!(rig.gpu.memory_info().1, used, "nothing is left");
+}
