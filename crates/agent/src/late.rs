@@ -12,6 +12,8 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
+use rustix::net::AddressFamily;
+use rustix::net::sockopt::socket_domain;
 use warpbpf_driver::sys::Api;
 use warpbpf_driver::{Driver, own_memory};
 use warpbpf_wire::late::{CONTROL_VERSION, Control, Patch, operation, state};
@@ -124,7 +126,11 @@ impl Call {
         let socket = unsafe { BorrowedFd::borrow_raw(socket) };
         let mut set = [PollFd::from_borrowed_fd(socket, PollFlags::empty())];
         let at_once = Timespec::default();
-        poll(&mut set, Some(&at_once)).is_ok() && set[0].revents().contains(PollFlags::HUP)
+        let polled = poll(&mut set, Some(&at_once));
+        // What the application has under that number by now is not asked.
+        polled.is_ok()
+            && set[0].revents().contains(PollFlags::HUP)
+            && socket_domain(socket) == Ok(AddressFamily::UNIX)
     }
 
     fn attach(&self) -> Result<String, String> {

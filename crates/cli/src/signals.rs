@@ -351,10 +351,25 @@ fn testify(mut socket: &UnixStream) -> ! {
 /// Somebody wants this to end.
 pub struct Interrupted;
 
-static INTERRUPTED: AtomicBool = AtomicBool::new(false);
+/// Seconds of the clock at the first signal, and whether another one came later: a shell or a service manager may send several for one wish.
+static FIRST: AtomicU64 = AtomicU64::new(0);
+static AGAIN: AtomicBool = AtomicBool::new(false);
+/// Seconds within which signals are one.
+const ONE_WISH: u64 = 2;
 
 extern "C" fn note_end(_: i32) {
-    INTERRUPTED.store(true, Ordering::Relaxed);
+    let mut now = libc::timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    // SAFETY: a writable local; the call may be made in a handler.
+    unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
+    // The machine may have been started just now.
+    let now = now.tv_sec.unsigned_abs() + 1;
+    match FIRST.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed) {
+        Err(first) if now >= first + ONE_WISH => AGAIN.store(true, Ordering::Relaxed),
+        Ok(_) | Err(_) => {}
+    }
 }
 
 impl Interrupted {
@@ -373,6 +388,11 @@ impl Interrupted {
 
     /// It came.
     pub fn was() -> bool {
-        INTERRUPTED.load(Ordering::Relaxed)
+        FIRST.load(Ordering::Relaxed) != 0
+    }
+
+    /// Once more: nothing is to be waited for any more.
+    pub fn again() -> bool {
+        AGAIN.load(Ordering::Relaxed)
     }
 }

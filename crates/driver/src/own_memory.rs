@@ -11,8 +11,9 @@ pub fn read(address: usize, into: &mut [u8]) -> bool {
         iov_base: address as *mut libc::c_void,
         iov_len: into.len(),
     };
+    // This thread, as the main thread may have ended, which has no memory any more.
     // SAFETY: the kernel writes into a live buffer, and fails where there is nothing at the other address.
-    let copied = unsafe { libc::process_vm_readv(libc::getpid(), &local, 1, &remote, 1, 0) };
+    let copied = unsafe { libc::process_vm_readv(libc::gettid(), &local, 1, &remote, 1, 0) };
     usize::try_from(copied) == Ok(into.len())
 }
 

@@ -99,6 +99,10 @@ pub enum InjectError {
     AgentRefuses { pid: u32, reason: String },
     #[error("the agent in process {pid} did not answer within {seconds} s")]
     Silent { pid: u32, seconds: u64 },
+    #[error(
+        "interrupted: what was begun in process {pid} ends by itself, and `warpbpf detach -p {pid}` takes out what is left of it"
+    )]
+    Interrupted { pid: u32 },
     #[error("{call} of process {pid} failed: {source}")]
     Os {
         pid: u32,

@@ -37,20 +37,23 @@ pub use error::InjectError;
 pub use live::Done;
 pub use process::{Mapping, Subject, folder, lives, mappings, status_field, text};
 
+/// Says whether somebody still waits for what is done to a process: it is asked often, and what is not done by then is left.
+pub type GoesOn<'g> = &'g (dyn Fn() -> bool + Sync);
+
 /// Puts the agent in the file `agent` into a process that has loaded the CUDA driver.
 ///
 /// # Errors
 /// [`InjectError`]; the process is as it was.
-pub fn attach(pid: u32, agent: &Path) -> Result<Done, InjectError> {
-    on_thread(|| live::attach(pid, agent))
+pub fn attach(pid: u32, agent: &Path, goes_on: GoesOn<'_>) -> Result<Done, InjectError> {
+    on_thread(|| live::attach(pid, agent, goes_on))
 }
 
 /// Takes the agent's hooks out of a process, whoever put them in.
 ///
 /// # Errors
 /// [`InjectError`].
-pub fn detach(pid: u32) -> Result<Done, InjectError> {
-    on_thread(|| live::detach(pid))
+pub fn detach(pid: u32, goes_on: GoesOn<'_>) -> Result<Done, InjectError> {
+    on_thread(|| live::detach(pid, goes_on))
 }
 
 /// Loads any library that has the agent's function into a process.
@@ -59,7 +62,7 @@ pub fn detach(pid: u32) -> Result<Done, InjectError> {
 /// As [`attach`].
 pub fn load(pid: u32, library: &Path) -> Result<Done, InjectError> {
     let began = Instant::now();
-    on_thread(|| live::load(Subject::look(pid)?, library, false, began))
+    on_thread(|| live::load(Subject::look(pid)?, library, false, began, &|| true))
 }
 
 /// As [`load`], for a process that cannot see the file.
@@ -68,7 +71,7 @@ pub fn load(pid: u32, library: &Path) -> Result<Done, InjectError> {
 /// As [`attach`].
 pub fn load_as_memory(pid: u32, library: &Path) -> Result<Done, InjectError> {
     let began = Instant::now();
-    on_thread(|| live::load(Subject::look(pid)?, library, true, began))
+    on_thread(|| live::load(Subject::look(pid)?, library, true, began, &|| true))
 }
 
 /// Runs `work` on a thread of its own: when that ends, whatever happened, the kernel lets go of all that it held.

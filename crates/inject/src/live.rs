@@ -12,7 +12,8 @@ use warpbpf_wire::late::{
     CONTROL_ENTRY, CONTROL_TEXT, CONTROL_VERSION, Control, Patch, operation, state,
 };
 
-use crate::descriptors::{fill, take_socket};
+use crate::GoesOn;
+use crate::descriptors::Taken;
 use crate::elf::Library;
 use crate::error::InjectError;
 use crate::gate::Gate;
@@ -20,7 +21,7 @@ use crate::machine;
 use crate::memory::Memory;
 use crate::place::Places;
 use crate::process::{AGENT_MEMORY, Subject};
-use crate::remote::{Purpose, borrow};
+use crate::remote::{Borrowed, Purpose, borrow};
 use crate::stop::{Stopped, change, thread_of, wait_for_end};
 
 /// Bytes of each of the two pieces of memory.
@@ -66,14 +67,22 @@ struct Block {
     control: u64,
     code: u64,
     /// The agent's end of the connection, a descriptor of the process.
-    theirs: Option<i32>,
+    theirs: Option<Taken>,
     /// Ours, which the process does not have any more.
     socket: Option<OwnedFd>,
     /// The agent's file, where it cannot see it.
-    file: Option<i32>,
+    file: Option<Taken>,
 }
 
-struct Live {
+impl Block {
+    /// Number of the agent's end.
+    fn number(&self) -> Option<i32> {
+        self.theirs.as_ref().map(|taken| taken.number)
+    }
+}
+
+struct Live<'g> {
+    goes_on: GoesOn<'g>,
     subject: Subject,
     memory: Memory,
     places: Places,
@@ -85,13 +94,13 @@ struct Live {
 }
 
 /// Puts an agent into a process, or wakes the one that is there.
-pub(crate) fn attach(pid: u32, agent: &Path) -> Result<Done, InjectError> {
+pub(crate) fn attach(pid: u32, agent: &Path, goes_on: GoesOn<'_>) -> Result<Done, InjectError> {
     let began = Instant::now();
     let subject = Subject::look(pid)?;
     if !subject.has_driver() {
         return Err(InjectError::NoDriver { pid });
     }
-    load(subject, agent, false, began)
+    load(subject, agent, false, began, goes_on)
 }
 
 /// Loads a library with the agent's function, whatever else is loaded; its file is brought along if the process cannot see it, or
@@ -101,22 +110,23 @@ pub(crate) fn load(
     agent: &Path,
     unseen: bool,
     began: Instant,
+    goes_on: GoesOn<'_>,
 ) -> Result<Done, InjectError> {
-    let mut live = Live::new(subject)?;
+    let mut live = Live::new(subject, goes_on)?;
     let done = live.attach(agent, unseen);
     live.finish(done, began)
 }
 
 /// Has the agent of a process take its hooks out.
-pub(crate) fn detach(pid: u32) -> Result<Done, InjectError> {
+pub(crate) fn detach(pid: u32, goes_on: GoesOn<'_>) -> Result<Done, InjectError> {
     let began = Instant::now();
-    let mut live = Live::new(Subject::look(pid)?)?;
+    let mut live = Live::new(Subject::look(pid)?, goes_on)?;
     let done = live.detach();
     live.finish(done, began)
 }
 
-impl Live {
-    fn new(subject: Subject) -> Result<Live, InjectError> {
+impl<'g> Live<'g> {
+    fn new(subject: Subject, goes_on: GoesOn<'g>) -> Result<Live<'g>, InjectError> {
         let pid = subject.pid;
         let memory = Memory::open(pid)?;
         let is_libc = |name: &str| name == "libc.so.6" || name.starts_with("libc-2.");
@@ -150,6 +160,7 @@ impl Live {
         let gate = Gate::find(&subject, &memory, libc)?;
         let places = Places::new(&subject, &memory, libc)?;
         Ok(Live {
+            goes_on,
             gate,
             create,
             functions,
@@ -170,15 +181,15 @@ impl Live {
         let entry = self.entry()?;
         let by_path = entry != 0 || (self.subject.sees(agent) && !unseen);
         self.make_block(!by_path)?;
-        let (Some(theirs), Some(socket)) = (self.block.theirs, self.block.socket.take()) else {
+        let (Some(theirs), Some(socket)) = (self.block.number(), self.block.socket.take()) else {
             return Err(InjectError::Ended { pid });
         };
-        let path = match self.block.file {
+        let path = match &self.block.file {
             None => agent.to_string_lossy().into_owned(),
             Some(file) => {
                 // The loader knows a file by its name, and descriptors are used again.
-                fill(pid, file, &image)?;
-                format!("/proc/thread-self/./fd/{file}")
+                file.fill(&image)?;
+                format!("/proc/thread-self/./fd/{}", file.number)
             }
         };
         if path.len() >= CONTROL_TEXT {
@@ -206,7 +217,7 @@ impl Live {
         }
         self.make_block(false)?;
         // By our end the agent learns that we are gone.
-        let (Some(theirs), Some(_socket)) = (self.block.theirs, self.block.socket.take()) else {
+        let (Some(theirs), Some(_socket)) = (self.block.number(), self.block.socket.take()) else {
             return Err(InjectError::Ended { pid });
         };
         self.write_block(operation::DETACH, theirs, entry, "")?;
@@ -240,11 +251,7 @@ impl Live {
     fn borrow<T>(
         &mut self,
         purpose: Purpose,
-        work: impl FnOnce(
-            &mut crate::remote::Borrowed<'_>,
-            &Memory,
-            &mut Block,
-        ) -> Result<T, InjectError>,
+        work: impl FnOnce(&mut Borrowed<'_>, &Memory, &mut Block) -> Result<T, InjectError>,
     ) -> Result<T, InjectError> {
         let (subject, memory, block) = (&self.subject, &self.memory, &mut self.block);
         let (done, pause) = borrow(
@@ -252,7 +259,7 @@ impl Live {
             memory,
             &self.places,
             self.gate,
-            purpose,
+            (purpose, self.goes_on),
             |thread| work(thread, memory, block),
         )?;
         self.pause = self.pause.max(pause);
@@ -279,17 +286,17 @@ impl Live {
                 let flags = u64::from(libc::MFD_CLOEXEC | libc::MFD_ALLOW_SEALING);
                 let arguments = [block.control, flags, 0, 0, 0, 0];
                 let made = thread.syscall("memfd_create", libc::SYS_memfd_create, arguments)?;
-                block.file = Some(above(thread, made)?);
+                block.file = Some(Taken::memory(pid, above(thread, made)?)?);
             }
             let kind = libc::SOCK_STREAM | libc::SOCK_CLOEXEC;
             let arguments = [libc::AF_UNIX as u64, kind as u64, 0, block.control, 0, 0];
             thread.syscall("socketpair", libc::SYS_socketpair, arguments)?;
             let theirs = above(thread, memory.half(block.control)?.into())?;
             let ours = above(thread, memory.half(block.control + 4)?.into())?;
-            block.theirs = Some(theirs);
-            let taken = take_socket(pid, ours);
+            let taken = Taken::socket(pid, ours);
             close(thread, ours);
-            block.socket = Some(taken?);
+            block.theirs = Some(Taken::socket(pid, theirs)?);
+            block.socket = Some(taken?.own);
             drop(others);
             Ok(())
         })
@@ -388,6 +395,9 @@ impl Live {
                 state::DONE => break text(),
                 _ => {}
             }
+            if !(self.goes_on)() {
+                return Err(InjectError::Interrupted { pid });
+            }
             if Instant::now() >= end {
                 return Err(InjectError::Silent {
                     pid,
@@ -422,7 +432,8 @@ impl Live {
         let agent = self.subject.agent().filter(|_| detaches);
         let watched = agent.map_or_else(Vec::new, |base| self.subject.code_of(base));
         let own = thread_of(pid, own).unwrap_or(0);
-        let changed = change(pid, &self.memory, &self.places, &patches, &watched, own)?;
+        let what = (patches.as_slice(), watched.as_slice());
+        let changed = change(pid, &self.memory, &self.places, what, own, self.goes_on)?;
         Ok((patches.len(), changed))
     }
 
@@ -432,8 +443,8 @@ impl Live {
         done: Result<Done, InjectError>,
         began: Instant,
     ) -> Result<Done, InjectError> {
-        use InjectError::{Ended, Silent, Stuck};
-        if let Err(Ended { .. } | Silent { .. } | Stuck { .. }) = &done {
+        use InjectError::{Ended, Interrupted, Silent, Stuck};
+        if let Err(Ended { .. } | Silent { .. } | Stuck { .. } | Interrupted { .. }) = &done {
             // Gone, or something of it may still run what is ours.
             return done;
         }
@@ -462,11 +473,12 @@ impl Live {
 
     fn clean(&mut self) -> Result<(), InjectError> {
         self.borrow(Purpose::Syscalls, |thread, _, block| {
-            for open in [block.theirs.take(), block.file.take()]
+            for taken in [block.theirs.take(), block.file.take()]
                 .into_iter()
                 .flatten()
+                .filter(Taken::is_there)
             {
-                close(thread, open);
+                close(thread, taken.number);
             }
             for page in [&mut block.code, &mut block.control] {
                 if *page != 0 {
@@ -481,7 +493,7 @@ impl Live {
 }
 
 /// The same file by a number that the process's next files do not get; as it is where its limit allows none.
-fn above(thread: &mut crate::remote::Borrowed<'_>, low: u64) -> Result<i32, InjectError> {
+fn above(thread: &mut Borrowed<'_>, low: u64) -> Result<i32, InjectError> {
     let arguments = [low, libc::F_DUPFD_CLOEXEC as u64, HIGH, 0, 0, 0];
     match thread.syscall("fcntl", libc::SYS_fcntl, arguments) {
         Ok(high) => {
@@ -494,6 +506,6 @@ fn above(thread: &mut crate::remote::Borrowed<'_>, low: u64) -> Result<i32, Inje
 }
 
 /// Closes a descriptor of the process that was made by us. The process may have closed it already.
-fn close(thread: &mut crate::remote::Borrowed<'_>, descriptor: i32) {
+fn close(thread: &mut Borrowed<'_>, descriptor: i32) {
     let _ = thread.syscall("close", libc::SYS_close, [descriptor as u64, 0, 0, 0, 0, 0]);
 }

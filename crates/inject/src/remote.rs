@@ -10,6 +10,7 @@
 use std::io;
 use std::time::{Duration, Instant};
 
+use crate::GoesOn;
 use crate::error::InjectError;
 use crate::gate::Gate;
 use crate::hindrance::{self, Hindrance};
@@ -84,7 +85,7 @@ pub(crate) fn borrow<'p, T>(
     memory: &'p Memory,
     places: &Places,
     gate: Gate,
-    purpose: Purpose,
+    (purpose, goes_on): (Purpose, GoesOn<'_>),
     work: impl FnOnce(&mut Borrowed<'p>) -> Result<T, InjectError>,
 ) -> Result<(T, Duration), InjectError> {
     let pid = subject.pid;
@@ -140,6 +141,12 @@ pub(crate) fn borrow<'p, T>(
             let done = borrowed.guarded(work);
             let pause = borrowed.tracee.release();
             return done.map(|done| (done, pause));
+        }
+        if !process::lives(pid) {
+            return Err(InjectError::Ended { pid });
+        }
+        if !goes_on() {
+            return Err(InjectError::Interrupted { pid });
         }
         if Instant::now() >= end {
             return Err(InjectError::NoSafeThread {

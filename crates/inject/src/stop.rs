@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use warpbpf_wire::late::Patch;
 
+use crate::GoesOn;
 use crate::error::InjectError;
 use crate::machine;
 use crate::memory::Memory;
@@ -90,9 +91,9 @@ pub(crate) fn change(
     pid: u32,
     memory: &Memory,
     places: &Places,
-    patches: &[Patch],
-    watched: &[Range<u64>],
+    (patches, watched): (&[Patch], &[Range<u64>]),
     own: u32,
+    goes_on: GoesOn<'_>,
 ) -> Result<Changed, InjectError> {
     // The first byte may be where a thread stands: it is the first of the new code, too.
     let windows: Vec<Range<u64>> = patches.iter().map(|p| p.at + 1..p.at + p.length).collect();
@@ -121,6 +122,9 @@ pub(crate) fn change(
             None => {}
         }
         pause = pause.max(stopped.release());
+        if !goes_on() {
+            return Err(InjectError::Interrupted { pid });
+        }
         std::thread::sleep(PAUSE);
     }
     Err(InjectError::InTheWay {

@@ -6,7 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
-use warpbpf_wire::{Acceptor, Connection, ContextInfo, MapInfo, SharedReader, WireError};
+use warpbpf_wire::{
+    Acceptor, Connection, ContextInfo, MOST_BLOB, MapInfo, Message, SharedReader, WireError,
+};
 
 use crate::{Error, Exchanged, Object, Process};
 
@@ -151,6 +153,18 @@ pub struct ProcessInfo {
     /// Other tools that have programs in it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub guests: Vec<GuestInfo>,
+}
+
+impl Message for Request {
+    fn most_blob(&self) -> usize {
+        MOST_BLOB
+    }
+}
+
+impl Message for Reply {
+    fn most_blob(&self) -> usize {
+        MOST_BLOB
+    }
 }
 
 type ServerConnection = Connection<Reply, Request>;
@@ -602,7 +616,7 @@ mod tests {
             client.send(&Request::Session, &[], None, READING).unwrap();
         }
         // More than a socket holds.
-        let command = vec!["x".repeat(16 << 20)];
+        let command = vec!["x".repeat(2 << 20)];
         let reader = std::thread::spawn(move || polite.recv(PATIENCE).unwrap().unwrap().message);
         let begun = Instant::now();
         while !reader.is_finished() || !server.clients.is_empty() {

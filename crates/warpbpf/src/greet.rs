@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use warpbpf_wire::{Frame, Hello, Options, ToAgent, ToTool, ToolConnection, WireError, encode_ops};
+use warpbpf_wire::{Hello, Options, ToAgent, ToTool, ToolConnection, WireError, encode_ops};
 
 use crate::Process;
 use crate::functions;
@@ -16,6 +16,10 @@ use crate::tool::{Beginning, Shared, lock};
 const SEND: Duration = Duration::from_secs(10);
 /// Agents that are greeted at once; others wait until one of them is done.
 const MOST: usize = 32;
+
+/// Connections that may be silent for longer than this.
+const MOST_SILENT: usize = 32;
+const SILENT: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 2000 });
 
 /// Threads that greet.
 #[derive(Debug, Default)]
@@ -70,6 +74,21 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// Lets those go that have connected and say nothing, from the first on, if there are many: each has a descriptor, which others lack.
+    pub(crate) fn part_with_silent(&self) {
+        let mut processes = lock(&self.processes);
+        let silent = processes.iter().filter(|p| p.is_silent_for(SILENT));
+        let mut surplus = silent.count().saturating_sub(MOST_SILENT);
+        processes.retain(|process| {
+            let goes = surplus > 0 && process.is_silent_for(SILENT);
+            if goes {
+                surplus -= 1;
+                process.hang_up();
+            }
+            !goes
+        });
     }
 
     /// Tells an agent what to do, and keeps what it says from then on. It is the application of this number.
@@ -142,8 +161,9 @@ impl Shared {
         if let Some(functions) = functions {
             process.lock().functions.begin(functions);
         }
-        if let Some(Frame { message, blob, fd }) = first {
-            process.lock().take(message, blob, fd);
+        process.lock().expect(&self.options);
+        if let Some(frame) = first {
+            process.lock().hear(frame);
         }
         process.pump();
         lock(&self.processes).push(process.clone());
@@ -227,6 +247,39 @@ mod tests {
         let mut sorted = numbers.clone();
         sorted.sort_unstable();
         assert_eq!(sorted, [0, 1, 2, 3, 4], "{numbers:?}");
+    }
+
+    #[test]
+    fn who_says_nothing_is_let_go_if_there_are_many() {
+        let tool = Tool::observe().unwrap();
+        let connect = || AgentConnection::connect(tool.socket()).unwrap();
+        let mut silent: Vec<AgentConnection> = (0..MOST_SILENT + 3).map(|_| connect()).collect();
+        let mut good = come(&tool, "good");
+        let ended = |agent: &mut AgentConnection| {
+            // What comes first is what to do.
+            while agent.try_recv()?.is_some() {}
+            Ok::<_, WireError>(())
+        };
+        let end = std::time::Instant::now() + LIMIT;
+        let gone = loop {
+            let gone = silent
+                .iter_mut()
+                .filter_map(|agent| ended(agent).err())
+                .count();
+            if gone >= 3 || std::time::Instant::now() > end {
+                break gone;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        };
+        assert_eq!(gone, 3);
+        std::thread::sleep(2 * SILENT);
+        let gone = silent
+            .iter_mut()
+            .filter_map(|agent| ended(agent).err())
+            .count();
+        assert_eq!(gone, 3, "and no more");
+        ended(&mut good).unwrap();
+        assert_eq!(tool.processes().len(), MOST_SILENT + 1);
     }
 
     #[test]

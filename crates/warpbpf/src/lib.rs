@@ -32,6 +32,8 @@ pub mod machine;
 pub mod start;
 
 mod error;
+
+mod agreed;
 mod object;
 
 mod events;
@@ -45,6 +47,7 @@ mod parties;
 mod process;
 mod state;
 mod sweep;
+mod told;
 mod tool;
 mod typed;
 

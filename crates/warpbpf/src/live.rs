@@ -67,7 +67,15 @@ impl Change {
 /// # Errors
 /// [`AttachError::Process`].
 pub fn detach(pid: u32) -> Result<Change, AttachError> {
-    let done = warpbpf_inject::detach(pid);
+    detach_while(pid, &|| true)
+}
+
+/// As [`detach`], as long as it `goes_on`, which is asked often: what was not done by then is left, and can be done again.
+///
+/// # Errors
+/// As [`detach`].
+pub fn detach_while(pid: u32, goes_on: &(dyn Fn() -> bool + Sync)) -> Result<Change, AttachError> {
+    let done = warpbpf_inject::detach(pid, goes_on);
     let done = done.map_err(|error| AttachError::of(pid, &error))?;
     Ok(Change::of(&done))
 }

@@ -274,6 +274,11 @@ impl Map {
             let mut bytes = spare.pop().filter(fits).unwrap_or_default();
             // One that ended before the map came has nothing of it.
             let lacks = index >= context.shared.maps();
+            if !lacks && !context.may_hold(index, plan.snapshot_bytes()) {
+                return Err(failed(
+                    "its process does not hold as much memory as it says",
+                ));
+            }
             match lacks || context.shared.snapshot(index, &mut bytes)?.is_none() {
                 false => copied = true,
                 // A context that just came: what it begins with is as good as nothing.

@@ -32,6 +32,7 @@ pub(crate) struct Shared {
     state: Mutex<State>,
     /// The socket once more, to wait for it without the lock, as long as somebody is there.
     socket: Mutex<Option<Arc<OwnedFd>>>,
+    came: Instant,
 }
 
 /// Something that a person should know.
@@ -79,6 +80,7 @@ impl Process {
             number,
             state: Mutex::new(State::new(connection, object)),
             socket: Mutex::new(socket.map(Arc::new)),
+            came: Instant::now(),
         }))
     }
 
@@ -89,6 +91,18 @@ impl Process {
     /// Takes in what the agent said.
     pub(crate) fn pump(&self) {
         self.lock().pump();
+    }
+
+    /// It has connected so long ago, and has not said who it is. Agents do at once.
+    pub(crate) fn is_silent_for(&self, time: Duration) -> bool {
+        let state = self.lock();
+        state.connection.is_some() && !state.has_spoken() && self.0.came.elapsed() > time
+    }
+
+    /// Nothing is heard from it any more.
+    pub(crate) fn hang_up(&self) {
+        self.lock().connection = None;
+        self.socket();
     }
 
     /// What it hears from, to be waited for; `None` once nobody is there.

@@ -2,22 +2,28 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 
 use warpbpf_wire::{
-    Changed, ContextInfo, Device, HostStacks, Kernel, KernelCount, MapInfo, MoreMaps, NoteLevel,
-    Operations, PRINTK, Program, Ranges, SharedError, SharedReader, SharedWriter, Sites, ToTool,
-    ToolConnection, WireError,
+    Changed, ContextInfo, Device, Frame, HostStacks, Kernel, KernelCount, MapInfo, MoreMaps,
+    NoteLevel, Operations, PRINTK, Program, Ranges, SharedError, SharedReader, SharedWriter, Sites,
+    ToTool, ToolConnection, WireError,
 };
 
+use crate::agreed::{MOST_MAPS, check_maps, check_shared, most_shared};
 use crate::events::{Batch, Losses};
 use crate::functions::OfProcess;
 use crate::guest::lost_host;
 use crate::number;
 use crate::parties::Parties;
 use crate::process::Note;
+use crate::told::{MOST_CONTEXTS, MOST_NOTES, Told};
 
-/// Bytes of events that are kept for handles that have not asked for them.
+/// Bytes of events that are kept for handles that have not asked for them, and what each takes besides.
 const MOST_PARKED: usize = 64 << 20;
+const PARKED: usize = 64;
+/// How long one agent is listened to at once: others have something to say too, and nobody waits for one that never ends.
+const TURN: Duration = Duration::from_millis(20);
 
 /// One agent.
 #[derive(Debug, Default)]
@@ -72,6 +78,12 @@ pub(crate) struct State {
     parked_bytes: usize,
     /// A damaged chunk of events was met, and told.
     damaged: bool,
+    /// How much it has said.
+    pub(crate) told: Told,
+    /// Bytes of its ring, if some were wished.
+    pub(crate) ring_bytes: Option<u64>,
+    /// No kernel that is known is of an earlier generation.
+    least_generation: Option<u64>,
     /// Events that found no room among the parked ones, by map.
     pub(crate) dropped: HashMap<u32, u64>,
     /// Memory of the last copy of a map that was read whole: whoever reads a large one again and again need not ask the system for it each time.
@@ -83,12 +95,33 @@ pub(crate) struct State {
 pub(crate) struct InContext {
     pub(crate) info: ContextInfo,
     pub(crate) shared: SharedReader,
+    /// Bytes that were in its memory when that was closed here.
+    held: u64,
     /// The shared memory once more, to be given to others: that of the first maps, then of those that came. Empty once the application has ended.
     pub(crate) memory: Vec<OwnedFd>,
     /// Parallel to it: the numbers of their first maps.
     pub(crate) firsts: Vec<u32>,
     /// The ring is damaged, or another tool reads it.
     no_events: bool,
+}
+
+/// Bytes of a map that are made room for without a look whether they are there.
+const FEW: u64 = 64 << 20;
+
+impl InContext {
+    /// Bytes of its memory that are there.
+    fn holds(&self) -> u64 {
+        let blocks = |memory: &OwnedFd| rustix::fs::fstat(memory).map_or(0, |s| s.st_blocks);
+        let held: i64 = self.memory.iter().map(blocks).sum();
+        self.held.max(u64::try_from(held).unwrap_or(0) * 512)
+    }
+
+    /// The snapshots of a map are as long as they should be, and what was published is there: the file itself may be much longer than
+    /// what its process has written.
+    pub(crate) fn may_hold(&self, map: usize, bytes: u64) -> bool {
+        self.shared.snapshot_bytes(map) == Some(bytes)
+            && (bytes <= FEW || self.shared.sequence(map) == 0 || self.holds() >= bytes)
+    }
 }
 
 /// An answer of the agent.
@@ -130,14 +163,23 @@ impl State {
         }
     }
 
-    /// Takes in every message that is there, and sends what could not be sent before.
+    /// Takes in the messages that are there, for a moment, and sends what could not be sent before.
     pub(crate) fn pump(&mut self) {
+        let end = Instant::now() + TURN;
         while let Some(connection) = &mut self.connection {
             // Who hears nothing any more may have said much before.
             let heard = connection.flush().is_ok();
             match connection.try_recv() {
-                Ok(Some(frame)) => self.take(frame.message, frame.blob, frame.fd),
+                Ok(Some(frame)) => {
+                    self.hear(frame);
+                    if Instant::now() >= end {
+                        return;
+                    }
+                }
                 Ok(None) if heard => return,
+                Err(error @ (WireError::Frame { .. } | WireError::TooLong { .. })) => {
+                    self.stop_listening(&error.to_string());
+                }
                 // The process ended, with or without a good-bye: what it wrote is in the shared memory.
                 Ok(None) | Err(_) => {
                     self.connection = None;
@@ -153,9 +195,56 @@ impl State {
     /// Nobody writes there any more, and what is there is mapped: applications that have ended need no descriptors.
     fn close_memory(&mut self) {
         for context in &mut self.contexts {
+            context.held = context.holds();
             context.memory = Vec::new();
             context.firsts = Vec::new();
         }
+    }
+
+    /// Takes in what an agent says, if it is not too much by now.
+    pub(crate) fn hear(&mut self, frame: Frame<ToTool>) {
+        let Frame {
+            message,
+            blob,
+            fd,
+            bytes,
+        } = frame;
+        let counts = &self.counts;
+        let counted = self
+            .told
+            .count(&message, bytes, |name| counts.contains_key(name));
+        if let Err(why) = counted {
+            self.stop_listening(&why);
+            return;
+        }
+        match self
+            .told
+            .notes_are_full()
+            .filter(|_| matches!(message, ToTool::Note { .. }))
+        {
+            None => self.take(message, blob, fd),
+            Some(true) => self.note(
+                NoteLevel::Warning,
+                format!(
+                    "it has more than {MOST_NOTES} things to be known: no further ones are kept"
+                ),
+            ),
+            Some(false) => {}
+        }
+    }
+
+    /// What was asked of it, by which is judged what it says.
+    pub(crate) fn expect(&mut self, options: &warpbpf_wire::Options) {
+        self.ring_bytes = options.ring_bytes;
+        self.told.untimed = !options.timeline && !options.ranges;
+    }
+
+    /// What it says is not what an agent says: from now on it is as if it had ended.
+    pub(crate) fn stop_listening(&mut self, why: &str) {
+        let text = format!("what is said by the agent in it is not listened to any more: {why}");
+        self.note(NoteLevel::Error, text);
+        self.connection = None;
+        self.close_memory();
     }
 
     /// It has said who it is.
@@ -211,6 +300,12 @@ impl State {
             ToTool::Refused { message } => self.refused = Some(message),
             ToTool::Attached => self.attached = true,
             ToTool::Ready(ready) => {
+                let object = self.object.as_ref().filter(|_| self.host.is_none());
+                let defs = object.map(|object| object.parsed().maps.as_slice());
+                if let Err(why) = check_maps(&ready.maps, defs) {
+                    self.stop_listening(&why);
+                    return;
+                }
                 self.maps = ready.maps;
                 self.programs = ready.programs;
                 self.parties.areas = ready.areas;
@@ -235,7 +330,13 @@ impl State {
                     before.generation < kernel.generation
                         && (&before.mangled, &before.source) == (&kernel.mangled, &kernel.source)
                 };
-                match self.kernels.iter_mut().find(same) {
+                let least = *self.least_generation.get_or_insert(kernel.generation);
+                self.least_generation = Some(least.min(kernel.generation));
+                let mut earlier = match least < kernel.generation {
+                    true => self.kernels.iter_mut(),
+                    false => [].iter_mut(),
+                };
+                match earlier.find(same) {
                     Some(before) => *before = kernel,
                     None => self.kernels.push(kernel),
                 }
@@ -287,6 +388,10 @@ impl State {
             ToTool::MapOps { token, error } => self.answer(token, Answer::MapOps { error, blob }),
             ToTool::Changed(changed) => {
                 // A gate's answer may come behind that to a later exchange.
+                if let Err(why) = check_maps(&changed.maps, None) {
+                    self.stop_listening(&why);
+                    return;
+                }
                 if changed.refused.is_none() && changed.generation >= self.generation {
                     self.generation = changed.generation;
                     self.programs.clone_from(&changed.programs);
@@ -316,30 +421,55 @@ impl State {
             self.note(NoteLevel::Error, "the agent sent no shared memory".into());
             return;
         };
-        match SharedReader::open(&memory) {
+        if self.contexts.len() >= MOST_CONTEXTS {
+            self.stop_listening(&format!("it has more than {MOST_CONTEXTS} contexts"));
+            return;
+        }
+        match self.shared(&memory, 0) {
             Ok(shared) => self.contexts.push(InContext {
                 info,
                 shared,
+                held: 0,
                 memory: vec![memory],
                 firsts: vec![0],
                 // The first tool reads them.
                 no_events: self.host.is_some(),
             }),
-            Err(error) => self.note(NoteLevel::Error, error.to_string()),
+            Err(why) => self.stop_listening(&why),
         }
+    }
+
+    /// The memory of maps from one on, if it is what was agreed. What a guest is shown is its host's.
+    fn shared(&self, memory: &OwnedFd, first: usize) -> Result<SharedReader, String> {
+        let most = match (self.host, first) {
+            (None, 0) => most_shared(&self.maps, self.ring_bytes),
+            _ => u64::MAX,
+        };
+        let shared = SharedReader::open_bounded(memory, most).map_err(|error| error.to_string())?;
+        if self.host.is_none() {
+            check_shared(&shared, &self.maps, first)?;
+        }
+        Ok(shared)
     }
 
     /// Takes in the memory of maps that came to a context.
     fn open_more(&mut self, maps: MoreMaps, fd: Option<OwnedFd>) {
+        let opened = fd
+            .as_ref()
+            .map(|memory| self.shared(memory, maps.first as usize));
         let context = self
             .contexts
             .iter_mut()
             .find(|c| c.info.number == maps.context);
-        let (Some(context), Some(memory)) = (context, fd) else {
+        let (Some(context), Some(memory), Some(opened)) = (context, fd, opened) else {
             self.note(NoteLevel::Error, "the agent sent no shared memory".into());
             return;
         };
-        match SharedReader::open(&memory) {
+        if context.memory.len() >= MOST_CONTEXTS {
+            self.stop_listening("it sends memory of maps again and again");
+            return;
+        }
+        match opened {
             Ok(shared) if maps.first as usize == context.shared.maps() => {
                 context.shared.append(shared);
                 context.info.device_bytes = maps.device_bytes;
@@ -354,7 +484,7 @@ impl State {
                 );
                 self.note(NoteLevel::Error, text);
             }
-            Err(error) => self.note(NoteLevel::Error, error.to_string()),
+            Err(why) => self.stop_listening(&why),
         }
     }
 
@@ -379,22 +509,26 @@ impl State {
                 && !batch.is_full()
                 && let Some((shard, payload)) = queue.pop_front()
             {
-                self.parked_bytes -= payload.len();
+                self.parked_bytes -= payload.len() + PARKED;
                 batch.push(map, shard, &payload);
             }
         }
         let (parked, parked_bytes, dropped) =
             (&mut self.parked, &mut self.parked_bytes, &mut self.dropped);
         let mut errors = Vec::new();
+        let known = |map: u32| map == PRINTK || (map as usize) < MOST_MAPS;
         for context in self.contexts.iter_mut().filter(|c| !c.no_events) {
-            let first = context.info.number * context.info.cpus;
+            let first = context.info.number.wrapping_mul(context.info.cpus);
             while !batch.is_full() {
                 let taken = context.shared.events_while(|event| {
-                    let cpu = first + event.shard;
+                    let cpu = first.wrapping_add(event.shard);
+                    if !known(event.map) {
+                        return !batch.is_full();
+                    }
                     if wanted.is_none_or(|map| map == event.map) {
                         batch.push(event.map, cpu, event.payload);
-                    } else if *parked_bytes + event.payload.len() <= MOST_PARKED {
-                        *parked_bytes += event.payload.len();
+                    } else if *parked_bytes + event.payload.len() + PARKED <= MOST_PARKED {
+                        *parked_bytes += event.payload.len() + PARKED;
                         let queue = parked.entry(event.map).or_default();
                         queue.push_back((cpu, event.payload.to_vec()));
                     } else {
@@ -458,234 +592,4 @@ fn place(names: &mut Vec<String>, sites: Sites) {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use warpbpf_wire::{AgentConnection, GraphNode, GraphNodes, Hello, PROTOCOL, ToAgent};
-
-    use super::*;
-
-    /// Appends a chunk of records of 8 bytes that tell their numbers; a header of `None` is none that a device writes.
-    fn chunk(writer: &mut SharedWriter, map: u32, records: &[Option<u64>]) {
-        let words: Vec<u64> = records
-            .iter()
-            .flat_map(|record| [record.map_or(1 << 31, |_| 8), record.unwrap_or_default()])
-            .collect();
-        let mut chunks = writer.chunks();
-        let [span, over] = chunks.reserve(map, 0, words.len() as u64 * 8).unwrap();
-        assert_eq!(over.bytes, 0);
-        // SAFETY: the room is reserved, aligned and large enough.
-        unsafe { std::ptr::copy(words.as_ptr(), span.start.cast(), words.len()) };
-        chunks.publish();
-    }
-
-    /// What a tool has of an application that said all it had to say, and is gone before anybody listened.
-    fn gone() -> ToolConnection {
-        let (tool, agent) = ToolConnection::pair().unwrap();
-        let mut agent = AgentConnection::trusted(agent).unwrap();
-        let hello = Hello {
-            protocol: PROTOCOL,
-            pid: 7,
-            exe: "/bin/gone".into(),
-            argv: Vec::new(),
-            device: None,
-        };
-        let reason = "exit".into();
-        for message in [ToTool::Hello(hello), ToTool::Bye { reason }] {
-            agent
-                .send(&message, &[], None, Duration::from_secs(60))
-                .unwrap();
-        }
-        tool
-    }
-
-    #[test]
-    fn last_words_are_heard_by_who_speaks_first() {
-        let heard = |state: &State| (state.pid, state.complete, state.connection.is_some());
-        let mut state = State::new(Some(gone()), None);
-        assert!(!state.send(&ToAgent::Detach, &[]).unwrap());
-        assert_eq!(heard(&state), (7, true, false));
-        // What could not be sent before is still to be sent.
-        let mut state = State::new(Some(gone()), None);
-        let connection = state.connection.as_mut().unwrap();
-        connection.queue(&ToAgent::Detach, &[], None).unwrap();
-        state.pump();
-        assert_eq!(heard(&state), (7, true, false));
-        let process = crate::Process::new(0, Some(gone()), None);
-        process.detach().unwrap_err();
-        assert_eq!(heard(&process.lock()), (7, true, false));
-    }
-
-    #[test]
-    fn damaged_chunks_are_told_once_and_what_is_good_comes() {
-        let (mut writer, fd) = SharedWriter::create(&[0, 0], 4096).unwrap();
-        chunk(&mut writer, 0, &[Some(1), Some(2), None, Some(3)]);
-        chunk(&mut writer, 1, &[Some(4)]);
-        chunk(&mut writer, 0, &[None]);
-        chunk(&mut writer, 0, &[Some(5)]);
-        let mut state = State::default();
-        let context = ContextInfo {
-            number: 0,
-            device: 0,
-            name: "a device".into(),
-            sms: 1,
-            cpus: 1,
-            device_bytes: 0,
-        };
-        state.open(context, Some(fd));
-        let mut batch = Batch::default();
-        let mut numbers = |state: &mut State, wanted| {
-            state.events(wanted, &mut batch);
-            let number = |payload: &[u8]| u64::from(payload[0]);
-            batch
-                .iter()
-                .map(|e| number(e.payload))
-                .collect::<Vec<u64>>()
-        };
-        assert_eq!(numbers(&mut state, Some(0)), [1, 2, 5]);
-        let [note] = &state.notes[..] else {
-            panic!("{:?}", state.notes);
-        };
-        assert_eq!(
-            note.text,
-            "the record header 0x80000000 at 288 of the event ring is damaged (map 0, ring 0); 32 bytes were skipped"
-        );
-        chunk(&mut writer, 1, &[Some(6)]);
-        assert_eq!(numbers(&mut state, None), [4, 6]);
-    }
-
-    #[test]
-    fn lists_of_graphs_that_come_in_parts_are_whole() {
-        let mut state = State::default();
-        let part = |number: u32, nodes: std::ops::Range<u32>| GraphNodes {
-            number,
-            graph: number + 10,
-            nodes: nodes
-                .map(|node| GraphNode {
-                    node,
-                    ..GraphNode::default()
-                })
-                .collect(),
-        };
-        for graphs in [
-            vec![part(1, 0..2), part(2, 0..3)],
-            vec![part(2, 3..5)],
-            vec![],
-            vec![part(2, 5..6), part(3, 0..0), part(4, 0..1)],
-        ] {
-            let told = Operations {
-                graphs,
-                ..Operations::default()
-            };
-            state.take(ToTool::Operations(told), Vec::new(), None);
-        }
-        let whole = [part(1, 0..2), part(2, 0..6), part(3, 0..0), part(4, 0..1)];
-        assert_eq!(state.operations.graphs, whole);
-    }
-
-    #[test]
-    fn memory_of_maps_that_come_is_that_of_their_context() {
-        let mut state = State::default();
-        let (mut writer, fd) = SharedWriter::create(&[8], 4096).unwrap();
-        let info = ContextInfo {
-            number: 3,
-            ..ContextInfo::default()
-        };
-        state.open(info, Some(fd));
-        let more = |state: &mut State, context, first| {
-            let (more, fd) = SharedWriter::create(&[16], 0).unwrap();
-            let maps = MoreMaps {
-                context,
-                first,
-                device_bytes: 88,
-            };
-            state.take(ToTool::Maps(maps), Vec::new(), Some(fd));
-            more
-        };
-        writer.append(more(&mut state, 3, 1));
-        writer.publish(1, &[9; 16]).unwrap();
-        let mut bytes = Vec::new();
-        let shared = &state.contexts[0].shared;
-        assert_eq!(shared.snapshot(1, &mut bytes).unwrap(), Some(1));
-        assert_eq!((bytes, state.contexts[0].memory.len()), (vec![9; 16], 2));
-        assert_eq!(state.contexts[0].info.device_bytes, 88);
-        assert!(state.notes.is_empty());
-        // Of a context that nobody knows, and with a hole in front.
-        more(&mut state, 4, 2);
-        more(&mut state, 3, 3);
-        let notes: Vec<&str> = state.notes.iter().map(|note| note.text.as_str()).collect();
-        assert_eq!(
-            notes,
-            [
-                "the agent sent no shared memory",
-                "the agent sent memory of maps from number 3 on, and the context has 2"
-            ]
-        );
-        assert_eq!(state.contexts[0].shared.maps(), 2);
-    }
-
-    #[test]
-    fn an_application_that_has_ended_has_no_descriptors_and_its_maps_are_read() {
-        let mut state = State::default();
-        let (mut writer, fd) = SharedWriter::create(&[8, 0, 16], 4096).unwrap();
-        state.open(ContextInfo::default(), Some(fd));
-        writer.publish(0, &[7; 8]).unwrap();
-        writer.publish(2, &[9; 16]).unwrap();
-        state.close_memory();
-        let context = &state.contexts[0];
-        assert!(context.memory.is_empty() && context.firsts.is_empty());
-        let map = |bytes| MapInfo {
-            name: String::new(),
-            map_type: 2,
-            key_size: 4,
-            value_size: 8,
-            max_entries: 1,
-            layout: warpbpf_wire::Layout::Array {
-                max_entries: 1,
-                value_size: 8,
-                shards: 1,
-                summed: false,
-            },
-            summed: Vec::new(),
-            added: Vec::new(),
-            bytes,
-            guest: 0,
-        };
-        let copy = context.copied(&[map(8), map(0), map(16)]).unwrap();
-        let copy = SharedReader::open(&copy).unwrap();
-        let mut bytes = Vec::new();
-        assert!(copy.snapshot(0, &mut bytes).unwrap().is_some());
-        assert_eq!(bytes, [7; 8]);
-        assert!(copy.snapshot(2, &mut bytes).unwrap().is_some());
-        assert_eq!((bytes, copy.maps()), (vec![9; 16], 3));
-    }
-
-    #[test]
-    fn an_agent_of_another_version_is_refused() {
-        let mut state = State::default();
-        let hello = warpbpf_wire::Hello {
-            protocol: 1,
-            pid: 5,
-            exe: String::new(),
-            argv: Vec::new(),
-            device: None,
-        };
-        state.take(ToTool::Hello(hello), Vec::new(), None);
-        let refused = state.refused.unwrap_or_default();
-        assert!(refused.contains("is of another warpbpf"), "{refused}");
-        assert!(state.connection.is_none());
-    }
-
-    #[test]
-    fn names_of_sites_come_in_parts() {
-        let mut names = Vec::new();
-        let part = |first, names: &[&str]| Sites {
-            first,
-            names: names.iter().map(|n| (*n).to_owned()).collect(),
-        };
-        place(&mut names, part(1, &["a", "b"]));
-        place(&mut names, part(3, &["c"]));
-        place(&mut names, part(u32::MAX, &["far"]));
-        assert_eq!(names, ["", "a", "b", "c"]);
-    }
-}
+mod tests;

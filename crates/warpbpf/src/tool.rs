@@ -379,12 +379,24 @@ impl Tool {
     /// # Errors
     /// [`AttachError`]: why it cannot be, or the agent is not built.
     pub fn attach_to(&self, pid: u32) -> Result<Change, AttachError> {
+        self.attach_while(pid, &|| true)
+    }
+
+    /// As [`Tool::attach_to`], as long as it `goes_on`, which is asked often: a process that is stuck is left then.
+    ///
+    /// # Errors
+    /// As [`Tool::attach_to`].
+    pub fn attach_while(
+        &self,
+        pid: u32,
+        goes_on: &(dyn Fn() -> bool + Sync),
+    ) -> Result<Change, AttachError> {
         if let Some(host) = Host::of(pid) {
             return self.shared.join(host, pid);
         }
         let agent = machine::agent()?;
         let agent = std::fs::canonicalize(&agent).unwrap_or(agent);
-        let done = warpbpf_inject::attach(pid, &agent);
+        let done = warpbpf_inject::attach(pid, &agent, goes_on);
         let done = done.map_err(|error| AttachError::of(pid, &error))?;
         let change = Change::of(&done);
         let Some(socket) = done.socket else {
@@ -395,7 +407,8 @@ impl Tool {
         let process = self.shared.welcome(number, connection);
         // The agent has said why if it will not come to that soon.
         let end = Instant::now() + ATTACHED;
-        while change.said.is_empty() && !process.is_attached() && Instant::now() < end {
+        let waits = || change.said.is_empty() && !process.is_attached() && goes_on();
+        while waits() && Instant::now() < end {
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(change)
@@ -490,6 +503,7 @@ impl Shared {
         for process in &processes {
             process.pump();
         }
+        self.part_with_silent();
         if let Some(server) = &mut *lock(&self.server) {
             let command = lock(&self.command).clone();
             server.turn(&processes, &command, self.object.as_ref());
@@ -508,10 +522,10 @@ impl Shared {
 
     fn wait(&self, processes: &[Process]) {
         let server = lock(&self.server);
+        let sockets: Vec<_> = processes.iter().filter_map(Process::socket).collect();
         let mut fds: Vec<BorrowedFd<'_>> = Vec::new();
         // Who cannot be greeted yet would end each wait at once.
         fds.extend(self.greeters.have_room().then(|| self.listener.as_fd()));
-        let sockets: Vec<_> = processes.iter().filter_map(Process::socket).collect();
         fds.extend(sockets.iter().map(|socket| socket.as_fd()));
         if let Some(server) = &*server {
             server.sockets(&mut fds);

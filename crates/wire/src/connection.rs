@@ -27,8 +27,12 @@ use crate::peer::peer;
 const MAGIC: u32 = u32::from_le_bytes(*b"WBPF");
 /// Bytes of the header: magic, JSON bytes, blob bytes, number of descriptors, each a little-endian u32.
 const HEADER: usize = 16;
-/// Most JSON or blob bytes of a frame. A BPF object or a kernel list is far smaller; more means a stranger talks.
-const LIMIT: usize = 256 << 20;
+/// Most blob bytes of any frame. A BPF object or a batch of a map's values is far smaller; more means a stranger talks.
+pub const MOST_BLOB: usize = 256 << 20;
+/// Most JSON bytes of a frame: it becomes several times as much memory. A list of all kernels of a large application is smaller.
+const TEXT_LIMIT: usize = 64 << 20;
+/// Descriptors that may be waiting for their frames: that of one which is not whole, and that of the next.
+const WAITING: usize = 2;
 /// Most bytes kept for a peer that does not read.
 const BACKLOG: usize = 64 << 20;
 
@@ -65,6 +69,19 @@ pub enum WireError {
     Os { call: &'static str, errno: Errno },
 }
 
+/// What may come with a message.
+pub trait Message {
+    /// Most bytes of its blob.
+    fn most_blob(&self) -> usize;
+}
+
+/// Nothing is said.
+impl Message for () {
+    fn most_blob(&self) -> usize {
+        0
+    }
+}
+
 /// A received message.
 #[derive(Debug)]
 pub struct Frame<R> {
@@ -74,6 +91,8 @@ pub struct Frame<R> {
     pub blob: Vec<u8>,
     /// The descriptor that came with it.
     pub fd: Option<OwnedFd>,
+    /// Bytes of its text.
+    pub bytes: usize,
 }
 
 struct Outgoing {
@@ -86,6 +105,8 @@ struct Outgoing {
 pub struct Connection<S, R> {
     socket: OwnedFd,
     inbox: Vec<u8>,
+    /// The message at the front of the inbox, whose blob is not there yet.
+    begun: Option<R>,
     descriptors: VecDeque<OwnedFd>,
     outbox: VecDeque<Outgoing>,
     backlog: usize,
@@ -101,7 +122,7 @@ impl<S, R> std::fmt::Debug for Connection<S, R> {
     }
 }
 
-impl<S: Serialize, R: DeserializeOwned> Connection<S, R> {
+impl<S: Serialize, R: DeserializeOwned + Message> Connection<S, R> {
     /// Connects to a listener's path and checks who is there.
     pub fn connect(path: &Path) -> Result<Connection<S, R>, WireError> {
         Connection::new(connect_to_own(path)?)
@@ -130,6 +151,7 @@ impl<S: Serialize, R: DeserializeOwned> Connection<S, R> {
         Ok(Connection {
             socket,
             inbox: Vec::new(),
+            begun: None,
             descriptors: VecDeque::new(),
             outbox: VecDeque::new(),
             backlog: 0,
@@ -160,19 +182,13 @@ impl<S: Serialize, R: DeserializeOwned> Connection<S, R> {
         fd: Option<OwnedFd>,
     ) -> Result<(), WireError> {
         warpbpf_faults::check("wire/too-long", || WireError::TooLong {
-            bytes: LIMIT + 1,
-            limit: LIMIT,
+            bytes: MOST_BLOB + 1,
+            limit: MOST_BLOB,
         })?;
         let json = serde_json::to_vec(message).map_err(|error| WireError::Frame {
             what: error.to_string(),
         })?;
-        let longest = json.len().max(blob.len());
-        if longest > LIMIT {
-            return Err(WireError::TooLong {
-                bytes: longest,
-                limit: LIMIT,
-            });
-        }
+        check_lengths(json.len(), blob.len())?;
         if self.backlog > BACKLOG || warpbpf_faults::strikes("wire/stalled") {
             return Err(WireError::Stalled {
                 bytes: self.backlog,
@@ -320,6 +336,9 @@ impl<S: Serialize, R: DeserializeOwned> Connection<S, R> {
                             self.descriptors.extend(fds);
                         }
                     }
+                    if self.descriptors.len() > WAITING {
+                        return Err(unannounced());
+                    }
                     if message.bytes == 0 {
                         return Err(WireError::Closed);
                     }
@@ -341,7 +360,8 @@ impl<S: Serialize, R: DeserializeOwned> Connection<S, R> {
 
     fn take_frame(&mut self) -> Result<Option<Frame<R>>, WireError> {
         let Some(header) = self.inbox.first_chunk::<HEADER>() else {
-            return Ok(None);
+            // The beginning of a header may announce one.
+            return self.waits_for(usize::from(!self.inbox.is_empty()));
         };
         let word = |i: usize| {
             u32::from_le_bytes([
@@ -357,29 +377,38 @@ impl<S: Serialize, R: DeserializeOwned> Connection<S, R> {
             });
         }
         let (json, blob, fds) = (word(1) as usize, word(2) as usize, word(3));
-        if json > LIMIT || blob > LIMIT {
-            return Err(WireError::TooLong {
-                bytes: json.max(blob),
-                limit: LIMIT,
-            });
-        }
+        check_lengths(json, blob)?;
         if fds > 1 {
             return Err(WireError::Frame {
                 what: format!("it announces {fds} descriptors"),
             });
         }
-        let end = HEADER + json + blob;
-        if self.inbox.len() < end {
-            return Ok(None);
+        let (begin, end) = (HEADER + json, HEADER + json + blob);
+        if self.begun.is_none() && self.inbox.len() >= begin {
+            // Half of a message is none.
+            let cut = usize::from(warpbpf_faults::strikes("wire/parse")) * (json / 2);
+            let message: R =
+                serde_json::from_slice(&self.inbox[HEADER..begin - cut]).map_err(|error| {
+                    WireError::Frame {
+                        what: error.to_string(),
+                    }
+                })?;
+            // Before anything of it is taken in.
+            let most = message.most_blob();
+            if blob > most {
+                return Err(WireError::TooLong {
+                    bytes: blob,
+                    limit: most,
+                });
+            }
+            self.begun = Some(message);
         }
-        // Half of a message is none.
-        let cut = usize::from(warpbpf_faults::strikes("wire/parse")) * (json / 2);
-        let message =
-            serde_json::from_slice(&self.inbox[HEADER..HEADER + json - cut]).map_err(|error| {
-                WireError::Frame {
-                    what: error.to_string(),
-                }
-            })?;
+        if self.inbox.len() < end {
+            return self.waits_for(fds as usize);
+        }
+        let Some(message) = self.begun.take() else {
+            return Ok(None);
+        };
         let fd = if fds == 1 {
             let fd = self.descriptors.pop_front();
             Some(fd.ok_or_else(|| WireError::Frame {
@@ -388,15 +417,49 @@ impl<S: Serialize, R: DeserializeOwned> Connection<S, R> {
         } else {
             None
         };
-        let blob = self.inbox[HEADER + json..end].to_vec();
+        let blob = self.inbox[begin..end].to_vec();
         self.inbox.drain(..end);
-        Ok(Some(Frame { message, blob, fd }))
+        // What was taken for a large message is given back.
+        self.inbox.shrink_to(LEFT);
+        Ok(Some(Frame {
+            message,
+            blob,
+            fd,
+            bytes: json,
+        }))
+    }
+
+    /// Nothing whole is there. A descriptor comes with the first byte of its frame, so more of them than the frame announces are
+    /// nobody's.
+    fn waits_for(&self, announced: usize) -> Result<Option<Frame<R>>, WireError> {
+        match self.descriptors.len() > announced {
+            true => Err(unannounced()),
+            false => Ok(None),
+        }
     }
 }
 
 impl<S, R> AsFd for Connection<S, R> {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
+    }
+}
+
+/// Bytes of the inbox that stay there for the next message.
+const LEFT: usize = 1 << 20;
+
+fn check_lengths(json: usize, blob: usize) -> Result<(), WireError> {
+    let too_long = |bytes, limit| Err(WireError::TooLong { bytes, limit });
+    match (json > TEXT_LIMIT, blob > MOST_BLOB) {
+        (true, _) => too_long(json, TEXT_LIMIT),
+        (false, true) => too_long(blob, MOST_BLOB),
+        (false, false) => Ok(()),
+    }
+}
+
+fn unannounced() -> WireError {
+    WireError::Frame {
+        what: "descriptors came that no message announces".into(),
     }
 }
 
@@ -480,213 +543,4 @@ fn send_some(socket: &OwnedFd, frame: &Outgoing) -> Result<usize, Errno> {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::io::{Read, Write};
-    use std::os::unix::net::UnixStream;
-
-    use super::*;
-    use crate::message::{NoteLevel, Options, ToAgent, ToTool};
-    use crate::{AgentConnection, ToolConnection};
-
-    fn pair() -> (AgentConnection, ToolConnection) {
-        let (a, b) = UnixStream::pair().unwrap();
-        (
-            Connection::new(a.into()).unwrap(),
-            Connection::new(b.into()).unwrap(),
-        )
-    }
-
-    const SHORT: Duration = Duration::from_millis(200);
-
-    #[test]
-    fn message_blob_and_descriptor_arrive_together() {
-        let (mut agent, mut tool) = pair();
-        let (mut keep, give) = UnixStream::pair().unwrap();
-        let attach = ToAgent::Attach {
-            options: Options::default(),
-        };
-        tool.send(&attach, b"\x7fELF", Some(give.into()), SHORT)
-            .unwrap();
-        tool.send(&ToAgent::Detach, &[], None, SHORT).unwrap();
-        let frame = agent.recv(SHORT).unwrap().unwrap();
-        assert_eq!(frame.message, attach);
-        assert_eq!(frame.blob, b"\x7fELF");
-        let mut other = UnixStream::from(frame.fd.unwrap());
-        other.write_all(b"hi").unwrap();
-        let mut got = [0; 2];
-        keep.read_exact(&mut got).unwrap();
-        assert_eq!(&got, b"hi");
-        let frame = agent.recv(SHORT).unwrap().unwrap();
-        assert_eq!(frame.message, ToAgent::Detach);
-        assert!(frame.fd.is_none() && frame.blob.is_empty());
-        assert!(agent.try_recv().unwrap().is_none());
-        assert!(agent.recv(Duration::from_millis(1)).unwrap().is_none());
-    }
-
-    #[test]
-    fn a_reader_that_sleeps_blocks_nobody_and_gets_all_of_it_later() {
-        let (mut agent, mut tool) = pair();
-        let blob = vec![7u8; 8 << 20];
-        let note = ToTool::Note {
-            level: NoteLevel::Info,
-            text: "long".into(),
-            guests: Vec::new(),
-        };
-        agent.queue(&note, &blob, None).unwrap();
-        assert!(!agent.flush().unwrap());
-        assert!(!agent.flush().unwrap());
-        let reader =
-            std::thread::spawn(move || tool.recv(Duration::from_secs(10)).unwrap().unwrap());
-        while !agent.flush().unwrap() {
-            std::thread::yield_now();
-        }
-        let frame = reader.join().unwrap();
-        assert_eq!(frame.message, note);
-        assert_eq!(frame.blob, blob);
-    }
-
-    #[test]
-    fn a_backlog_ends_in_stalled() {
-        let (mut agent, _tool) = pair();
-        let note = ToTool::Snapshotted { token: 1 };
-        let blob = vec![0u8; BACKLOG];
-        agent.queue(&note, &blob, None).unwrap();
-        let error = agent.queue(&note, &[], None).unwrap_err();
-        assert!(matches!(error, WireError::Stalled { bytes } if bytes > BACKLOG));
-    }
-
-    #[test]
-    fn a_closed_peer_is_closed_for_both_directions() {
-        let (mut agent, tool) = pair();
-        drop(tool);
-        let note = ToTool::Snapshotted { token: 1 };
-        assert!(matches!(
-            agent.send(&note, &[], None, SHORT),
-            Err(WireError::Closed)
-        ));
-        assert!(matches!(agent.try_recv(), Err(WireError::Closed)));
-    }
-
-    #[test]
-    fn messages_before_the_close_are_read_first() {
-        let (mut agent, mut tool) = pair();
-        let bye = ToTool::Bye {
-            reason: "exit".into(),
-        };
-        agent.send(&bye, &[], None, SHORT).unwrap();
-        drop(agent);
-        assert_eq!(tool.recv(SHORT).unwrap().unwrap().message, bye);
-        assert!(matches!(tool.recv(SHORT), Err(WireError::Closed)));
-    }
-
-    fn refuse(bytes: &[u8]) -> String {
-        let (mut a, b) = UnixStream::pair().unwrap();
-        let mut tool: ToolConnection = Connection::new(b.into()).unwrap();
-        a.write_all(bytes).unwrap();
-        tool.try_recv().unwrap_err().to_string()
-    }
-
-    fn header(json: u32, blob: u32, fds: u32) -> Vec<u8> {
-        [MAGIC, json, blob, fds]
-            .iter()
-            .flat_map(|w| w.to_le_bytes())
-            .collect()
-    }
-
-    #[test]
-    fn strangers_are_refused() {
-        assert_eq!(
-            refuse(b"GET / HTTP/1.1\r\n"),
-            "the control socket carries something that is no warpbpf frame: it starts with 0x20544547, not 0x46504257"
-        );
-        assert_eq!(
-            refuse(&header(u32::MAX, 0, 0)),
-            format!("the message has {} bytes, the limit is {LIMIT}", u32::MAX)
-        );
-        assert_eq!(
-            refuse(&header(2, 0, 9)),
-            "the control socket carries something that is no warpbpf frame: it announces 9 descriptors"
-        );
-        let mut bytes = header(2, 0, 0);
-        bytes.extend_from_slice(b"{}");
-        assert_eq!(
-            refuse(&bytes),
-            "the control socket carries something that is no warpbpf frame: missing field `type` at line 1 column 2"
-        );
-        let mut bytes = header(31, 0, 1);
-        bytes.extend_from_slice(br#"{"type":"snapshotted","token":1}"#);
-        bytes[4] = 32;
-        assert_eq!(
-            refuse(&bytes),
-            "the control socket carries something that is no warpbpf frame: a descriptor was announced and did not come"
-        );
-    }
-
-    #[test]
-    fn another_user_is_refused() {
-        assert_eq!(
-            check_user(1000, 0).unwrap_err().to_string(),
-            "the control socket is of a process of user 1000, and this one is of user 0: run both as the same user"
-        );
-        assert!(check_user(5, 5).is_ok());
-    }
-
-    #[test]
-    fn a_socket_of_another_user_is_not_connected_to() {
-        let own = rustix::process::geteuid();
-        let listener = std::env::temp_dir().join(format!("warpbpf-others-{}", std::process::id()));
-        let _ = std::fs::remove_file(&listener);
-        let socket = std::os::unix::net::UnixListener::bind(&listener).unwrap();
-        socket.set_nonblocking(true).unwrap();
-        // Who is not root has files of root's.
-        let (path, owner) = match own.is_root() {
-            true => (listener.as_path(), 54321),
-            false => (Path::new("/"), 0),
-        };
-        if own.is_root() {
-            std::os::unix::fs::chown(path, Some(owner), None).unwrap();
-        }
-        let error = connect_to_own(path).unwrap_err();
-        let own = own.as_raw();
-        assert!(
-            matches!(error, WireError::Peer { peer, own: found } if (peer, found) == (owner, own)),
-            "{error}"
-        );
-        assert!(socket.accept().is_err(), "nobody came");
-        std::fs::remove_file(&listener).unwrap();
-    }
-
-    #[test]
-    fn a_listener_that_takes_nobody_in_is_waited_for_briefly() {
-        let folder = std::env::temp_dir().join(format!("warpbpf-full-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let path = folder.join("socket");
-        let listener = socket_with(
-            AddressFamily::UNIX,
-            SocketType::STREAM,
-            SocketFlags::CLOEXEC,
-            None,
-        );
-        let listener = listener.unwrap();
-        rustix::net::bind(&listener, &SocketAddrUnix::new(&path).unwrap()).unwrap();
-        rustix::net::listen(&listener, 0).unwrap();
-        let first = AgentConnection::connect(&path);
-        assert!(first.is_ok());
-        let error = AgentConnection::connect(&path).unwrap_err().to_string();
-        let wanted = format!(
-            "cannot connect to the control socket `{}`: Connection timed out (os error 110)",
-            path.display()
-        );
-        assert_eq!(error, wanted);
-        std::fs::remove_dir_all(&folder).unwrap();
-    }
-
-    #[test]
-    fn connecting_to_nothing_names_the_path() {
-        let error = AgentConnection::connect(Path::new("/nonexistent/socket")).unwrap_err();
-        assert_eq!(
-            error.to_string(),
-            "cannot connect to the control socket `/nonexistent/socket`: No such file or directory (os error 2)"
-        );
-    }
-}
+mod tests;

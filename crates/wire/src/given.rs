@@ -2,13 +2,19 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::connection::Connection;
+use crate::connection::{Connection, Message};
 
 /// An agent. The frame carries the tool's end of the connection with it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Given {
     /// The process that it is in.
     pub pid: u32,
+}
+
+impl Message for Given {
+    fn most_blob(&self) -> usize {
+        0
+    }
 }
 
 /// The end of who hands over.

@@ -24,7 +24,7 @@ mod timeline;
 mod words;
 
 pub use change::{Change, Changed, Refusal};
-pub use connection::{Connection, Frame, WireError, connect_to_own};
+pub use connection::{Connection, Frame, MOST_BLOB, Message, WireError, connect_to_own};
 pub use given::{Given, Giver, Taker};
 pub use layout::{Layout, SumField};
 pub use listener::{Acceptor, Listener};

@@ -71,6 +71,8 @@ const LOSSES_FULL: u64 = 8;
 const LOSSES_BUSY: u64 = 16;
 const TABLE: u64 = PAGE;
 const TABLE_STRIDE: u64 = 64;
+/// More maps than any process has.
+const MOST_MAPS: u64 = 1 << 16;
 /// Bytes of a snapshot that are copied at once; a multiple of 8.
 pub const SNAPSHOT_PART: u64 = 4 << 20;
 
@@ -183,6 +185,10 @@ impl Areas {
         let area = self.get(map)?;
         let words = self.words(first, area);
         let sequence = words.word(area.sequence_at());
+        if sequence.load(Ordering::Acquire) == 0 {
+            into.clear();
+            return Ok(None);
+        }
         into.resize(area.bytes as usize, 0);
         match snapshot::read(sequence, copies(words, area), into) {
             Some(0) => {
@@ -192,7 +198,7 @@ impl Areas {
             Some(read) => Ok(Some(read)),
             None => Err(SharedError::Busy {
                 map,
-                tries: snapshot::TRIES,
+                tries: snapshot::tries(area.bytes),
             }),
         }
     }
@@ -466,13 +472,18 @@ pub struct SharedReader {
 impl SharedReader {
     /// Maps a memfd from an agent after checking that it cannot shrink and that every offset in it is inside.
     pub fn open(fd: impl AsFd) -> Result<SharedReader, SharedError> {
+        SharedReader::open_bounded(fd, u64::MAX)
+    }
+
+    /// As [`SharedReader::open`], if it has no more than `most` bytes.
+    pub fn open_bounded(fd: impl AsFd, most: u64) -> Result<SharedReader, SharedError> {
         let format = |what: &str| SharedError::Format { what: what.into() };
         let seals = fcntl_get_seals(&fd).map_err(os("fcntl(F_GET_SEALS)"))?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(format("its file may shrink"));
         }
         let bytes = fstat(&fd).map_err(os("fstat"))?.st_size as u64;
-        if bytes < TABLE || !bytes.is_multiple_of(8) {
+        if bytes < TABLE || !bytes.is_multiple_of(8) || bytes > most {
             return Err(SharedError::Format {
                 what: format!("it has {bytes} bytes"),
             });
@@ -491,7 +502,7 @@ impl SharedReader {
         let inside = |offset: u64, size: u64| {
             offset.is_multiple_of(8) && offset.checked_add(size).is_some_and(|end| end <= bytes)
         };
-        let table = maps.checked_mul(TABLE_STRIDE);
+        let table = maps.checked_mul(TABLE_STRIDE).filter(|_| maps <= MOST_MAPS);
         if !table.is_some_and(|table| inside(TABLE, table)) {
             return Err(format("its map table is outside the file"));
         }
@@ -547,6 +558,11 @@ impl SharedReader {
     /// Copies the last published snapshot of a map and returns its sequence; `None` before the first one.
     pub fn snapshot(&self, map: usize, into: &mut Vec<u8>) -> Result<Option<u64>, SharedError> {
         self.areas.snapshot(&self.words, map, into)
+    }
+
+    /// Bytes of a snapshot of a map.
+    pub fn snapshot_bytes(&self, map: usize) -> Option<u64> {
+        self.areas.all.get(map).map(|area| area.bytes)
     }
 
     /// Number of snapshots published of a map: changes when there is something new.

@@ -1,9 +1,11 @@
-//! Tools that are killed while they change an application: behind any of their calls it goes on, and others may come.
+//! Tools that end at a bad moment: killed behind any of their calls, or where the application does not answer. It goes on, and others may come.
 
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use crate::attach::{Application, Attached, kernel, number, skipped, until_counted};
-use crate::run::{Bench, Case, Told, is_deep, same};
+use crate::process::Signal;
+use crate::run::{Bench, Case, Told, is_deep, same, says};
 
 /// How often each tool is killed.
 const KILLED: usize = 7;
@@ -16,6 +18,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         case("attach: killed behind any call", attaches),
         case("detach: killed behind any call", detaches),
+        case("attach: Ctrl-C, and the application is stopped", stopped),
     ]
 }
 
@@ -138,4 +141,37 @@ fn detaches(bench: &Bench) -> Told {
     };
     goes_on(bench, application, &code)?;
     Ok(told)
+}
+
+/// Who says nothing is not waited for as long as others.
+fn stopped(bench: &Bench) -> Told {
+    let mut application = Application::plain(bench)?;
+    let before = application.driver_code()?;
+    let attached = match Attached::start(bench, &application, "scopes") {
+        Err(reason) if reason.starts_with("skipped: ") => return Ok(reason),
+        attached => attached?,
+    };
+    until_counted(bench, &mut application, "counts")?;
+    application.signal(Signal::Stop)?;
+    let begun = Instant::now();
+    let report = attached.interrupt()?;
+    let took = begun.elapsed();
+    application.signal(Signal::GoOn)?;
+    if took > Duration::from_secs(40) {
+        return Err(format!("it waited for {took:?}"));
+    }
+    let pid = application.pid();
+    let wanted = format!(
+        "process {pid} is stopped: continue it first (`kill -CONT {pid}`); `warpbpf detach -p {pid}` tries again"
+    );
+    says(&report["notes"].to_string(), &wanted)?;
+    application.launch(3)?;
+    let output = bench.warpbpf("detach").args(["-p", &pid]).output();
+    same(
+        "exit status of detach",
+        output.map_err(|e| e.to_string())?.status.code(),
+        Some(0),
+    )?;
+    goes_on(bench, application, &before)?;
+    Ok("left, and detached later".into())
 }

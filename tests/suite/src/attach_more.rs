@@ -23,6 +23,7 @@ pub fn cases() -> Vec<Case> {
         case("attach: detached while something is captured", captures),
         case("attach: to one that is capturing", capturing),
         case("attach: a timeline without programs", timeline_alone),
+        case("attach: odd names and no main thread", odd),
     ]
 }
 
@@ -381,4 +382,37 @@ fn capturing(bench: &Bench) -> Told {
         "{} launches of its nodes with programs, {} without",
         step.launches, step.missed
     ))
+}
+
+/// Its main thread has ended, and its file has a name that is no text.
+fn odd(bench: &Bench) -> Told {
+    use std::ffi::OsStr;
+    use std::os::unix::ffi::OsStrExt as _;
+    let program = bench.scratch("").join(OsStr::from_bytes(b"m\xff\n\xfe"));
+    std::fs::copy(bench.app("live"), &program).map_err(|e| e.to_string())?;
+    let mut command = Command::new(&program);
+    command.arg("ends");
+    let mut application = Application::by(bench, command)?;
+    let before = application.launches;
+    let attached = match Attached::start(bench, &application, "launchcount") {
+        Err(reason) if reason.starts_with("skipped: ") => return Ok(reason),
+        // Before Linux 6.9 that is all.
+        Err(reason) if reason.contains("Linux 6.9 or later is needed") => {
+            return Ok("refused, with what is needed".into());
+        }
+        attached => attached?,
+    };
+    until_counted(bench, &mut application, "kernels")?;
+    application.launch(5)?;
+    let report = attached.interrupt()?;
+    let step = crate::attach::kernel(&report, "step")?;
+    let (launches, missed) = (number(&step["launches"]), number(&step["missed"]));
+    same(
+        "launches, with and without programs",
+        launches + missed,
+        application.launches - before,
+    )?;
+    same("with programs", launches > 5, true)?;
+    application.end()?;
+    Ok(format!("{launches} launches with programs"))
 }

@@ -1,5 +1,7 @@
 //! `warpbpf attach`: a program inside the kernels of an application that somebody else started, and out again.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use warpbpf::{AttachError, Change, Process, Tool};
@@ -22,6 +24,8 @@ const TICK: Duration = Duration::from_millis(20);
 const LAST_WORDS: Duration = Duration::from_secs(70);
 /// Between two looks for processes that came later.
 const LOOK: Duration = Duration::from_millis(500);
+/// How long last words are waited for in silence.
+const SILENCE: Duration = Duration::from_secs(3);
 
 /// Attaches, shows what comes, and detaches.
 pub fn run(flags: &AttachFlags) -> Result<u8, CliError> {
@@ -38,25 +42,30 @@ pub fn run(flags: &AttachFlags) -> Result<u8, CliError> {
     }
     // From here on Ctrl-C must not leave programs behind.
     Interrupted::watch();
-    let mut targets = Targets::new(tool, whom);
-    targets.begin()?;
     let records = session.work.records();
-    let mut collector = Collector::new(tool, records, attachment.linux.as_deref());
     let mut watched = Watched {
         outlet: &mut outlet,
         timeline,
         records,
         interval: session.work.live(),
     };
-    watch(session, &mut collector, &mut watched, &mut || {
-        targets.go_on()
-    });
-    let_go(tool, &mut collector);
-    watched.turn(&mut collector);
-    targets.leave();
-    let mut report = collector.report(command(&tool.processes()), None);
-    let status = attachment.conclude(&mut report, session.work.strict, 0);
-    report.notes.extend(targets.notes);
+    let over = AtomicBool::new(false);
+    let (mut report, status) = std::thread::scope(|scope| {
+        let mut targets = Targets::new(tool, whom, scope, &over);
+        targets.begin()?;
+        let mut collector = Collector::new(tool, records, attachment.linux.as_deref());
+        watch(session, &mut collector, &mut watched, &mut || {
+            targets.go_on()
+        });
+        targets.settle();
+        let_go(tool, &mut collector);
+        watched.turn(&mut collector);
+        targets.leave();
+        let mut report = collector.report(command(&tool.processes()), None);
+        let status = attachment.conclude(&mut report, session.work.strict, 0);
+        report.notes.extend(targets.notes);
+        Ok::<_, CliError>((report, status))
+    })?;
     watched.end(tool, &mut report);
     show(&session.work, &report, &mut outlet);
     Ok(status)
@@ -80,18 +89,50 @@ pub fn let_go(tool: &Tool, collector: &mut Collector<'_>) {
         // It may have ended just now, or long ago.
         let _ = process.detach();
     }
-    let patience = Instant::now() + LAST_WORDS;
-    while collector.connected() && Instant::now() < patience {
+    let began = Instant::now();
+    let mut told = false;
+    while collector.connected() && began.elapsed() < LAST_WORDS && !Interrupted::again() {
         collector.poll(TICK);
+        let silent = began.elapsed() > SILENCE;
+        // Who is stopped says nothing, for as long as somebody likes.
+        if silent && connected(tool).all(|process| is_stopped(process.pid())) {
+            break;
+        }
+        if silent && !std::mem::replace(&mut told, true) {
+            let names: Vec<String> = connected(tool).map(|p| p.pid().to_string()).collect();
+            let names = names.join(", ");
+            tell!(
+                "warpbpf: waiting for the last words of process {names}, at most {} s; Ctrl-C ends that",
+                LAST_WORDS.as_secs()
+            );
+        }
     }
     collector.poll(Duration::ZERO);
 }
 
-/// The processes that programs were put into.
-struct Targets<'t> {
+fn connected(tool: &Tool) -> impl Iterator<Item = Process> {
+    tool.processes().into_iter().filter(Process::is_connected)
+}
+
+/// All of the process stands still, by a signal or a debugger.
+fn is_stopped(pid: u32) -> bool {
+    let status = warpbpf_inject::text(warpbpf_inject::folder(pid).join("status"));
+    let state = status
+        .ok()
+        .and_then(|s| warpbpf_inject::status_field(&s, "State"));
+    state.is_some_and(|state| state.starts_with(['T', 't']))
+}
+
+/// The processes that programs were put into. Each is attached to by a thread of its own: one that is stuck holds up no other.
+struct Targets<'s, 't> {
     tool: &'t Tool,
     whom: Whom,
     watch: Watch,
+    scope: &'s Scope<'s, 't>,
+    /// Nobody is attached to any more.
+    over: &'t AtomicBool,
+    /// Those that are being attached to.
+    coming: Vec<(u32, ScopedJoinHandle<'s, Result<Change, AttachError>>)>,
     /// Numbers of those that were attached to.
     attached: Vec<u32>,
     /// For the report.
@@ -99,9 +140,17 @@ struct Targets<'t> {
     next_look: Instant,
 }
 
-impl<'t> Targets<'t> {
-    fn new(tool: &'t Tool, whom: Whom) -> Targets<'t> {
+impl<'s, 't> Targets<'s, 't> {
+    fn new(
+        tool: &'t Tool,
+        whom: Whom,
+        scope: &'s Scope<'s, 't>,
+        over: &'t AtomicBool,
+    ) -> Targets<'s, 't> {
         Targets {
+            scope,
+            over,
+            coming: Vec::new(),
             tool,
             whom,
             watch: Watch::new(whom),
@@ -114,13 +163,14 @@ impl<'t> Targets<'t> {
     /// Attaches to what is there. One process that was named must be attached to.
     fn begin(&mut self) -> Result<(), CliError> {
         if let Whom::One(pid) = self.whom {
-            return self.attach(pid).map_err(other);
+            let done = self.tool.attach_while(pid, &|| !Interrupted::was());
+            return self.came(pid, &done.map_err(other)?);
         }
         if let Some(root) = self.whom.root().filter(|root| !is_there(*root)) {
             return Err(CliError::Other(format!("there is no process {root}")));
         }
         self.look();
-        if self.attached.is_empty() {
+        if self.coming.is_empty() {
             tell!(
                 "warpbpf: nothing to attach to yet: waiting for processes that load the CUDA driver"
             );
@@ -132,20 +182,56 @@ impl<'t> Targets<'t> {
     fn look(&mut self) {
         self.next_look = Instant::now() + LOOK;
         for new in self.watch.news() {
-            let told = match new {
-                Ok(pid) => self.attach(pid).map_err(|error| error.to_string()),
-                Err(reason) => Err(reason),
-            };
-            if let Err(reason) = told {
-                tell!("warpbpf: {reason}");
-                self.notes.push(reason);
+            match new {
+                Ok(pid) => self.attach(pid),
+                Err(reason) => self.failed(reason),
             }
         }
     }
 
-    fn attach(&mut self, pid: u32) -> Result<(), AttachError> {
-        let change = self.tool.attach_to(pid)?;
-        let note = told(pid, "attached to", &change);
+    fn failed(&mut self, reason: String) {
+        tell!("warpbpf: {reason}");
+        self.notes.push(reason);
+    }
+
+    /// Begins to attach to one.
+    fn attach(&mut self, pid: u32) {
+        let (tool, over) = (self.tool, self.over);
+        let goes_on = move || !over.load(Ordering::Relaxed) && !Interrupted::was();
+        let thread = std::thread::Builder::new().name("warpbpf-attach".into());
+        let attach = move || tool.attach_while(pid, &goes_on);
+        match thread.spawn_scoped(self.scope, attach) {
+            Ok(thread) => self.coming.push((pid, thread)),
+            Err(error) => self.failed(format!("process {pid}: no thread can be started: {error}")),
+        }
+    }
+
+    /// Takes in what became of those that were being attached to; with `all`, of each.
+    fn take_in(&mut self, all: bool) {
+        for (pid, thread) in std::mem::take(&mut self.coming) {
+            if !all && !thread.is_finished() {
+                self.coming.push((pid, thread));
+                continue;
+            }
+            let told = match thread.join() {
+                Ok(Ok(change)) => self.came(pid, &change).map_err(|error| error.to_string()),
+                Ok(Err(error)) => Err(error.to_string()),
+                Err(_) => Err(format!("process {pid}: the attach failed internally")),
+            };
+            if let Err(reason) = told {
+                self.failed(reason);
+            }
+        }
+    }
+
+    /// Nobody else comes: those that are on their way are waited for briefly, as they are told.
+    fn settle(&mut self) {
+        self.over.store(true, Ordering::Relaxed);
+        self.take_in(true);
+    }
+
+    fn came(&mut self, pid: u32, change: &Change) -> Result<(), CliError> {
+        let note = told(pid, "attached to", change);
         tell!("warpbpf: {note}");
         if !change.said.is_empty() {
             tell!("warpbpf: {}", change.said);
@@ -153,7 +239,7 @@ impl<'t> Targets<'t> {
         self.notes.push(note);
         match change.host {
             // Its code is the first tool's affair.
-            Some(_) => self.notes.push(change.said),
+            Some(_) => self.notes.push(change.said.clone()),
             None => self.attached.push(pid),
         }
         Ok(())
@@ -161,21 +247,29 @@ impl<'t> Targets<'t> {
 
     /// Looks for more from time to time. False when nothing is there and nothing can come.
     fn go_on(&mut self) -> bool {
+        self.take_in(false);
         if self.whom.grows() && Instant::now() >= self.next_look {
             self.look();
         }
         let connected = self.tool.processes().iter().any(Process::is_connected);
         match self.whom {
             Whom::One(_) => connected,
-            Whom::Tree(root) => connected || is_there(root),
+            Whom::Tree(root) => connected || !self.coming.is_empty() || is_there(root),
             Whom::User(_) | Whom::All => true,
         }
     }
 
     /// Puts the code of those that live back as it was.
     fn leave(&mut self) {
-        for pid in std::mem::take(&mut self.attached) {
-            self.notes.extend(leave(pid));
+        // All at once, as each waits for its kernels.
+        let begin = |pid| self.scope.spawn(move || leave(pid));
+        let all: Vec<_> = std::mem::take(&mut self.attached)
+            .into_iter()
+            .map(begin)
+            .collect();
+        for thread in all {
+            // A panic of it was told already.
+            self.notes.extend(thread.join().unwrap_or_default());
         }
     }
 }
@@ -185,7 +279,7 @@ pub fn leave(pid: u32) -> Vec<String> {
     if !is_there(pid) {
         return Vec::new();
     }
-    match warpbpf::live::detach(pid) {
+    match warpbpf::live::detach_while(pid, &|| !Interrupted::again()) {
         Ok(change) => {
             let done = told(pid, "detached from", &change);
             let said = [done, change.said].into_iter();
@@ -200,7 +294,10 @@ pub fn leave(pid: u32) -> Vec<String> {
 
 /// Takes programs out.
 pub fn detach(flags: &DetachFlags) -> Result<u8, CliError> {
-    let change = warpbpf::live::detach(flags.pid).map_err(other)?;
+    // What was begun goes on in the process; only who waits for it is interrupted.
+    Interrupted::watch();
+    let goes_on = || !Interrupted::was();
+    let change = warpbpf::live::detach_while(flags.pid, &goes_on).map_err(other)?;
     tell!("warpbpf: {}", told(flags.pid, "detached from", &change));
     if !change.said.is_empty() {
         tell!("warpbpf: {}", change.said);

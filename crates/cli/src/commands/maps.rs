@@ -418,6 +418,10 @@ impl<'s> Map<'s> {
             let memory = client.memory(self.process.process, place)?;
             let (index, mut bytes) = (self.index as usize, Vec::new());
             let copied = match index < memory.maps() {
+                // Its process may write what it likes there.
+                true if memory.snapshot_bytes(index) != Some(self.info.bytes) => {
+                    return Err(self.wrong("its memory is not as long as was said".into()));
+                }
                 true => memory.snapshot(index, &mut bytes),
                 // The context ended before the map came.
                 false => Ok(None),

@@ -29,7 +29,7 @@ fn as_a_tool() {
     let (pid, agent) = (pid.parse().unwrap(), Path::new(words.next().unwrap()));
     match what {
         "attach" => load(pid, agent).unwrap(),
-        _ => detach(pid).unwrap(),
+        _ => detach(pid, &|| true).unwrap(),
     };
 }
 

@@ -18,7 +18,7 @@ fn a_running_process_is_attached_to_and_does_not_notice() {
     compile(&agent, "agent.c", &["-shared", "-fPIC"]);
     let mut target = Target::start(&folder);
     let before = target.look();
-    let refused = detach(target.pid());
+    let refused = detach(target.pid(), &|| true);
     if !permitted(&refused) {
         return;
     }
@@ -43,7 +43,7 @@ fn a_running_process_is_attached_to_and_does_not_notice() {
         assert!(done.pause <= done.took);
         let (one, two) = target.given();
         assert!(one == 0 && two > 0, "{one} {two}");
-        let done = detach(target.pid()).unwrap();
+        let done = detach(target.pid(), &|| true).unwrap();
         assert_eq!((done.patches, done.socket.is_none()), (1, true));
         assert_eq!(
             done.said,
@@ -124,7 +124,7 @@ fn a_file_that_the_process_cannot_see_comes_as_memory() {
     let subject = Subject::look(target.pid()).unwrap();
     assert!(subject.agent().is_some(), "it is found again");
     let fds = target.look().1;
-    let done = detach(target.pid()).unwrap();
+    let done = detach(target.pid(), &|| true).unwrap();
     assert_eq!(done.said, "call 2 by a quiet process");
     assert_eq!(target.look().1, fds);
     assert_eq!(target.given().1, 0);
@@ -151,7 +151,7 @@ fn refusals_come_before_anything_is_touched() {
     );
     target.end();
     let target = Target::start(&folder);
-    let error = warpbpf_inject::attach(target.pid(), Path::new("/x.so")).unwrap_err();
+    let error = warpbpf_inject::attach(target.pid(), Path::new("/x.so"), &|| true).unwrap_err();
     assert!(matches!(error, InjectError::NoDriver { .. }), "{error}");
     target.end();
 }
@@ -214,7 +214,10 @@ fn names_that_are_no_text_and_a_main_thread_that_has_ended_are_no_obstacle() {
         return;
     }
     assert_eq!(done.unwrap().said, "call 1 by a quiet process");
-    assert_eq!(detach(pid).unwrap().said, "call 2 by a quiet process");
+    assert_eq!(
+        detach(pid, &|| true).unwrap().said,
+        "call 2 by a quiet process"
+    );
     assert!(warpbpf_inject::lives(pid));
     // SAFETY: a child of ours.
     assert_eq!(unsafe { libc::kill(pid as i32, libc::SIGUSR1) }, 0);

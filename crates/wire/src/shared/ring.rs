@@ -9,6 +9,10 @@ use warpbpf_abi::layout::RingLayout;
 use super::{Event, SharedError};
 use crate::words::{Word, load, store};
 
+/// How often a consumer may find its tail moved in one look.
+const MOST_LATE: u32 = 1000;
+/// Positions beyond this are of no writer of ours: it would take centuries.
+const LAST: u64 = 1 << 62;
 /// Bytes of an entry's header.
 pub(super) const ENTRY_HEADER: u64 = 16;
 /// In an entry's header: one event.
@@ -183,11 +187,18 @@ impl Consumer {
     ) -> Result<u64, SharedError> {
         self.take_over(ring)?;
         let mut head = ring.head.load(Ordering::Acquire);
-        let mut events = 0;
+        let (mut events, mut late) = (0, 0);
         while self.tail != head {
+            // Each consumer before this one gives back one entry at most behind our back.
+            if late > MOST_LATE {
+                return Err(SharedError::Ring {
+                    position: self.tail,
+                    what: "somebody else moves its tail".into(),
+                });
+            }
             let entry = self.entry(ring, head);
             if !self.is_as_read(ring)? {
-                head = self.catch_up(ring);
+                (head, late) = (self.catch_up(ring), late + 1);
                 continue;
             }
             let entry = entry?;
@@ -211,14 +222,16 @@ impl Consumer {
                 match ring.tail.swap_if(self.tail, entry.end) {
                     Ok(_) => self.tail = entry.end,
                     // The consumer before us was about to give this entry's room back when we came.
-                    Err(_) if self.is_consumer(ring) => head = self.catch_up(ring),
+                    Err(_) if self.is_consumer(ring) => {
+                        (head, late) = (self.catch_up(ring), late + 1);
+                    }
                     Err(_) => return Err(SharedError::TakenOver),
                 }
             }
             match came? {
                 Came::Through => {}
                 Came::Enough => break,
-                Came::Late => head = self.catch_up(ring),
+                Came::Late => (head, late) = (self.catch_up(ring), late + 1),
             }
         }
         Ok(events)
@@ -300,7 +313,7 @@ impl Consumer {
             what,
         };
         let there = head.wrapping_sub(self.tail);
-        if there > ring.bytes() || there < ENTRY_HEADER {
+        if there > ring.bytes() || there < ENTRY_HEADER || head > LAST {
             return Err(damaged(format!("{there} bytes are said to be there")));
         }
         let mut header = [0u8; ENTRY_HEADER as usize];

@@ -5,8 +5,14 @@ use std::sync::atomic::Ordering;
 use super::SNAPSHOT_PART;
 use crate::words::{Word, load, store};
 
-/// How often a reader tries again when the agent publishes faster than it copies.
-pub(super) const TRIES: u32 = 1000;
+/// How often a reader tries again when the agent publishes faster than it copies: seldom where a copy takes long, as who publishes copies
+/// as much.
+pub(super) fn tries(bytes: u64) -> u32 {
+    const MOST: u64 = 1000;
+    const LEAST: u64 = 4;
+    const BYTES: u64 = 1 << 30;
+    (BYTES / bytes.max(1)).clamp(LEAST, MOST) as u32
+}
 
 /// Publishes `bytes` bytes that `fill` brings part by part. False when it failed: then the last snapshot stays.
 pub(super) fn publish<W: Word, E>(
@@ -42,7 +48,7 @@ pub(super) fn publish<W: Word, E>(
 /// Copies the snapshot that was published last, and gives its sequence: 0 before the first one. `None` if it was published
 /// faster than it could be copied.
 pub(super) fn read<W: Word>(sequence: &W, copies: [&[W]; 2], into: &mut [u8]) -> Option<u64> {
-    for _ in 0..TRIES {
+    for _ in 0..tries(into.len() as u64) {
         let before = sequence.load(Ordering::Acquire);
         if before == 0 {
             return Some(0);
