@@ -19,7 +19,7 @@ use warpbpf_sanitizer::Sanitizer;
 pub use warpbpf_verify::LogStep;
 use warpbpf_verify::{
     Bounded, Platform, Rejection, SourceLine, Subject, Verified, prove_apart, prove_bounded,
-    verify, verify_logged,
+    prove_padded, verify, verify_logged,
 };
 
 use crate::assembled::Assembled;
@@ -330,7 +330,8 @@ fn prove_program(
     let proof = if options.bound_loops {
         prove_ending(&program, maps, &platform, prove)
     } else {
-        let mut proved = |program| prove(program, maps, &platform);
+        let mut proved =
+            |program| prove_padded(program, &mut |program| prove(program, maps, &platform));
         prove_apart(program, &mut proved).map(|verified| Bounded {
             verified,
             heads: Vec::new(),
@@ -369,7 +370,7 @@ fn prove_ending(
     if there.is_none() {
         maps.push(counter);
     }
-    let mut proved = |program| prove(program, maps, platform);
+    let mut proved = |program| prove_padded(program, &mut |program| prove(program, maps, platform));
     let proof = prove_bounded(program, index as u32, |program| {
         prove_apart(program, &mut proved)
     });

@@ -479,12 +479,44 @@ impl<'a> Call<'a, '_> {
             return self.refuse(i, reg, expected);
         }
         let pointer = memory_readable(self.env, self.state, reg, size)
+            .map_err(|rule| self.padding(i, reg, size, rule))
             .map_err(|rule| self.wrong_size(i, reg, size, rule))
             .map_err(|rule| match rule {
-                rule @ Rule::WrongSize { .. } => rule,
+                rule @ (Rule::WrongSize { .. } | Rule::Padding { .. }) => rule,
                 rule => self.memory_problem(i, expected, rule),
             })?;
         self.pointer_fact(i, reg, pointer)
+    }
+
+    /// Bytes behind a field that fill up to where the next one, or the end, is aligned, in a variable of the running function.
+    fn padding(&self, i: usize, reg: Reg, size: u64, problem: Rule) -> Rule {
+        let (Rule::StackUninitialised { byte, .. }, Value::Pointer(p)) =
+            (&problem, self.state.reg(reg))
+        else {
+            return problem;
+        };
+        let (byte, frame) = (*byte, self.state.top());
+        let Some(start) = p
+            .fixed()
+            .filter(|_| p.target == Target::Stack(self.state.depth()))
+        else {
+            return problem;
+        };
+        let end = start.saturating_add_unsigned(size).min(0);
+        let next = (byte..end).find(|&at| frame.stack.is_written(at));
+        let next = next.unwrap_or(end);
+        let bytes = next.abs_diff(byte);
+        // It is less than what it is aligned to, and less than half of the variable: else it may be all of a field.
+        let aligned = 1 << (next | 8).trailing_zeros();
+        if byte > start && bytes < aligned && 2 * bytes < size {
+            return Rule::Padding {
+                helper: self.helper.name,
+                index: i + 1,
+                offset: byte,
+                bytes,
+            };
+        }
+        problem
     }
 
     /// A key or value of which only the first bytes are there is one of another size.

@@ -227,11 +227,12 @@ impl Analysis<usize> for Liveness<'_> {
                 if let Some(reg) = fetched(*op, *src) {
                     fact.write(reg);
                 }
+                // Of what it leaves in memory nothing is known, on a stack either, whatever the numbers were.
                 if *op == AtomicOp::CmpXchg {
-                    fact.read(Reg::R0, true);
+                    fact.read(Reg::R0, false);
                 }
                 fact.read(*base, true);
-                fact.read(*src, true);
+                fact.read(*src, false);
             }
             Insn::Jump { dst, src, .. } => {
                 fact.read(*dst, true);

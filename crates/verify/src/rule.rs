@@ -141,6 +141,15 @@ pub enum Rule {
         has: u64,
         wants: u64,
     },
+    #[error(
+        "argument {index} of `bpf_{helper}` has a gap that was never written: {bytes} bytes at r10{offset:+}"
+    )]
+    Padding {
+        helper: &'static str,
+        index: usize,
+        offset: i64,
+        bytes: u64,
+    },
     #[error("argument {index} of `bpf_{helper}` must be {expected}: {problem}")]
     Memory {
         helper: &'static str,
@@ -328,6 +337,7 @@ impl Rule {
             Rule::Modifies { .. } => "modifies",
             Rule::Argument { .. } => "argument",
             Rule::WrongSize { .. } => "wrong-size",
+            Rule::Padding { .. } => "padding",
             Rule::Memory { .. } => "argument-memory",
             Rule::WrongMapType { .. } => "wrong-map-type",
             Rule::MapOnHost { .. } => "map-on-host",
@@ -390,7 +400,9 @@ impl Rule {
             Rule::Misaligned { .. } => {
                 "align the field: atomics, ordered accesses and stored pointers cannot be split"
             }
-            Rule::StackUninitialised { .. } => "initialise the variable, padding included (`= {}`)",
+            Rule::Padding { .. } | Rule::StackUninitialised { .. } => {
+                "initialise the variable, padding included (`= {}`)"
+            }
             Rule::PointerBytes { .. } => "read a stored pointer whole, as 8 bytes",
             Rule::NoSuchField { fields, .. } if fields.is_empty() => "there is no field here",
             Rule::NoSuchField { fields, .. } => return format!("read a whole field: {fields}"),

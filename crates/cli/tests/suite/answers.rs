@@ -79,6 +79,73 @@ fn failures_are_answers() {
     );
 }
 
+/// Three programs, of which two are refused, and one with a section that is none.
+const SEVERAL: &str = "int x;
+    SEC(\"gpu/entry/*\") int first(void *ctx) { while (*(volatile int *)&x) ; return 0; }
+    SEC(\"gpu/entry/*\") int fine(void *ctx) { return 0; }
+    SEC(\"gpu/exit/*\") int second(unsigned long long *ctx) { return *(int *)ctx[16]; }
+    SEC(\"gpu/enrty/*\") int third(void *ctx) { return 0; }
+    char LICENSE[] SEC(\"license\") = \"GPL\";";
+
+#[test]
+fn all_refusals_of_an_object_are_told() {
+    let folder = Folder::new("several");
+    folder.compile("several.o", SEVERAL);
+    for verb in ["verify", "compile"] {
+        let (status, answer) = folder.json(&format!("{verb} --json several.o"));
+        assert_eq!(status, Some(1));
+        let errors = answer["errors"].as_array().expect("a list");
+        let told = errors
+            .iter()
+            .map(|error| (&error["program"], &error["rule"]));
+        assert_eq!(
+            told.collect::<Vec<_>>(),
+            [
+                (&json!("first"), &json!("spin")),
+                (&json!("second"), &json!("not-a-pointer")),
+                (&Value::Null, &Value::Null),
+            ]
+        );
+        let third = errors[2]["error"].as_str().expect("a text");
+        assert!(third.contains("did you mean `entry`?"), "{third}");
+        // Who reads one reads the first.
+        assert_eq!(answer["program"], json!("first"));
+        let (status, text) = folder.text(&format!("{verb} several.o"));
+        assert_eq!(status, Some(1));
+        for part in [
+            "program `first` was refused",
+            "program `second` was refused",
+            "`third`: there is no place `enrty`",
+            "copy it with `bpf_probe_read_user(&x, sizeof x, address)`",
+        ] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+    }
+}
+
+/// Lanes go different ways.
+const VARYING: &str =
+    "SEC(\"gpu/entry/*\") int enter(unsigned int *ctx) { return ctx[12] > 3 ? 1 : ctx[0]; }
+    char LICENSE[] SEC(\"license\") = \"GPL\";";
+
+#[test]
+fn strict_uniform_refuses_what_varies() {
+    let folder = Folder::new("strict");
+    folder.compile("varying.o", VARYING);
+    folder.compile("good.o", GOOD);
+    for verb in ["verify", "compile"] {
+        let (status, _) = folder.json(&format!("{verb} --json varying.o"));
+        assert_eq!(status, Some(0), "{verb}");
+        let (status, answer) = folder.json(&format!("{verb} --json --strict-uniform varying.o"));
+        assert_eq!((status, &answer["rule"]), (Some(1), &json!("varies")));
+        let (status, _) = folder.json(&format!("{verb} --json --strict-uniform good.o"));
+        assert_eq!(status, Some(0), "{verb}");
+    }
+    let (status, text) = folder.text("run --device soft --strict-uniform varying.o -- true");
+    assert_eq!(status, Some(1));
+    assert!(text.contains("`--strict-uniform` refuses"), "{text}");
+}
+
 #[test]
 fn a_refusal_is_the_same_for_every_verb() {
     let folder = Folder::new("refusal");

@@ -246,7 +246,7 @@ fn a_switch_of_many_cases_is_compiled() {
     for case in 0..CASES {
         asm += &format!(
             "if r6 != {case} goto n{case}\ncall 7\nr0 *= {}\nr7 = r0\ngoto out\nn{case}:\n",
-            case * 77
+            case * 77 + 1
         );
     }
     asm += "out:\nr1 = map[1][0] + 0\nr2 = *(u64 *)(r1 + 0)\nr2 += r7\n*(u64 *)(r1 + 0) = r2";

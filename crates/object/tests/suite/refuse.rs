@@ -251,6 +251,12 @@ fn externs() {
         "program `f`: `f` uses the extern `bpf_kfunc` in .ksyms, which is a kernel function that is not served (these are: bpf_iter_num_new, bpf_iter_num_next, bpf_iter_num_destroy); use a helper, or declare it `__weak` and ask `bpf_ksym_exists`"
     );
     assert_eq!(
+        refused(
+            "extern void *bpf_map_lokup_elem(void *, void *); SEC(\"x\") int f(void *ctx) { return !bpf_map_lokup_elem(ctx, ctx); }"
+        ),
+        "program `f`: `f` uses the extern `bpf_map_lokup_elem`, which is defined in no section of this object (did you mean `bpf_map_lookup_elem`?); define it, or link the objects with `warpbpf link`"
+    );
+    assert_eq!(
         refused("extern int other(void *); SEC(\"x\") int f(void *ctx) { return other(ctx); }"),
         "program `f`: `f` uses the extern `other`, which is defined in no section of this object; define it, or link the objects with `warpbpf link`"
     );

@@ -346,6 +346,26 @@ fn refusals_say_what_to_do() {
             "`p`: section `kprobe/do_exit` is none that runs here: in kernels it is `gpu/…`, or bpftime's `kprobe/` and `kretprobe/` on functions named `cuda__*`; `warpbpf run`, `attach` and `serve` bring programs to Linux, beside some for kernels (`tracepoint/`, `raw_tp/`, `tp_btf/`, `fentry/`, `fexit/`, `kprobe/`, `uprobe.k/FILE:FUNCTION`)",
         ),
         (
+            "gpu/entri/k",
+            "`p`: there is no place `entri` (section `gpu/entri/k`) (did you mean `entry`?); places are `entry`, `exit`, `mem`, `barrier`, `func`, `funcret`, `insn`, `line`, `branch` or `run`",
+        ),
+        (
+            "gpu/entry.wrap/k",
+            "`p`: scope `wrap` in section `gpu/entry.wrap/k` is unknown (did you mean `warp`?); scopes are `thread`, `warp` and `block`",
+        ),
+        (
+            "gpu/mem/k|knid=load",
+            "`p`: `gpu/mem` has no key `knid` (section `gpu/mem/k|knid=load`) (did you mean `kind`?); its keys are `kind`, `space`, `cache`, `size`, `op`, `at`, `func`, `when` and `args`; of every place are `every`, `after`, `at_most`, `min_blocks`, `max_blocks`, `gpus`, `nvtx` and `stream`, which choose launches",
+        ),
+        (
+            "gup/exit/k",
+            "`p`: section `gup/exit/k` is not an attach point (did you mean `gpu/exit/k`?); write `gpu/PLACE/KERNEL`, where the place is `entry`, `exit`, `mem`, `barrier`, `func`, `funcret`, `insn`, `line`, `branch` or `run`, with `.warp` or `.block` after it for another scope",
+        ),
+        (
+            "enrty/k",
+            "`p`: section `enrty/k` is not an attach point (did you mean `gpu/entry/k`?); write `gpu/PLACE/KERNEL`, where the place is `entry`, `exit`, `mem`, `barrier`, `func`, `funcret`, `insn`, `line`, `branch` or `run`, with `.warp` or `.block` after it for another scope",
+        ),
+        (
             "xdp",
             "`p`: section `xdp` is not an attach point; write `gpu/PLACE/KERNEL`, where the place is `entry`, `exit`, `mem`, `barrier`, `func`, `funcret`, `insn`, `line`, `branch` or `run`, with `.warp` or `.block` after it for another scope",
         ),

@@ -458,3 +458,105 @@ fn shift_pairs_extend_the_low_half() {
     let unsigned = shift(AluOp::Rsh, &shift(AluOp::Lsh, &low, 32), 32);
     assert_eq!((unsigned.u64.min, unsigned.u64.max), (3, 9));
 }
+
+/// Numbers at which arithmetic of 64 and 32 bits changes its mind.
+fn corners() -> Vec<u64> {
+    let near = [0, 1 << 31, 1 << 32, 1 << 63];
+    let mut all: Vec<u64> = near
+        .into_iter()
+        .flat_map(|x: u64| [x.wrapping_sub(1), x, x.wrapping_add(1)])
+        .chain([6, 33, i32::MIN as u64, 0x5555_5555_aaaa_aaaa])
+        .collect();
+    all.sort_unstable();
+    all.dedup();
+    all
+}
+
+/// Every set with corners as bounds in one of its parts: unsigned, signed, of the low half, and known bits.
+fn corner_sets() -> Vec<Scalar> {
+    let corners = corners();
+    let mut sets: Vec<Scalar> = Vec::new();
+    let mut add = |set: Scalar| {
+        if let Some(set) = set.reduced()
+            && !sets.contains(&set)
+        {
+            sets.push(set);
+        }
+    };
+    for &a in &corners {
+        for &b in &corners {
+            let any = Scalar::UNKNOWN;
+            let bits = Tnum {
+                value: a & !b,
+                mask: b,
+            };
+            add(Scalar { bits, ..any });
+            if let Some(u64) = Interval::new(a, b) {
+                add(Scalar { u64, ..any });
+            }
+            if let Some(s64) = Interval::new(a as i64, b as i64) {
+                add(Scalar { s64, ..any });
+            }
+            if let Some(u32) = Interval::new(a as u32, b as u32) {
+                add(Scalar { u32, ..any });
+            }
+            if let Some(s32) = Interval::new(a as i32, b as i32) {
+                add(Scalar { s32, ..any });
+            }
+        }
+    }
+    sets
+}
+
+/// All operations on all pairs of sets with corners as bounds, against all corners that are in them.
+#[test]
+#[ignore = "cargo xtask test --deep"]
+fn operations_are_sound_on_all_corners() {
+    let (corners, sets) = (corners(), corner_sets());
+    let members: Vec<Vec<u64>> = sets
+        .iter()
+        .map(|set| {
+            corners
+                .iter()
+                .copied()
+                .filter(|x| set.contains(*x))
+                .collect()
+        })
+        .collect();
+    assert!(sets.len() > 300, "{}", sets.len());
+    for (a, in_a) in sets.iter().zip(&members) {
+        for (b, in_b) in sets.iter().zip(&members) {
+            for wide in [true, false] {
+                for op in ALU {
+                    let result = Scalar::alu(op, wide, a, b);
+                    for (&x, &y) in in_a.iter().flat_map(|x| in_b.iter().map(move |y| (x, y))) {
+                        let want = concrete(op, wide, x, y);
+                        assert!(
+                            result.contains(want),
+                            "{op:?} {wide} {x:#x} {y:#x} = {want:#x}: {a:?} {b:?} give {result:?}"
+                        );
+                    }
+                }
+                for op in JUMPS {
+                    let sides = [true, false].map(|outcome| refine(op, wide, a, b, outcome));
+                    for (&x, &y) in in_a.iter().flat_map(|x| in_b.iter().map(move |y| (x, y))) {
+                        let side = &sides[usize::from(!holds(op, wide, x, y))];
+                        assert!(
+                            side.is_some_and(|(a, b)| a.contains(x) && b.contains(y)),
+                            "{op:?} {wide} {x:#x} {y:#x}: {a:?} {b:?} give {side:?}"
+                        );
+                    }
+                }
+            }
+            if let Some(both) = a.meet(b) {
+                assert!(in_a.iter().all(|x| !b.contains(*x) || both.contains(*x)));
+            } else {
+                assert!(in_a.iter().all(|x| !b.contains(*x)), "{a:?} {b:?}");
+            }
+            for step in [Step::Hull, Step::Leap, Step::Far] {
+                let joined = join(a, b, step, &[]);
+                assert!(in_a.iter().chain(in_b).all(|x| joined.contains(*x)));
+            }
+        }
+    }
+}

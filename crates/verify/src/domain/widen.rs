@@ -62,12 +62,22 @@ pub fn widen(state: &mut State, seen: &State, step: Step, stops: &[u64]) {
 
 fn widen_value(value: &mut Value, seen: &Value, step: Step, stops: &[u64]) {
     match (value, seen) {
-        (Value::Number { scalar, id, plus }, Value::Number { scalar: seen, .. })
-            if scalar != seen =>
-        {
-            *scalar = join(scalar, seen, step, stops);
-            // The copies may be joined with something else.
-            (*id, *plus) = (0, 0);
+        (
+            Value::Number { scalar, id, plus },
+            Value::Number {
+                scalar: seen,
+                id: seen_id,
+                plus: seen_plus,
+            },
+        ) => {
+            if scalar != seen {
+                *scalar = join(scalar, seen, step, stops);
+                // The copies may be joined with something else.
+                (*id, *plus) = (0, 0);
+            } else if *seen_id != 0 && plus != seen_plus {
+                // A copy that another number was added to in each round: it would never look the same.
+                (*id, *plus) = (0, 0);
+            }
         }
         (Value::Pointer(p), Value::Pointer(q))
             if p.target == q.target

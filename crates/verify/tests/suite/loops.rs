@@ -508,3 +508,27 @@ fn indices_under_may_goto_are_checked() {
     let r = attempt(&text(""), &platform()).err().map(|r| r.rule.name());
     assert_eq!(r, Some("out-of-bounds"));
 }
+
+/// Loops in loops that `may_goto` counts, with numbers that nothing bounds: they repeat once copies that drift apart are no
+/// longer told to be copies.
+#[test]
+fn nested_loops_of_may_goto_repeat() {
+    let nested = |end: &str| {
+        format!(
+            "r7 = 0\nr6 = 0\ngoto test\nouter:\nr7 += 1\ntest:\nmay_goto out\ncall 7\nr0 &= 1\nr8 = 0\nif r0 == 0 goto +1\nr8 = r7\nr8 += r6\nr9 = r8\ngoto count\ninner:\nr6 = r9\ncall 7\nr0 &= 1\nif r0 != 0 goto outer\nr9 += -1\ncount:\nr6 = r8\nmay_goto outer\ngoto inner\nout:\n{end}r0 = 0\nexit"
+        )
+    };
+    // The number is added, stored, or decides.
+    for end in [
+        "r1 = map[4][0] + 0\nlock *(u64 *)(r1 + 0) += r6\n",
+        "r1 = map[4][0] + 0\n*(u64 *)(r1 + 0) = r6\n",
+        "if r6 > 5 goto +1\nr6 = 5\n",
+    ] {
+        for budget in [4096, 1_000_000] {
+            let verified = attempt(&nested(end), &platform().with_budget(budget));
+            let verified = verified.unwrap_or_else(|r| panic!("{}", r.render()));
+            let cost = verified.facts().cost;
+            assert!(cost <= budget && cost > budget / 2, "{cost} of {budget}");
+        }
+    }
+}

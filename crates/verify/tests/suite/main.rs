@@ -14,6 +14,7 @@ mod loops;
 mod memory;
 mod messages;
 mod once;
+mod padded;
 mod robust;
 mod rules;
 mod sizes;

@@ -88,3 +88,38 @@ error[uninitialised]: `r3` is read but holds nothing: nothing was written to it
     );
     assert_eq!(r.rule.name(), "uninitialised");
 }
+
+#[test]
+fn what_is_passed_for_an_address_is_told_how() {
+    let help = |text: &str| {
+        let r = verify(code(text), &maps(), &platform()).err();
+        r.unwrap_or_else(|| panic!("accepted")).help()
+    };
+    assert_eq!(
+        help("r1 = map[0]\nr2 = 5\ncall 1\nexit"),
+        "pass its address: `&key`, of a variable that holds it"
+    );
+    assert_eq!(
+        help(
+            "*(u32 *)(r10 - 4) = 0\nr1 = map[0]\nr2 = r10\nr2 += -4\nr3 = 5\nr4 = 0\ncall 2\nexit"
+        ),
+        "pass its address: `&value`, of a variable that holds it"
+    );
+    assert_eq!(
+        help("r1 = map[1]\nr2 = 5\nr3 = 8\nr4 = 0\ncall 130\nexit"),
+        "pass the address of a variable: `&x`"
+    );
+    assert_eq!(
+        help("r1 = 5\nr2 = r10\nr2 += -4\ncall 1\nexit"),
+        "pass the map's address: `&map`"
+    );
+    // A pointer of the wrong kind is another mistake.
+    assert_eq!(
+        help("r2 = r1\nr1 = map[1]\nr3 = 8\nr4 = 0\ncall 131\nexit"),
+        "see the helper's prototype in `warpbpf.h`"
+    );
+    assert!(
+        help("r1 = *(u64 *)(r1 + 104)\nr0 = *(u64 *)(r1 + 0)\nexit")
+            .contains("`bpf_probe_read_user(&x, sizeof x, address)`")
+    );
+}
