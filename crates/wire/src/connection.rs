@@ -21,6 +21,7 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::message::{ToAgent, ToTool};
 use crate::peer::peer;
 
 /// First four bytes of a frame: `WBPF`.
@@ -73,6 +74,21 @@ pub enum WireError {
 pub trait Message {
     /// Most bytes of its blob.
     fn most_blob(&self) -> usize;
+}
+
+impl Message for ToAgent {
+    fn most_blob(&self) -> usize {
+        MOST_BLOB
+    }
+}
+
+impl Message for ToTool {
+    fn most_blob(&self) -> usize {
+        match self {
+            ToTool::MapOps { .. } => MOST_BLOB,
+            _ => 0,
+        }
+    }
 }
 
 /// Nothing is said.

@@ -5,7 +5,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::change::{Change, Changed};
-use crate::connection::{MOST_BLOB, Message};
 use crate::layout::{Layout, SumField};
 use crate::timeline::{HostStacks, Operations, Ranges};
 use warpbpf_abi::choice::{Choice, Wish};
@@ -85,21 +84,6 @@ pub enum ToAgent {
         /// Milliseconds after which it is given up if the new programs are not in.
         limit_ms: u64,
     },
-}
-
-impl Message for ToAgent {
-    fn most_blob(&self) -> usize {
-        MOST_BLOB
-    }
-}
-
-impl Message for ToTool {
-    fn most_blob(&self) -> usize {
-        match self {
-            ToTool::MapOps { .. } => MOST_BLOB,
-            _ => 0,
-        }
-    }
 }
 
 /// From the agent to a tool.
