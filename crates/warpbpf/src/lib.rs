@@ -36,6 +36,7 @@ mod error;
 mod agreed;
 mod object;
 
+mod choose;
 mod events;
 mod exchange;
 mod functions;

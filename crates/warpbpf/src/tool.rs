@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use warpbpf_abi::choice::{Choice, Wish};
 use warpbpf_wire::{CacheWish, Listener, MapOp, Options, ToolConnection, encode_ops};
 
+use crate::choose::check_choose;
 use crate::control::Server;
 use crate::functions::{Assembler, AtStart, Function, Functions};
 use crate::greet::Greeters;
@@ -82,30 +83,6 @@ pub fn runtime_folder() -> PathBuf {
         .map(PathBuf::from)
         .filter(|path| path.is_dir())
         .unwrap_or_else(std::env::temp_dir)
-}
-
-/// What is said of programs by name is said of some that there are, and of none twice.
-fn check_choose(choose: &[(String, Wish)], names: &[&str]) -> Result<(), Error> {
-    let wrong = |program: &str, what| Error::Choose {
-        program: program.to_owned(),
-        what,
-    };
-    if let Some((program, _)) = choose.iter().find(|(of, _)| !names.contains(&of.as_str())) {
-        let there: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-        let there = match there.is_empty() {
-            true => "none".to_owned(),
-            false => there.join(", "),
-        };
-        let what = format!("no program has that name; there is {there}");
-        return Err(wrong(program, what));
-    }
-    match Wish::said_twice(choose) {
-        Some((program, key)) => {
-            let what = format!("`{}` is said of it twice: say it once", key.word());
-            Err(wrong(program, what))
-        }
-        None => Ok(()),
-    }
 }
 
 impl Tool {
