@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
-// usage: launchshared FILE FUNCTION [same]: the file that has cudaLaunchKernel, a library or the application itself, `-` for what the
-// program's section names; `same` where the device's clock is CLOCK_MONOTONIC, as the soft GPU's is; else it is taken for the time of day
+// usage: launchshared FILE FUNCTION: the file that has cudaLaunchKernel, a library or the application itself, `-` for what the
+// program's section names. The device's clock is taken for the time of day
 #include <time.h>
 #include "tool.h"
 #include "launchshared.skel.h"
@@ -35,7 +35,7 @@ static int64_t clock_offset(void)
 int main(int argc, char **argv)
 {
 	const char *file = argc > 2 ? argv[1] : "-";
-	int64_t offset = argc > 3 ? 0 : clock_offset();
+	int64_t offset = clock_offset();
 	uint64_t bin, samples = 0, last = 0;
 	struct launchshared_bpf *skel;
 	uint32_t key = 0;

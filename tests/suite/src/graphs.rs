@@ -84,9 +84,6 @@ const BODIES: &[(&str, u64, u64)] = &[
 
 /// Programs run in bodies as often as the device runs these, in every scope; only what runs once for each launch is one in the report.
 fn bodies(bench: &Bench) -> Told {
-    if bench.soft {
-        return Ok("skipped: the soft GPU has no conditional nodes".to_owned());
-    }
     let run = bench.both("scopes", "conditional", &["7", "4"])?;
     let text = String::from_utf8_lossy(&run.output.stdout).into_owned();
     let remarks = run.report["remarks"].to_string();
