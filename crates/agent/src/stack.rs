@@ -14,8 +14,10 @@ use std::sync::Mutex;
 
 use crate::lock::lock;
 
-/// Bytes of one. Pages that nobody has touched are not there.
-const BYTES: usize = 2 << 20;
+/// Bytes of one: the driver compiles on it, which it would do on the caller's. Pages that nobody has touched are not there.
+const BYTES: usize = 16 << 20;
+/// Whoever has that much left on its own stack stays there.
+const ENOUGH: usize = 4 << 20;
 /// In front of it, where nobody may write: what outgrows a stack ends the process and changes nothing of others.
 const GUARD: usize = 64 << 10;
 /// A launch of a kernel that is known takes far less, and so does what the driver does then, which would be done there anyway.
@@ -30,8 +32,8 @@ static SPARE: Mutex<Vec<Stack>> = Mutex::new(Vec::new());
 thread_local! {
     /// What runs has a stack of ours, or one as large. No destructor, so it can be read while the thread ends.
     static IS_LARGE: Cell<bool> = const { Cell::new(false) };
-    /// Where the thread's own stack has room for a launch, once that was asked: from, to.
-    static ROOMY: Cell<Option<(usize, usize)>> = const { Cell::new(None) };
+    /// The thread's own stack, once that was asked: from, to.
+    static OWN: Cell<Option<(usize, usize)>> = const { Cell::new(None) };
 }
 
 /// Memory of one, with its guard.
@@ -78,15 +80,19 @@ pub(crate) fn is_large_here() {
 
 /// The caller's stack has room for a launch. Not on a stack that a coroutine library made, of which nobody knows where it ends.
 pub(crate) fn has_room() -> bool {
+    IS_LARGE.get() || has(LAUNCH)
+}
+
+/// The caller is on the stack that its thread began with, and has so many bytes of it left.
+fn has(bytes: usize) -> bool {
     let here = 0u8;
     let at = ptr::from_ref(&here) as usize;
-    let (from, to) = ROOMY.get().unwrap_or_else(|| {
+    let (from, to) = OWN.get().unwrap_or_else(|| {
         let own = own();
-        let roomy = (own.start.saturating_add(LAUNCH), own.end);
-        ROOMY.set(Some(roomy));
-        roomy
+        OWN.set(Some((own.start, own.end)));
+        (own.start, own.end)
     });
-    from <= at && at < to || IS_LARGE.get()
+    from.saturating_add(bytes) <= at && at < to
 }
 
 /// The stack that the calling thread was started with; empty if that cannot be found out.
@@ -117,9 +123,10 @@ fn own() -> Range<usize> {
     }
 }
 
-/// Runs `work` on a stack of ours; where none is to be had, on the caller's. No panic may leave `work`.
+/// Runs `work` where there is room for it: on a stack of ours, if the caller's own is small or not known; where none is to be had, on the caller's. No
+/// panic may leave `work`.
 pub(crate) fn large<T>(work: impl FnOnce() -> T) -> T {
-    if IS_LARGE.get() {
+    if IS_LARGE.get() || has(ENOUGH) {
         return work();
     }
     let spare = lock(&SPARE).pop();

@@ -146,7 +146,7 @@ fn unknown_places(bench: &Bench) -> Told {
         scope,
     )?;
     let section = "gpu/insn/*products*";
-    let place = "`at_product`: there is no place `inst` (section `gpu/inst/*products*|op=dp4a.*`); places are `entry`, \
+    let place = "`at_product`: there is no place `inst` (section `gpu/inst/*products*|op=dp4a.*`) (did you mean `insn`?); places are `entry`, \
                  `exit`, `mem`, `barrier`, `func`, `funcret`, `insn`, `line`, `branch` or `run`";
     spoiled(
         bench,
