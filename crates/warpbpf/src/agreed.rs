@@ -210,7 +210,7 @@ fn fits(map_type: MapType, layout: &MapLayout) -> bool {
 pub(crate) fn most_shared(infos: &[MapInfo], ring: Option<u64>) -> u64 {
     const PAGE: u64 = 4096;
     let parts = infos.iter().map(|info| match MapLayout::from(info.layout) {
-        MapLayout::Ring(l) => 2 * u64::from(l.shard_bytes) + 1,
+        MapLayout::Ring(l) => 2 * l.shard_bytes + 1,
         _ => 0,
     });
     let ring = ring

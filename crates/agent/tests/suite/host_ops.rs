@@ -427,7 +427,7 @@ fn what_no_program_can_pass_the_host_cannot_change() {
     let refused = |name| bench.live.host_ops_refused(bench.map(name), &change);
     let reason = refused("huges").unwrap();
     assert!(
-        reason.contains("passes `40004` bytes of key and value to a hash"),
+        reason.contains("passes 40004 bytes of key and value of map `huges` to a function"),
         "{reason}"
     );
     assert_eq!(bench.one("huges", update(&k(1), &[0; 40_000])), Err(-22));
