@@ -33,8 +33,7 @@ pub(crate) fn open(agent: &Agent, device: &DeviceInfo, wish: &CacheWish) -> Opti
         }
     });
     let table = Arc::clone(&agent.descriptors);
-    // What is open there means nothing anywhere else.
-    let elsewhere = move |work: &mut (dyn FnMut() + Send)| table.run_only(work).unwrap_or(());
+    let elsewhere = move |work: &mut (dyn FnMut() + Send)| table.run(work);
     match opened {
         Ok(store) => Some(Arc::new(CodeCache::new(
             store?,

@@ -80,10 +80,7 @@ pub(crate) fn ask(agent: &'static Agent) -> Result<Mode, WireError> {
             }
         }
     };
-    // What it opens is where this agent's descriptors are.
-    let started = agent
-        .descriptors
-        .run(|| thread::start_large("warpbpf", work));
+    let started = thread::start_large("warpbpf", work);
     started.map_err(|error| WireError::Os {
         call: "clone",
         errno: rustix::io::Errno::from_io_error(&error).unwrap_or(rustix::io::Errno::AGAIN),

@@ -23,7 +23,7 @@ use crate::growth::Growing;
 use crate::lock::lock;
 use crate::pump::{self, Pump};
 use crate::settled::Unsettled;
-use crate::{memory, modules, timeline};
+use crate::{descriptors, memory, modules, timeline};
 
 /// Contexts that get maps, over the life of the process: the tool keeps the memory of each.
 pub(crate) const MOST: u32 = 64;
@@ -88,8 +88,7 @@ impl Shard {
     /// What it shared: of maps that cannot be read any more, and those behind them, nothing is left.
     fn left(&self) -> Option<SharedWriter> {
         let memory = std::mem::take(&mut *lock(&self.memory));
-        let table = Arc::clone(&memory.iter().flatten().next()?.table);
-        let left = table.run_only(|| {
+        descriptors::run(|| {
             let mut parts = memory
                 .iter()
                 .map_while(|part| SharedWriter::reopen(part.as_ref()?.get()?).ok());
@@ -98,8 +97,7 @@ impl Shard {
                 all.append(part);
                 all
             }))
-        });
-        left.flatten()
+        })
     }
 
     pub(crate) fn pump(&self) -> MutexGuard<'_, Option<Pump>> {

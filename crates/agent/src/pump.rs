@@ -141,7 +141,7 @@ fn shared(
 ) -> Result<(SharedWriter, OwnDescriptor), SharedError> {
     table.run(|| {
         let (writer, fd) = SharedWriter::create(sizes, ring_bytes)?;
-        Ok((writer, table.own(fd)))
+        Ok((writer, OwnDescriptor::new(fd)))
     })
 }
 

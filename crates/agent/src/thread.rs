@@ -1,7 +1,5 @@
-//! Threads of ours in the application's process: none of its signals is delivered to them, no panic leaves them, and what they open is in a
-//! table of descriptors that the application does not have.
+//! Threads of ours in the application's process: none of its signals is delivered to them, and no panic leaves them.
 
-use crate::descriptors;
 use crate::guard::Guard;
 use crate::stack;
 
@@ -11,17 +9,12 @@ const LARGE_STACK: usize = 8 << 20;
 
 /// Starts one; what it calls of the driver passes through the hooks.
 pub(crate) fn start(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-    descriptors::run(|| start_with(name, STACK, run))
-}
-
-/// The same with the table of descriptors that the caller has.
-pub(crate) fn start_here(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     start_with(name, STACK, run)
 }
 
 /// The same with as much stack as an application's thread has.
 pub(crate) fn start_large(name: &str, run: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
-    descriptors::run(|| start_with(name, LARGE_STACK, run))
+    start_with(name, LARGE_STACK, run)
 }
 
 fn start_with(
@@ -40,13 +33,11 @@ fn start_with(
     };
     // SAFETY: as above.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before) };
-    let table = descriptors::inherited();
     let thread = std::thread::Builder::new()
         .name(name.into())
         .stack_size(stack)
         .spawn(move || {
             let _guard = Guard::enter();
-            descriptors::inherit(table);
             stack::is_large_here();
             let work = || {
                 warpbpf_faults::bug("agent/thread-panics");

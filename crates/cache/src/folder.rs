@@ -3,7 +3,8 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::os::fd::{AsFd, OwnedFd};
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -46,7 +47,9 @@ pub enum Unsafe {
 #[derive(Debug)]
 pub(crate) struct Folder {
     pub(crate) path: PathBuf,
-    fd: OwnedFd,
+    fd: ManuallyDrop<OwnedFd>,
+    /// Device and inode: whoever else runs in this process may close the descriptor, and open something with its number.
+    identity: (u64, u64),
     user: u32,
 }
 
@@ -91,6 +94,15 @@ fn owned_by(stat: &Stat, user: u32) -> Result<(), Unsafe> {
     Ok(())
 }
 
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if self.here().is_ok() {
+            // SAFETY: taken once, here. A descriptor that is another's by now is left alone.
+            drop(unsafe { ManuallyDrop::take(&mut self.fd) });
+        }
+    }
+}
+
 impl Folder {
     /// Opens the folder, made if it is not there.
     pub(crate) fn open(path: &Path, make: bool) -> Result<Folder, FolderError> {
@@ -124,9 +136,20 @@ impl Folder {
         })?;
         Ok(Folder {
             path: path.to_owned(),
-            fd,
+            fd: ManuallyDrop::new(fd),
+            identity: (stat.st_dev, stat.st_ino),
             user,
         })
+    }
+
+    /// The folder, if the descriptor is still its own.
+    fn here(&self) -> Result<BorrowedFd<'_>, Errno> {
+        let fd = self.fd.as_fd();
+        let there = rustix::fs::fstat(fd)?;
+        match (there.st_dev, there.st_ino) == self.identity {
+            true => Ok(fd),
+            false => Err(Errno::BADF),
+        }
     }
 
     /// All of a file; `None` if there is none.
@@ -134,7 +157,7 @@ impl Folder {
         warpbpf_faults::check("cache/read", || Errno::IO)?;
         // A pipe must not hold us up, and no link lead us elsewhere.
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let fd = match rustix::fs::openat(&self.fd, name, flags, Mode::empty()) {
+        let fd = match rustix::fs::openat(self.here()?, name, flags, Mode::empty()) {
             Ok(fd) => fd,
             Err(Errno::NOENT) => return Ok(None),
             Err(Errno::LOOP) => return Ok(Some(Content::Unsafe(Unsafe::Kind))),
@@ -169,7 +192,9 @@ impl Folder {
             last_access: now,
             last_modification: now,
         };
-        let _ = rustix::fs::utimensat(&self.fd, name, &times, AtFlags::SYMLINK_NOFOLLOW);
+        if let Ok(folder) = self.here() {
+            let _ = rustix::fs::utimensat(folder, name, &times, AtFlags::SYMLINK_NOFOLLOW);
+        }
     }
 
     /// Writes a file that is whole as soon as it is there.
@@ -180,7 +205,7 @@ impl Folder {
             let number = NUMBER.fetch_add(1, Ordering::Relaxed);
             let new = format!("{NEW}{}-{number}", std::process::id());
             let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-            match rustix::fs::openat(&self.fd, &new, flags, Mode::RUSR | Mode::WUSR) {
+            match rustix::fs::openat(self.here()?, &new, flags, Mode::RUSR | Mode::WUSR) {
                 Err(Errno::EXIST) => {}
                 made => break (new, made?),
             }
@@ -189,7 +214,8 @@ impl Folder {
         let written = written.and_then(|()| File::from(fd).write_all(bytes).map_err(errno_of));
         let placed = written.and_then(|()| {
             warpbpf_faults::check("cache/rename", || Errno::IO)?;
-            rustix::fs::renameat(&self.fd, &new, &self.fd, name)
+            self.here()
+                .and_then(|folder| rustix::fs::renameat(folder, &new, folder, name))
         });
         if placed.is_err() {
             self.remove(&new);
@@ -199,7 +225,8 @@ impl Folder {
 
     /// Takes a file away. True if this did.
     pub(crate) fn remove(&self, name: &str) -> bool {
-        rustix::fs::unlinkat(&self.fd, name, AtFlags::empty()).is_ok()
+        let folder = self.here();
+        folder.is_ok_and(|folder| rustix::fs::unlinkat(folder, name, AtFlags::empty()).is_ok())
     }
 
     /// Its plain files.
@@ -207,7 +234,7 @@ impl Folder {
         warpbpf_faults::check("cache/list", || Errno::IO)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         // A descriptor has one place in the list, and several threads may read it.
-        let fd = rustix::fs::openat(&self.fd, ".", flags, Mode::empty())?;
+        let fd = rustix::fs::openat(self.here()?, ".", flags, Mode::empty())?;
         let mut buffer = Vec::with_capacity(32 << 10);
         let mut names = RawDir::new(fd, buffer.spare_capacity_mut());
         let mut all = Vec::new();
@@ -217,7 +244,7 @@ impl Folder {
                 continue;
             };
             // It may be gone by now.
-            let stat = rustix::fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW);
+            let stat = rustix::fs::statat(self.here()?, name, AtFlags::SYMLINK_NOFOLLOW);
             let Some(stat) = stat
                 .ok()
                 .filter(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
@@ -236,7 +263,7 @@ impl Folder {
     /// A lock that is held until it is dropped; `None` if somebody else has it.
     pub(crate) fn try_lock(&self) -> Result<Option<Lock>, Errno> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(&self.fd, ".lock", flags, Mode::RUSR | Mode::WUSR)?;
+        let fd = rustix::fs::openat(self.here()?, ".lock", flags, Mode::RUSR | Mode::WUSR)?;
         match rustix::fs::flock(&fd, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Lock(fd))),
             Err(Errno::WOULDBLOCK) => Ok(None),

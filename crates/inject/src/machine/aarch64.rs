@@ -7,7 +7,7 @@ use std::mem::offset_of;
 
 use warpbpf_wire::late::{CONTROL_TEXT, Control, state};
 
-use super::{Return, UNSHARE, Waiting};
+use super::{Return, Waiting};
 
 #[path = "aarch64_frame.rs"]
 mod frame;
@@ -66,8 +66,6 @@ const FUTEX: i64 = 98;
 const SIGRETURN: u32 = 139;
 const GETPPID: u32 = 173;
 const GETTID: u32 = 178;
-const CLOSE_RANGE: u32 = 436;
-const UNSHARE_CALL: u32 = 97;
 
 pub(crate) fn pc(registers: &Registers) -> u64 {
     registers.pc
@@ -274,14 +272,6 @@ pub(crate) fn code() -> Vec<u8> {
     // mov x8, gettid; svc #0; str w0, [thread]
     code.extend([number(8, GETTID), SVC]);
     code.push(0xb900_0000 | (offset_of!(Control, thread) as u32 / 4) << 10 | BASE << 5);
-    // close_range(~0, ~0, CLOSE_RANGE_UNSHARE); unshare(CLONE_FILES)
-    code.extend([0x1280_0000, 0x1280_0001, number(2, UNSHARE)]);
-    code.extend([number(8, CLOSE_RANGE), SVC]);
-    code.extend([
-        number(0, libc::CLONE_FILES as u32),
-        number(8, UNSHARE_CALL),
-        SVC,
-    ]);
     // pthread_detach(pthread_self())
     call_field(&mut code, offset_of!(Control, pthread_self));
     call_field(&mut code, offset_of!(Control, pthread_detach));
@@ -492,14 +482,6 @@ mod tests {
         0xd280_1648,
         0xd400_0001,
         0xb900_2260,
-        0x1280_0000,
-        0x1280_0001,
-        0xd280_0042,
-        0xd280_3688,
-        0xd400_0001,
-        0xd280_8000,
-        0xd280_0c28,
-        0xd400_0001,
         0xf940_2a69,
         0xd63f_0120,
         0xf940_2e69,

@@ -11,10 +11,6 @@ pub(crate) use aarch64::*;
 #[cfg(target_arch = "x86_64")]
 pub(crate) use x86_64::*;
 
-/// `CLOSE_RANGE_UNSHARE`: the thread that loads the agent has a table of descriptors of its own, so that the application's threads close none
-/// that the loader has open.
-pub(crate) const UNSHARE: u32 = 2;
-
 /// A system call that a thread was stopped in.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Waiting<R = Registers> {

@@ -4,7 +4,7 @@ use std::mem::offset_of;
 
 use warpbpf_wire::late::{CONTROL_TEXT, Control, state};
 
-use super::{Frame, Return, UNSHARE, Vectors, Waiting, put};
+use super::{Frame, Return, Vectors, Waiting, put};
 
 #[path = "x86_64_frame.rs"]
 mod frame;
@@ -254,15 +254,6 @@ pub(crate) fn code() -> Vec<u8> {
     code.extend((libc::SYS_gettid as u32).to_le_bytes());
     code.extend([0x0f, 0x05]);
     field(&mut code, &[0x89, 0x83], offset_of!(Control, thread));
-    // close_range(~0, ~0, CLOSE_RANGE_UNSHARE); unshare(CLONE_FILES)
-    code.extend([0xbf, 0xff, 0xff, 0xff, 0xff, 0xbe, 0xff, 0xff, 0xff, 0xff]);
-    code.extend([0xba, UNSHARE as u8, 0, 0, 0, 0xb8]);
-    code.extend((libc::SYS_close_range as u32).to_le_bytes());
-    code.extend([0x0f, 0x05, 0xbf]);
-    code.extend((libc::CLONE_FILES as u32).to_le_bytes());
-    code.push(0xb8);
-    code.extend((libc::SYS_unshare as u32).to_le_bytes());
-    code.extend([0x0f, 0x05]);
     // pthread_detach(pthread_self())
     field(&mut code, &[0xff, 0x93], offset_of!(Control, pthread_self));
     code.extend([0x48, 0x89, 0xc7]);
