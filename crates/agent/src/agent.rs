@@ -3,6 +3,7 @@
 //! It is off until the application loads its first image; then it says hello to the tool and does what it is told. It is
 //! off again, for good, when the tool goes away, and in a forked child.
 
+use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
@@ -12,12 +13,12 @@ use warpbpf_driver::{Context, DeviceInfo, Driver, DriverError};
 use warpbpf_session::{Assembled, Placement, Sanitizer, Session, SessionError};
 use warpbpf_wire::{
     AgentConnection, CacheWish, HANDSHAKE, NoteLevel, Place, SharedError, ToAgent, ToTool,
-    WireError,
+    WireError, connect_to_own,
 };
 
 use crate::bound::MemoryBound;
 use crate::contexts::Retains;
-use crate::descriptors::{OwnDescriptor, Table as DescriptorTable};
+use crate::descriptors::{OwnDescriptor, Place as FdPlace, Table as DescriptorTable, placed};
 use crate::door::{Door, with_door};
 use crate::ends::Ends;
 use crate::entry::Entry;
@@ -169,8 +170,8 @@ pub(crate) struct Agent {
     drowsy: AtomicBool,
     /// Launches of executable graphs that were asked for.
     graph_launches: AtomicU64,
-    /// A tool has said what it wants.
-    connected: AtomicBool,
+    /// The control socket, for a forked child to close; set when a tool has said what it wants.
+    socket: OnceLock<(RawFd, FdPlace)>,
     ring_bytes: AtomicUsize,
     /// Threads of ours that were started: nobody waits for one that was not.
     threads: AtomicU32,
@@ -229,7 +230,7 @@ impl Agent {
             descriptors,
             drowsy: AtomicBool::new(false),
             graph_launches: AtomicU64::new(0),
-            connected: AtomicBool::new(false),
+            socket: OnceLock::new(),
             ring_bytes: AtomicUsize::new(warpbpf_wire::DEFAULT_RING_BYTES as usize),
             threads: AtomicU32::new(0),
             elapsed,
@@ -300,6 +301,10 @@ impl Agent {
         self.door.forget_in_child();
         self.graphs.forget_in_child();
         self.memory.forget_in_child();
+        if let Some((socket, place)) = self.socket.get() {
+            // Else the connection would last as long as the child does.
+            place.close(*socket);
+        }
     }
 
     /// This process is the one that it is of, and no child of it that came by whatever call.
@@ -350,7 +355,7 @@ impl Agent {
 
     /// A tool has said what it wants.
     pub(crate) fn is_connected(&self) -> bool {
-        self.connected.load(Ordering::Relaxed)
+        self.socket.get().is_some()
     }
 
     /// The tool will not be asked.
@@ -397,7 +402,7 @@ impl Agent {
 
     fn connect(&self) -> Result<AgentConnection, WireError> {
         match &self.tool {
-            Tool::Path(path) => AgentConnection::connect(path),
+            Tool::Path(path) => AgentConnection::new(placed(connect_to_own(path)?)),
             Tool::Socket(socket) => {
                 let socket = lock(socket).take().and_then(OwnDescriptor::take);
                 let socket = socket.ok_or(WireError::Closed)?;
@@ -550,7 +555,8 @@ impl Agent {
                     continue;
                 }
             };
-            self.connected.store(true, Ordering::Relaxed);
+            let socket = connection.as_fd();
+            let _ = self.socket.set((socket.as_raw_fd(), FdPlace::of(socket)));
             return Ok((mode, Some(connection)));
         }
     }

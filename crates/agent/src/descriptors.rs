@@ -347,6 +347,15 @@ impl Place {
         }
     }
 
+    /// Closes this number if it is still that descriptor. Nothing but system calls: for a child that was just forked.
+    pub(crate) fn close(&self, number: RawFd) {
+        // SAFETY: only asked what it is; one that is not open is said to be none.
+        if self.is(unsafe { BorrowedFd::borrow_raw(number) }) {
+            // SAFETY: the thread that owns the descriptor does not exist in this process.
+            unsafe { libc::close(number) };
+        }
+    }
+
     /// This number is still that descriptor.
     pub(crate) fn is(&self, fd: BorrowedFd<'_>) -> bool {
         self.identity.is_some() && identity(fd) == self.identity
@@ -360,7 +369,7 @@ fn identity(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
 }
 
 /// The same file by a number that no application counts on; as it is where there is none.
-fn placed(fd: OwnedFd) -> OwnedFd {
+pub(crate) fn placed(fd: OwnedFd) -> OwnedFd {
     if fd.as_raw_fd() >= HIGH {
         return fd;
     }

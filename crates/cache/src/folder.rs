@@ -304,7 +304,7 @@ mod tests {
         let path = scratch.0.join("a/b");
         let folder = Folder::open(&path, true).unwrap();
         let made = std::fs::metadata(&path).unwrap().permissions().mode();
-        assert_eq!((made & 0o777, folder.path), (0o700, path));
+        assert_eq!((made & 0o777, &folder.path), (0o700, &path));
     }
 
     #[test]
@@ -380,7 +380,8 @@ mod tests {
         let stranger = Folder {
             user: folder.user + 1,
             path: folder.path.clone(),
-            fd: folder.fd.try_clone().unwrap(),
+            fd: ManuallyDrop::new(folder.fd.try_clone().unwrap()),
+            identity: folder.identity,
         };
         if folder.user == 0 {
             // Only root can give files away, and a file of root's is trusted.
