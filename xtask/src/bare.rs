@@ -139,7 +139,8 @@ fn sources(codename: &str) -> Vec<Sources> {
     ours.collect()
 }
 
-/// Each address in such a file with its suites: `deb [options] URI SUITE component…` on a line, or `URIs:` and `Suites:` in a paragraph.
+/// Each address in such a file with its suites: `deb [options] URI SUITE component…` on a line, or
+/// `URIs:` and `Suites:` in a paragraph.
 fn entries(text: &str) -> Vec<(String, Vec<String>)> {
     let mut all = Vec::new();
     for line in text.lines().filter(|line| line.starts_with("deb ")) {

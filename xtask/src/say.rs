@@ -1,5 +1,6 @@
-//! What a chore or a suite prints. Where nobody reads any more it goes on, so that what it has begun is ended; its status says that output is
-//! missing. Programs under `tests/` have this file, too.
+//! What a chore or a suite prints. Where nobody reads any more it goes on, so that what it has
+//! begun is ended; its status says that output is missing. Programs under `tests/` have this file,
+//! too.
 
 use std::fmt::Arguments;
 use std::io::Write as _;

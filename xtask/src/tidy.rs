@@ -73,7 +73,8 @@ fn check(name: &str, text: &str, findings: &mut Vec<String>) {
     }
 }
 
-/// The standard library's print macros panic where nobody reads, and so end an application's tool, or a suite in its middle.
+/// The standard library's print macros panic where nobody reads, and so end an application's tool,
+/// or a suite in its middle.
 fn check_prints(name: &str, text: &str, findings: &mut Vec<String>) {
     if !name.contains("/src/") {
         return;

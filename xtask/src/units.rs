@@ -1,5 +1,5 @@
-//! Runs the tests of all crates, several programs at once: `cargo test` runs one after the other, and keeps every other cargo
-//! waiting.
+//! Runs the tests of all crates, several programs at once: `cargo test` runs one after the other,
+//! and keeps every other cargo waiting.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -42,14 +42,16 @@ fn kept() -> PathBuf {
     log_folder().join("programs.json")
 }
 
-/// Programs that passed, each with what it was then: the program, its arguments and variables, and all files that are not Rust.
+/// Programs that passed, each with what it was then: the program, its arguments and variables, and
+/// all files that are not Rust.
 type Passed = BTreeMap<String, u64>;
 
 fn kept_passed() -> PathBuf {
     log_folder().join("passed.json")
 }
 
-/// All files of the repository that no compiler reads, as a number that changes when one of them does. `None` where git does not list them.
+/// All files of the repository that no compiler reads, as a number that changes when one of them
+/// does. `None` where git does not list them.
 fn data() -> Option<u64> {
     let mut command = Command::new("git");
     command.args(["ls-files", "-z", "--cached", "--others"]);
@@ -72,8 +74,9 @@ fn about(path: &Path) -> (&Path, u64, Option<SystemTime>) {
     (path, bytes, there.and_then(|there| there.modified().ok()))
 }
 
-/// Runs all programs that were written down, with arguments and variables that they are to have, and adds up what they say. `again`: also those that
-/// passed and are what they were then, as is everything that they read.
+/// Runs all programs that were written down, with arguments and variables that they are to have,
+/// and adds up what they say. `again`: also those that passed and are what they were then, as is
+/// everything that they read.
 ///
 /// # Errors
 /// Which failed; what they said is in the log.

@@ -456,8 +456,8 @@ impl HelperId {
         ) || self.reads_string()
     }
 
-    /// It copies memory from an address in argument 3, as many bytes as argument 2 says. A program may pass what it points to itself
-    /// as well: its stack, a value of a map, a record.
+    /// It copies memory from an address in argument 3, as many bytes as argument 2 says. A program
+    /// may pass what it points to itself as well: its stack, a value of a map, a record.
     pub const fn copies_memory(self) -> bool {
         matches!(
             self,
@@ -603,9 +603,9 @@ pub fn takes(helper: HelperId, map_type: MapType) -> bool {
     map_op(helper, map_type).is_some() || MAP_OPS.iter().all(|op| op.helper != helper)
 }
 
-/// A walk over a map of this type makes the same number of rounds in all lanes of a group: the map has each of its elements
-/// always, and for every thread. A hash has what is in it at the instant of each lane's walk; of a per-thread array, threads
-/// beyond its last one see nothing.
+/// A walk over a map of this type makes the same number of rounds in all lanes of a group: the map
+/// has each of its elements always, and for every thread. A hash has what is in it at the instant
+/// of each lane's walk; of a per-thread array, threads beyond its last one see nothing.
 pub fn walks_alike(map_type: MapType) -> bool {
     match map_type {
         MapType::Array

@@ -2,8 +2,8 @@
 
 use alloc::vec::Vec;
 
-/// The name among `names` that `word` is a misspelling of: it differs in at most a third of its letters, two at least where it has
-/// four or more, and no other name is as near.
+/// The name among `names` that `word` is a misspelling of: it differs in at most a third of its
+/// letters, two at least where it has four or more, and no other name is as near.
 pub fn nearest<'n>(word: &str, names: impl IntoIterator<Item = &'n str>) -> Option<&'n str> {
     let mut best: Option<(usize, &'n str)> = None;
     let mut several = false;

@@ -18,8 +18,9 @@ use warpbpf_wire::{
 
 use crate::bound::MemoryBound;
 use crate::contexts::Retains;
-use crate::descriptors::{OwnDescriptor, Place as FdPlace, Table as DescriptorTable, placed};
+use crate::descriptors::{FileThread, Identity, OwnDescriptor, placed};
 use crate::door::{Door, with_door};
+use crate::drivers::Drivers;
 use crate::ends::Ends;
 use crate::entry::Entry;
 use crate::generation::Generations;
@@ -163,15 +164,17 @@ pub(crate) struct Agent {
     pub(crate) said: Said,
     pub(crate) finish: Mutex<Finish>,
     pub(crate) finished: Condvar,
+    /// Drivers beside the one that is hooked.
+    pub(crate) drivers: Drivers,
     /// Ends without handlers.
     pub(crate) ends: Ends,
-    /// Where its descriptors are.
-    pub(crate) descriptors: Arc<DescriptorTable>,
+    /// What works with descriptors for other threads.
+    pub(crate) files: Arc<FileThread>,
     drowsy: AtomicBool,
     /// Launches of executable graphs that were asked for.
     graph_launches: AtomicU64,
     /// The control socket, for a forked child to close; set when a tool has said what it wants.
-    socket: OnceLock<(RawFd, FdPlace)>,
+    socket: OnceLock<(RawFd, Identity)>,
     ring_bytes: AtomicUsize,
     /// Threads of ours that were started: nobody waits for one that was not.
     threads: AtomicU32,
@@ -185,7 +188,7 @@ impl Agent {
         driver: Driver,
         symbols: Symbols,
         tool: Tool,
-        descriptors: Arc<DescriptorTable>,
+        files: Arc<FileThread>,
     ) -> &'static Agent {
         let elapsed = symbols.address("cuEventElapsedTime");
         Box::leak(Box::new(Agent {
@@ -226,8 +229,9 @@ impl Agent {
             said: Said::default(),
             finish: Mutex::default(),
             finished: Condvar::new(),
+            drivers: Drivers::default(),
             ends: Ends::look(),
-            descriptors,
+            files,
             drowsy: AtomicBool::new(false),
             graph_launches: AtomicU64::new(0),
             socket: OnceLock::new(),
@@ -412,7 +416,8 @@ impl Agent {
         }
     }
 
-    /// Asks the tool what it wants, on a thread of ours, where the application uses the device `ordinal` of these. The connection goes on if there is a session.
+    /// Asks the tool what it wants, on a thread of ours, where the application uses the device
+    /// `ordinal` of these. The connection goes on if there is a session.
     pub(crate) fn handshake(
         &'static self,
         ordinal: i32,
@@ -556,7 +561,7 @@ impl Agent {
                 }
             };
             let socket = connection.as_fd();
-            let _ = self.socket.set((socket.as_raw_fd(), FdPlace::of(socket)));
+            let _ = self.socket.set((socket.as_raw_fd(), Identity::of(socket)));
             return Ok((mode, Some(connection)));
         }
     }
@@ -585,7 +590,7 @@ impl Agent {
 
     /// Says hello and why nothing will happen, where not even the hooks could be set.
     pub(crate) fn refuse_at_once(&self, message: String) {
-        self.descriptors.run(|| {
+        self.files.run(|| {
             if let Ok(mut connection) = self.connect() {
                 let said = hello(&mut connection, None);
                 // Nobody to tell it to if this fails.
@@ -639,7 +644,7 @@ impl Agent {
         if warpbpf_faults::strikes("agent/wake") {
             return;
         }
-        self.descriptors.ring();
+        self.files.ring();
     }
 
     /// Has the control thread send a message.

@@ -17,7 +17,6 @@ use warpbpf_cache::is_trusted;
 
 use warpbpf_session::{ImageInfo, Session, inspect_compiled};
 
-use crate::descriptors;
 use crate::lock::lock;
 use crate::made::Known;
 
@@ -51,10 +50,8 @@ pub(crate) fn with_text(
     if info.ptx.is_some() || !wanted || !bytes.starts_with(b"\x7fELF") {
         return info;
     }
-    let kept = descriptors::run(|| {
-        let folders = folders(&|name| std::env::var_os(name));
-        of_code(&folders, &kernel.mangled, bytes)
-    });
+    let folders = folders(&|name| std::env::var_os(name));
+    let kept = of_code(&folders, &kernel.mangled, bytes);
     let read = kept
         .and_then(|kept| inspect_compiled(bytes, capability, Some(kept.known.made_from())).ok());
     read.unwrap_or(info)

@@ -11,7 +11,7 @@ use warpbpf_driver::Driver;
 use warpbpf_driver::sys::{self, CUresult};
 
 use crate::agent::{Agent, Tool};
-use crate::descriptors::Table;
+use crate::descriptors::FileThread;
 use crate::exports::{original, publish};
 use crate::guard::Outcome;
 use crate::install::hooked_api;
@@ -41,8 +41,8 @@ fn start_anew(parents: &'static Agent) {
     };
     let tool = Tool::Path(path.to_owned());
     // The parent's has no thread here.
-    if let Ok((descriptors, _)) = Table::start(None) {
+    if let Ok((files, _)) = FileThread::start(None) {
         let driver = Driver::new(api);
-        publish(Agent::leak(driver, symbols.clone(), tool, descriptors));
+        publish(Agent::leak(driver, symbols.clone(), tool, files));
     }
 }

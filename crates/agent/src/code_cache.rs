@@ -11,7 +11,6 @@ use warpbpf_session::CodeCache;
 use warpbpf_wire::{CacheWish, NoteLevel};
 
 use crate::agent::Agent;
-use crate::descriptors;
 
 /// The build of the driver that the kernel has, which `libcuda` must be of too.
 const BUILD: &str = "/sys/module/nvidia/version";
@@ -28,12 +27,12 @@ pub(crate) fn open(agent: &Agent, device: &DeviceInfo, wish: &CacheWish) -> Opti
         Place::Off => Ok(None),
         Place::Folder(path) => {
             let bytes = wish.bytes.unwrap_or(DEFAULT_BYTES);
-            let opened = descriptors::run(|| Store::open(&path, bytes));
+            let opened = agent.files.run(|| Store::open(&path, bytes));
             opened.map(Some).map_err(|error| error.to_string())
         }
     });
-    let table = Arc::clone(&agent.descriptors);
-    let elsewhere = move |work: &mut (dyn FnMut() + Send)| table.run(work);
+    let thread = Arc::clone(&agent.files);
+    let elsewhere = move |work: &mut (dyn FnMut() + Send)| thread.run(work);
     match opened {
         Ok(store) => Some(Arc::new(CodeCache::new(
             store?,

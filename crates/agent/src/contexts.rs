@@ -96,8 +96,8 @@ fn watching(agent: &Agent) -> Option<&Arc<Session>> {
     session.filter(|session| !session.host_programs().is_empty() || session.timeline())
 }
 
-/// Primary contexts that were there before this agent get their maps now, if something only watches the host: nothing may ever be loaded there by which they
-/// would. On a thread of ours.
+/// Primary contexts that were there before this agent get their maps now, if something only watches
+/// the host: nothing may ever be loaded there by which they would. On a thread of ours.
 pub(crate) fn watch_those_there(agent: &'static Agent) {
     if watching(agent).is_none() {
         return;

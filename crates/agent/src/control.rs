@@ -16,15 +16,14 @@ use warpbpf_wire::{AgentConnection, HANDSHAKE, ToAgent, ToTool, WireError};
 
 use crate::agent::{Agent, Mode, Outgoing};
 use crate::compaction::Compaction;
-use crate::descriptors::Place;
+use crate::descriptors::Identity;
 use crate::host_ops::{Reply, Requests};
 use crate::lives::{LiveState, Shard};
 use crate::pace::{BUSY, DRAIN_SHORT, Pace};
 use crate::pump::Pump;
 use crate::spread::Work;
 use crate::{
-    drivers, ends, graphs, modules, nvrtc, nvtx, sanitizer, settled, stacks, thread, timeline,
-    unknown,
+    ends, graphs, modules, nvrtc, nvtx, sanitizer, settled, stacks, thread, timeline, unknown,
 };
 
 /// Time between two looks at operations of the tool that the device has not done yet.
@@ -47,36 +46,36 @@ enum Step {
     Asked(Result<Mode, WireError>, bool),
 }
 
-/// Starts the thread, which asks the tool what it wants, and waits for that. Where there is a session, the thread goes on. Nothing of it is
-/// done on the caller's stack, which may be small, or with the application's descriptors.
+/// Starts the thread, which asks the tool what it wants, and waits for that. Where there is a
+/// session, the thread goes on. Nothing of it is done on the caller's stack, which may be small.
 pub(crate) fn ask(agent: &'static Agent) -> Result<Mode, WireError> {
     // What is current is so on the application's thread.
     let ordinal = agent.driver.current_device().unwrap_or(0);
     let devices = agent.ask_devices(ordinal);
-    let (tell, told) = mpsc::sync_channel(2);
+    let (sender, receiver) = mpsc::sync_channel(2);
     let given_up = Arc::new(AtomicBool::new(false));
     let too_late = Arc::clone(&given_up);
     let work = move || {
         if too_late.swap(true, Ordering::AcqRel) {
             return;
         }
-        let tell = move |step| tell.send(step).is_ok();
-        tell(Step::Begun);
+        let send = move |step| sender.send(step).is_ok();
+        send(Step::Begun);
         match agent.handshake(ordinal, devices) {
             Ok((mode, Some(connection))) => {
                 let _end = End(agent);
                 ends::hook(agent);
-                if tell(Step::Asked(Ok(mode), true)) {
-                    drop(tell);
+                if send(Step::Asked(Ok(mode), true)) {
+                    drop(send);
                     let _beside = agent.work_beside();
                     run(agent, connection);
                 }
             }
             Ok((mode, None)) => {
-                tell(Step::Asked(Ok(mode), false));
+                send(Step::Asked(Ok(mode), false));
             }
             Err(error) => {
-                tell(Step::Asked(Err(error), false));
+                send(Step::Asked(Err(error), false));
             }
         }
     };
@@ -89,12 +88,12 @@ pub(crate) fn ask(agent: &'static Agent) -> Result<Mode, WireError> {
         seconds: HANDSHAKE.as_secs(),
     };
     // It may have to wait for the dynamic loader, in a constructor of which the caller may be.
-    let begun = told.recv_timeout(HANDSHAKE).is_ok();
+    let begun = receiver.recv_timeout(HANDSHAKE).is_ok();
     if !begun && !given_up.swap(true, Ordering::AcqRel) {
         return Err(nobody);
     }
     // From here on each of its steps ends in time; nothing comes where it panicked.
-    let asked = told.into_iter().find_map(|step| match step {
+    let asked = receiver.into_iter().find_map(|step| match step {
         Step::Begun => None,
         Step::Asked(mode, goes_on) => Some((mode, goes_on)),
     });
@@ -111,7 +110,7 @@ struct End(&'static Agent);
 impl Drop for End {
     fn drop(&mut self) {
         self.0.turn_off();
-        self.0.descriptors.close();
+        self.0.files.close();
         let mut finish = self.0.finish.lock().unwrap_or_else(PoisonError::into_inner);
         finish.done = true;
         self.0.finished.notify_all();
@@ -122,7 +121,7 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
     let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
         let mut thread = Control {
             agent,
-            place: Place::of(connection.as_fd()),
+            identity: Identity::of(connection.as_fd()),
             connection,
             context: None,
             copied: 0,
@@ -161,8 +160,8 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
 struct Control {
     agent: &'static Agent,
     connection: AgentConnection,
-    /// Where its socket is.
-    place: Place,
+    /// What its socket is.
+    identity: Identity,
     /// Current on this thread, with the number of its maps: a handle may come again for another context.
     context: Option<(Context, u32)>,
     /// Contexts whose maps were copied the last time.
@@ -280,7 +279,7 @@ impl Control {
         if !everything_sent {
             interest |= PollFlags::OUT;
         }
-        let bell = self.agent.descriptors.bell().ok_or(WireError::Closed)?;
+        let bell = self.agent.files.bell().ok_or(WireError::Closed)?;
         let mut set = [
             PollFd::from_borrowed_fd(self.connection.as_fd(), interest),
             PollFd::from_borrowed_fd(bell, PollFlags::IN),
@@ -300,7 +299,7 @@ impl Control {
             }
         }
         let mut rings = [0; 8];
-        if let Some(bell) = self.agent.descriptors.bell() {
+        if let Some(bell) = self.agent.files.bell() {
             // Nothing to read is the usual case.
             let _ = rustix::io::read(bell, &mut rings);
         }
@@ -312,13 +311,13 @@ impl Control {
 
     /// The application has not closed it.
     fn has_socket(&self) -> bool {
-        self.place.is(self.connection.as_fd())
+        self.identity.is(self.connection.as_fd())
     }
 
     fn work(&mut self) -> Result<(), WireError> {
         self.operate()?;
         nvrtc::serve(self.agent);
-        drivers::tell(self.agent);
+        self.agent.look_for_drivers();
         self.tokens.extend(self.agent.settled.take());
         let now = Instant::now();
         self.agent.give_up_change(now);
@@ -483,7 +482,7 @@ impl Control {
                 agent.bring_home(live, pump, waited);
             });
         }
-        drivers::tell(self.agent);
+        self.agent.look_for_drivers();
         modules::report_unsettled(self.agent);
         unknown::report_waiting(self.agent);
         graphs::report(self.agent);
@@ -497,8 +496,9 @@ impl Control {
         }
     }
 
-    /// The process is about to end without handlers, or to become another program: what there is goes to the tool. Kernels that still run
-    /// are not waited for; where there are none, that is all, and true.
+    /// The process is about to end without handlers, or to become another program: what there is
+    /// goes to the tool. Kernels that still run are not waited for; where there are none, that is
+    /// all, and true.
     fn bring_home_at_once(&mut self) -> Result<bool, WireError> {
         let until = Instant::now() + ALMOST_DONE;
         let is_all = self.agent.ends.is_last()

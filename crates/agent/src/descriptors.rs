@@ -1,12 +1,17 @@
 //! Descriptors of ours in the application's table.
 //!
-//! An application may close every descriptor that it does not know (`closefrom`), and opens files whose numbers were ours a moment
-//! before; started with 0, 1 or 2 closed, it takes what we open for its standard output. So ours have numbers that its next files do not
-//! get, and each is compared with what was opened (device and inode) before it is read, written or closed. A wake-up needs none.
+//! An application may close every descriptor that it does not know (`closefrom`), and opens files
+//! whose numbers were ours a moment before; started with 0, 1 or 2 closed, it takes what we open
+//! for its standard output. So those that we keep have numbers that its next files do not get, and
+//! each is compared with what was opened (device and inode) before it is read, written or closed. A
+//! wake-up needs none.
 //!
-//! A thread with a table of its own would be safe from all that, and cannot call NVIDIA's driver, which has its descriptors in the application's
-//! (`CUDA_ERROR_OPERATING_SYSTEM`, docs/measurements.md). What needs a descriptor, and nothing of the driver, is done on a thread of
-//! ours: no signal that a call brings is delivered there.
+//! A thread with a table of its own would be safe from all that, and cannot call NVIDIA's driver,
+//! which has its descriptors in the application's (`CUDA_ERROR_OPERATING_SYSTEM`,
+//! docs/measurements.md).
+//!
+//! What a limit on the size of files may answer with a signal is done on a thread of ours, to which
+//! none is delivered.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -15,22 +20,22 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
 
 use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
 use rustix::thread::futex;
 
 use crate::lock::lock;
 use crate::thread;
 
-/// From here on are numbers of ours, if the limit of the application allows that.
+/// From here on are numbers of ours; where the application's limit is lower, as far below it as a
+/// session has descriptors.
 const HIGH: RawFd = 900;
-
-/// What the session that began last has, for those who know of no session.
-static CURRENT: RwLock<Option<Arc<Table>>> = RwLock::new(None);
+const BELOW_LIMIT: RawFd = 32;
 
 thread_local! {
-    /// This thread works with descriptors for others. No destructor, so it can be read while the thread ends.
+    /// This is such a thread. No destructor, so it can be read while the thread ends.
     static IS_THEIRS: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -38,7 +43,7 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// Descriptors of a session, and the thread that works with them for others.
 #[derive(Debug)]
-pub(crate) struct Table {
+pub(crate) struct FileThread {
     /// The process whose thread that is: a forked child has none.
     pid: u32,
     ready: OnceLock<Ready>,
@@ -52,13 +57,13 @@ pub(crate) struct Table {
 struct Ready {
     /// Both ends of what wakes the thread that speaks with the tool.
     bell: [ManuallyDrop<OwnedFd>; 2],
-    places: [Place; 2],
+    identities: [Identity; 2],
 }
 
 impl Ready {
     fn end(&self, number: usize) -> Option<BorrowedFd<'_>> {
         let fd = self.bell[number].as_fd();
-        self.places[number].is(fd).then_some(fd)
+        self.identities[number].is(fd).then_some(fd)
     }
 }
 
@@ -77,42 +82,27 @@ impl std::fmt::Debug for Jobs {
     }
 }
 
-/// A descriptor of ours. It is closed where it is, whoever drops this.
+/// A descriptor of ours, which is neither used nor closed where its number stands for something else.
 #[derive(Debug)]
 pub(crate) struct OwnDescriptor {
     fd: Option<OwnedFd>,
-    place: Place,
+    identity: Identity,
 }
 
-/// Where a descriptor is, and what it was when it was made: device and inode.
+/// What a descriptor was when it was made: device and inode, if they could be asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Place {
-    identity: Option<(u64, u64)>,
-}
+pub(crate) struct Identity(Option<(u64, u64)>);
 
-/// Runs `work` where descriptors of ours are.
-pub(crate) fn run<T: Send>(work: impl FnOnce() -> T + Send) -> T {
-    if IS_THEIRS.get() {
-        return work();
-    }
-    // A forked child may find the lock held by a thread that it does not have.
-    let current = CURRENT.try_read().ok().and_then(|table| table.clone());
-    match current {
-        Some(table) => table.run(work),
-        None => work(),
-    }
-}
-
-impl Table {
-    /// Starts the thread, which is what [`run`] takes from now on. `kept` is a descriptor that is kept by another number: the caller's own is still
-    /// open and the caller's to close.
+impl FileThread {
+    /// Starts the thread. `kept` is a descriptor that is kept by another number: the caller's own is
+    /// still open and the caller's to close.
     ///
     /// # Errors
     /// The system's: there is no thread, or nothing to wake another by.
     pub(crate) fn start(
         kept: Option<BorrowedFd<'_>>,
-    ) -> Result<(Arc<Table>, Option<OwnDescriptor>), Errno> {
-        let table = Arc::new(Table {
+    ) -> Result<(Arc<FileThread>, Option<OwnDescriptor>), Errno> {
+        let thread = Arc::new(FileThread {
             pid: std::process::id(),
             ready: OnceLock::new(),
             jobs: Mutex::default(),
@@ -120,33 +110,29 @@ impl Table {
             rung: AtomicBool::new(false),
         });
         let kept = kept.map(|fd| fd.as_raw_fd());
-        let (tell, told) = mpsc::sync_channel(1);
-        let own = Arc::clone(&table);
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let own = Arc::clone(&thread);
         thread::start("warpbpf-files", move || {
             let begun = own.begin(kept);
             let is_here = begun.is_ok();
-            if tell.send(begun).is_ok() && is_here {
+            if sender.send(begun).is_ok() && is_here {
                 let _over = Over(&own);
                 own.work();
             }
         })
         .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
         // Nothing comes from a thread that panicked.
-        let kept = told.recv().unwrap_or(Err(Errno::CANCELED))?;
-        let mut current = CURRENT.write().unwrap_or_else(PoisonError::into_inner);
-        *current = Some(Arc::clone(&table));
-        Ok((table, kept))
+        let kept = receiver.recv().unwrap_or(Err(Errno::CANCELED))?;
+        Ok((thread, kept))
     }
 
     /// On the thread: what there is from the beginning.
     fn begin(&self, kept: Option<RawFd>) -> Result<Option<OwnDescriptor>, Errno> {
         IS_THEIRS.set(true);
-        // SAFETY: only asked what it is; one that is not open is said to be none.
-        let is_open = |fd: RawFd| identity(unsafe { BorrowedFd::borrow_raw(fd) }).is_some();
         let kept = match kept {
             None => None,
             // The application has closed it.
-            Some(fd) if !is_open(fd) => return Err(Errno::BADF),
+            Some(fd) if Identity::of_number(fd).0.is_none() => return Err(Errno::BADF),
             Some(fd) => {
                 // SAFETY: the caller of `start` has it open, and waits.
                 let fd = unsafe { BorrowedFd::borrow_raw(fd) };
@@ -162,7 +148,7 @@ impl Table {
         let (read, write) = (OwnedFd::from(read), OwnedFd::from(write));
         let (read, write) = (placed(read), placed(write));
         let _ = self.ready.set(Ready {
-            places: [Place::of(read.as_fd()), Place::of(write.as_fd())],
+            identities: [Identity::of(read.as_fd()), Identity::of(write.as_fd())],
             bell: [ManuallyDrop::new(read), ManuallyDrop::new(write)],
         });
         Ok(kept)
@@ -212,21 +198,21 @@ impl Table {
         if self.pid != std::process::id() {
             return None;
         }
-        let (tell, told) = mpsc::sync_channel(1);
+        let (sender, receiver) = mpsc::sync_channel(1);
         let job = move || {
             let work = work.take();
             let result = catch_unwind(AssertUnwindSafe(|| work.map(|work| work())));
             // It is waited for.
-            let _ = tell.send(result);
+            let _ = sender.send(result);
         };
         let job: Box<dyn FnOnce() + Send + '_> = Box::new(job);
-        // SAFETY: only the lifetime changes. This call returns when the job has given its result, behind which it looks at nothing that it
-        // borrows, or when it was dropped.
+        // SAFETY: only the lifetime changes. This call returns when the job has given its result,
+        // behind which it looks at nothing that it borrows, or when it was dropped.
         let job: Job = unsafe { std::mem::transmute(job) };
         if !self.push(job) {
             return None;
         }
-        match told.recv() {
+        match receiver.recv() {
             Ok(Ok(value)) => value,
             Ok(Err(payload)) => resume_unwind(payload),
             // The thread has ended, and it was not done.
@@ -264,7 +250,8 @@ impl Table {
         self.ready.get()?.end(0)
     }
 
-    /// The thread ends when it has done what it was asked for. What needs a descriptor from now on is done by its caller.
+    /// The thread ends when it has done what it was asked for. What needs a descriptor from now on
+    /// is done by its caller.
     pub(crate) fn close(&self) {
         lock(&self.jobs).is_over = true;
         self.knock();
@@ -272,7 +259,7 @@ impl Table {
 }
 
 /// The thread ends: what it was asked for meanwhile is dropped, so that nobody waits for it.
-struct Over<'t>(&'t Table);
+struct Over<'t>(&'t FileThread);
 
 impl Drop for Over<'_> {
     fn drop(&mut self) {
@@ -285,14 +272,14 @@ impl Drop for Over<'_> {
     }
 }
 
-impl Drop for Table {
+impl Drop for FileThread {
     fn drop(&mut self) {
         // Nobody uses it any more.
-        let Some(Ready { bell, places }) = self.ready.take() else {
+        let Some(Ready { bell, identities }) = self.ready.take() else {
             return;
         };
-        for (fd, place) in bell.into_iter().zip(places) {
-            if place.is(fd.as_fd()) {
+        for (fd, identity) in bell.into_iter().zip(identities) {
+            if identity.is(fd.as_fd()) {
                 drop(ManuallyDrop::into_inner(fd));
             }
         }
@@ -304,7 +291,7 @@ impl OwnDescriptor {
     pub(crate) fn new(fd: OwnedFd) -> OwnDescriptor {
         let fd = placed(fd);
         OwnDescriptor {
-            place: Place::of(fd.as_fd()),
+            identity: Identity::of(fd.as_fd()),
             fd: Some(fd),
         }
     }
@@ -312,7 +299,7 @@ impl OwnDescriptor {
     /// The descriptor, if it is still the one that was made.
     pub(crate) fn get(&self) -> Option<BorrowedFd<'_>> {
         let fd = self.fd.as_ref()?.as_fd();
-        self.place.is(fd).then_some(fd)
+        self.identity.is(fd).then_some(fd)
     }
 
     /// The same, to be kept.
@@ -331,7 +318,7 @@ impl OwnDescriptor {
 impl Drop for OwnDescriptor {
     fn drop(&mut self) {
         let Some(fd) = self.fd.take() else { return };
-        match self.place.is(fd.as_fd()) {
+        match self.identity.is(fd.as_fd()) {
             true => drop(fd),
             // The number is another's by now.
             false => std::mem::forget(fd),
@@ -339,44 +326,48 @@ impl Drop for OwnDescriptor {
     }
 }
 
-impl Place {
-    /// Of this one.
-    pub(crate) fn of(fd: BorrowedFd<'_>) -> Place {
-        Place {
-            identity: identity(fd),
-        }
+impl Identity {
+    /// What tells a socket, a pipe and a file in memory from all others.
+    pub(crate) fn of(fd: BorrowedFd<'_>) -> Identity {
+        let there = rustix::fs::fstat(fd).ok();
+        Identity(there.map(|there| (there.st_dev, there.st_ino)))
     }
 
-    /// Closes this number if it is still that descriptor. Nothing but system calls: for a child that was just forked.
-    pub(crate) fn close(&self, number: RawFd) {
-        // SAFETY: only asked what it is; one that is not open is said to be none.
-        if self.is(unsafe { BorrowedFd::borrow_raw(number) }) {
+    /// Of a number that may not be open.
+    fn of_number(number: RawFd) -> Identity {
+        // SAFETY: it is only asked what it is; of one that is not open nothing is said.
+        Identity::of(unsafe { BorrowedFd::borrow_raw(number) })
+    }
+
+    /// Closes this number if it is still that descriptor. Nothing but system calls: for a child
+    /// that was just forked.
+    pub(crate) fn close(self, number: RawFd) {
+        if self.0.is_some() && Identity::of_number(number) == self {
             // SAFETY: the thread that owns the descriptor does not exist in this process.
             unsafe { libc::close(number) };
         }
     }
 
     /// This number is still that descriptor.
-    pub(crate) fn is(&self, fd: BorrowedFd<'_>) -> bool {
-        self.identity.is_some() && identity(fd) == self.identity
+    pub(crate) fn is(self, fd: BorrowedFd<'_>) -> bool {
+        self.0.is_some() && Identity::of(fd) == self
     }
 }
 
-/// What tells a socket, a pipe and a file in memory from all others.
-fn identity(fd: BorrowedFd<'_>) -> Option<(u64, u64)> {
-    let there = rustix::fs::fstat(fd).ok()?;
-    Some((there.st_dev, there.st_ino))
-}
-
-/// The same file by a number that no application counts on; as it is where there is none.
+/// The same file by a number that the application's next files do not get; as it is where there is
+/// none.
 pub(crate) fn placed(fd: OwnedFd) -> OwnedFd {
-    if fd.as_raw_fd() >= HIGH {
+    let limit = getrlimit(Resource::Nofile).current;
+    let limit = limit.map_or(RawFd::MAX, |limit| {
+        RawFd::try_from(limit).unwrap_or(RawFd::MAX)
+    });
+    // Beyond 2 in any case: those have a meaning.
+    let high = HIGH.min(limit.saturating_sub(BELOW_LIMIT)).max(3);
+    if fd.as_raw_fd() >= high {
         return fd;
     }
-    // Beyond 2 in any case: those have a meaning.
-    let high = rustix::io::fcntl_dupfd_cloexec(&fd, HIGH);
-    let high = high.or_else(|_| rustix::io::fcntl_dupfd_cloexec(&fd, 3));
-    high.unwrap_or(fd)
+    let placed = rustix::io::fcntl_dupfd_cloexec(&fd, high);
+    placed.unwrap_or(fd)
 }
 
 #[cfg(test)]
@@ -389,11 +380,11 @@ mod tests {
     #[test]
     fn one_goes_over() {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
-        let (table, kept) = Table::start(Some(ours.as_fd())).unwrap();
+        let (thread, kept) = FileThread::start(Some(ours.as_fd())).unwrap();
         drop(ours);
         let kept = kept.unwrap();
         assert!(kept.get().unwrap().as_raw_fd() >= HIGH);
-        table.run(|| {
+        thread.run(|| {
             let mut here = UnixStream::from(kept.take().unwrap());
             here.write_all(b"hello").unwrap();
         });
@@ -401,34 +392,34 @@ mod tests {
         // It is closed there, and was closed here.
         theirs.read_to_string(&mut text).unwrap();
         assert_eq!(text, "hello");
-        table.close();
+        thread.close();
     }
 
     #[test]
     fn a_ring_is_heard() {
-        let (table, _) = Table::start(None).unwrap();
-        table.ring();
-        table.run(|| {
+        let (thread, _) = FileThread::start(None).unwrap();
+        thread.ring();
+        thread.run(|| {
             let mut byte = [0];
             // The ring came before this.
-            assert_eq!(rustix::io::read(table.bell().unwrap(), &mut byte), Ok(1));
+            assert_eq!(rustix::io::read(thread.bell().unwrap(), &mut byte), Ok(1));
             assert_eq!(
-                rustix::io::read(table.bell().unwrap(), &mut byte),
+                rustix::io::read(thread.bell().unwrap(), &mut byte),
                 Err(Errno::AGAIN)
             );
         });
-        table.close();
+        thread.close();
     }
 
     #[test]
     fn a_panic_comes_back_and_the_thread_goes_on() {
-        let (table, _) = Table::start(None).unwrap();
-        let said = catch_unwind(AssertUnwindSafe(|| table.run(|| -> u32 { panic!("so") })));
+        let (thread, _) = FileThread::start(None).unwrap();
+        let said = catch_unwind(AssertUnwindSafe(|| thread.run(|| -> u32 { panic!("so") })));
         assert_eq!(*said.unwrap_err().downcast::<&str>().unwrap(), "so");
-        assert_eq!(table.run(|| 7), 7);
-        table.close();
+        assert_eq!(thread.run(|| 7), 7);
+        thread.close();
         // Nobody is there any more: it is done here.
-        while table.run(std::thread::current).name() == Some("warpbpf-files") {
+        while thread.run(std::thread::current).name() == Some("warpbpf-files") {
             std::thread::yield_now();
         }
     }
@@ -438,7 +429,7 @@ mod tests {
     fn a_number_that_is_anothers_is_left_alone() {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let own = OwnDescriptor {
-            place: Place::of(ours.as_fd()),
+            identity: Identity::of(ours.as_fd()),
             fd: Some(ours.into()),
         };
         let number = own.fd.as_ref().unwrap().as_raw_fd();

@@ -1,5 +1,5 @@
-//! Drivers beside the one that is hooked: a process may load two copies of it, each by its own path. What it does by the other one is not
-//! seen, and its user is told so.
+//! Drivers beside the one that is hooked: a process may load two copies of it, each by its own
+//! path. What it does by the other one is not seen, which the report says.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,38 +12,47 @@ use crate::agent::Agent;
 use crate::install::driver_at;
 use crate::lock::lock;
 
-/// Tells of those that have come. No call into the dynamic linker: its list is read as it is in memory.
-pub(crate) fn tell(agent: &Agent) {
-    /// What was loaded when this was looked at last, and who was told of which.
-    static LOOKED: AtomicU64 = AtomicU64::new(0);
-    static TOLD: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
-    let Some(generation) = loaded::generation() else {
-        return;
-    };
-    if LOOKED.load(Ordering::Acquire) == generation {
-        return;
-    }
-    let Some(all) = loaded::loaded() else { return };
-    for other in others(&all, driver_at()) {
-        let one = (std::ptr::from_ref(agent) as usize, other.base);
-        let mut told = lock(&TOLD);
-        if told.contains(&one) {
-            continue;
-        }
-        told.push(one);
-        drop(told);
-        agent.note(
-            NoteLevel::Warning,
-            format!(
-                "`{}` is a second CUDA driver in this process: what is launched by it runs without programs and is not counted",
-                other.path.to_string_lossy()
-            ),
-        );
-    }
-    LOOKED.store(generation, Ordering::Release);
+/// What was looked at already.
+#[derive(Debug, Default)]
+pub(crate) struct Drivers {
+    /// What was loaded when this was looked at last.
+    generation: AtomicU64,
+    /// Bases of those of which the user knows.
+    known: Mutex<Vec<usize>>,
 }
 
-/// Libraries with the name of a driver that are not the one with a function at `hooked`, which is 0 where that is not known.
+impl Agent {
+    /// Says which drivers have come. No call into the dynamic linker: its list is read as it is in
+    /// memory.
+    pub(crate) fn look_for_drivers(&self) {
+        let Some(generation) = loaded::generation() else {
+            return;
+        };
+        if self.drivers.generation.load(Ordering::Acquire) == generation {
+            return;
+        }
+        let Some(all) = loaded::loaded() else { return };
+        for other in others(&all, driver_at()) {
+            let mut known = lock(&self.drivers.known);
+            if known.contains(&other.base) {
+                continue;
+            }
+            known.push(other.base);
+            drop(known);
+            self.note(
+                NoteLevel::Warning,
+                format!(
+                    "`{}` is a second CUDA driver in this process: what is launched by it runs without programs and is not counted",
+                    other.path.to_string_lossy()
+                ),
+            );
+        }
+        self.drivers.generation.store(generation, Ordering::Release);
+    }
+}
+
+/// Libraries with the name of a driver that are not the one with a function at `hooked`, which is 0
+/// where that is not known.
 fn others(all: &[Loaded], hooked: usize) -> impl Iterator<Item = &Loaded> {
     let below = all
         .iter()

@@ -1,8 +1,11 @@
-//! Ends of the process: what its handlers do, and ends without handlers, which are `_exit`, by which workers of multiprocessing leave, `quick_exit`, which ends in it, and a program that takes the place of this one.
+//! Ends of the process: what its handlers do, and ends without handlers, which are `_exit`, by
+//! which workers of multiprocessing leave, `quick_exit`, which ends in it, and a program that takes
+//! the place of this one.
 //!
-//! Whoever leaves so has a thread of ours bring home what there is, and waits for that, but never for long: no lock is taken on that thread, which may be in
-//! a signal handler, and kernels that still run are not waited for. A process that a signal ends, or that calls the system itself, brings nothing
-//! home but what was there before.
+//! Whoever leaves so has a thread of ours bring home what there is, and waits for that, but never
+//! for long: no lock is taken on that thread, which may be in a signal handler, and kernels that
+//! still run are not waited for. A process that a signal ends, or that calls the system itself,
+//! brings nothing home but what was there before.
 
 use std::ffi::{c_char, c_int};
 use std::sync::Mutex;
@@ -49,7 +52,8 @@ impl Ends {
         let replacements = [leave as *const () as usize, execute as *const () as usize];
         let target = |((name, arguments), replacement): ((&str, usize), usize)| {
             let name = std::ffi::CString::new(name).ok()?;
-            // SAFETY: a NUL-terminated name; the program's own functions of these names come first, and are what is called.
+            // SAFETY: a NUL-terminated name; the program's own functions of these names come first,
+            // and are what is called.
             let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) } as usize;
             (address != 0).then(|| Target {
                 address,
@@ -87,7 +91,7 @@ impl Ends {
     /// Has everything brought home. Nothing but atomics and system calls: the caller may be in a signal handler.
     fn bring_home(&self, agent: &Agent) {
         let number = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
-        agent.descriptors.ring();
+        agent.files.ring();
         let end = Instant::now() + PATIENCE;
         loop {
             let done = self.done.load(Ordering::Acquire);
@@ -125,7 +129,8 @@ pub(crate) fn hook(agent: &Agent) {
             slot.store(*original, Ordering::Release);
         }
     }
-    // SAFETY: the replacements have the functions' signatures. A thread that is in the first instructions of one of them just now is ending.
+    // SAFETY: the replacements have the functions' signatures. A thread that is in the first
+    // instructions of one of them just now is ending.
     let done = unsafe { staged.commit() };
     for ((name, _), result) in NAMES.iter().zip(done) {
         if let Err(why) = result {

@@ -120,7 +120,8 @@ macro_rules! hooks {
     (@asked $($other:ident)?) => { false };
 }
 
-/// A function that applications call so often that changing stacks would be seen, and which does little but at a kernel's first launch.
+/// A function that applications call so often that changing stacks would be seen, and which does
+/// little but at a kernel's first launch.
 const fn is_of_launch(symbol: &str) -> bool {
     let (symbol, launch) = (symbol.as_bytes(), b"cuLaunch");
     let mut at = 0;

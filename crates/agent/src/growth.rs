@@ -49,7 +49,7 @@ impl Agent {
         };
         let growth = live.grow(session).map_err(|error| brought(&error))?;
         let more = match &*shard.pump() {
-            Some(pump) => pump.more(session, &self.descriptors),
+            Some(pump) => pump.more(session, &self.files),
             // Nothing is copied out of it any more.
             None => Ok(None),
         };

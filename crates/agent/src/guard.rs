@@ -53,7 +53,8 @@ fn set_errno(value: i32) {
     unsafe { *libc::__errno_location() = value };
 }
 
-/// Runs `body` in place of `original`, on a stack of ours unless it needs little (`is_small`). Inside ourselves it is `original`; if `body` panics, `broke` is told what was said, and the
+/// Runs `body` in place of `original`, on a stack of ours unless it needs little (`is_small`).
+/// Inside ourselves it is `original`; if `body` panics, `broke` is told what was said, and the
 /// application gets what the driver said to it already, or `original` is called now.
 pub(crate) fn protect(
     is_small: bool,

@@ -10,7 +10,7 @@ use warpbpf_driver::sys::Api;
 use warpbpf_wire::rendezvous::{SHM_NAME, places};
 
 use crate::agent::{Agent, Tool};
-use crate::descriptors::Table;
+use crate::descriptors::FileThread;
 use crate::ends::at_exit;
 use crate::exports::{ROWS, Row, agent, publish};
 use crate::hook::{HookError, Kind, Staged, Target, in_force, stage};
@@ -92,13 +92,13 @@ pub unsafe fn install_into(find: impl Fn(&str) -> Option<usize> + Send + Sync + 
 
 fn install_for(library: &Symbols, tool: Tool, moment: Moment) {
     // Files are read from here on.
-    let Ok((descriptors, _)) = Table::start(None) else {
+    let Ok((files, _)) = FileThread::start(None) else {
         return;
     };
     let hooks = Hooks::stage(library, moment);
     let agent = match hooks.api(library) {
         Some(_) if warpbpf_faults::strikes("agent/old-driver") => return,
-        Some(api) => Agent::leak(Driver::new(api), library.clone(), tool, descriptors),
+        Some(api) => Agent::leak(Driver::new(api), library.clone(), tool, files),
         // Older than CUDA 12: the tool hears nothing and says so.
         None => return,
     };

@@ -19,7 +19,7 @@ use warpbpf_driver::{Driver, own_memory};
 use warpbpf_wire::late::{CONTROL_VERSION, Control, Patch, operation, state};
 
 use crate::agent::{Agent, Mode, Tool};
-use crate::descriptors::Table;
+use crate::descriptors::FileThread;
 use crate::exports::{agent, publish};
 use crate::guard::quietly;
 use crate::hook;
@@ -149,16 +149,16 @@ impl Call {
         // SAFETY: a descriptor that the caller made for us.
         let socket = unsafe { BorrowedFd::borrow_raw(self.control().socket) };
         let started = warpbpf_faults::check("late/socket", || Errno::MFILE)
-            .and_then(|()| Table::start(Some(socket)));
-        let (descriptors, socket) =
+            .and_then(|()| FileThread::start(Some(socket)));
+        let (files, socket) =
             started.map_err(|errno| match errno {
                 Errno::BADF => "the application closed the socket that was made for us, as it closes all descriptors: try again".to_owned(),
                 _ => format!("its socket cannot be used: {errno}"),
             })?;
         let tool = Tool::Socket(Mutex::new(socket));
-        let done = self.attach_with(&symbols, tool, &descriptors);
+        let done = self.attach_with(&symbols, tool, &files);
         if done.is_err() {
-            descriptors.close();
+            files.close();
         }
         done
     }
@@ -167,7 +167,7 @@ impl Call {
         &self,
         symbols: &Symbols,
         tool: Tool,
-        descriptors: &Arc<Table>,
+        files: &Arc<FileThread>,
     ) -> Result<String, String> {
         // The driver may still call us when it is initialised: one agent is enough.
         claim();
@@ -175,7 +175,7 @@ impl Call {
         let agent = match !in_force.is_empty() {
             // A tool died and left them, maybe not all of them.
             true => {
-                let agent = make(hooked_api(symbols), symbols, tool, descriptors)?;
+                let agent = make(hooked_api(symbols), symbols, tool, files)?;
                 let missing = |patch: &&Patch| reads(patch, &patch.before);
                 let missing: Vec<Patch> = in_force.iter().filter(missing).copied().collect();
                 if !missing.is_empty()
@@ -192,12 +192,13 @@ impl Call {
                 if let Some(reason) = hooks.obstacle() {
                     return Err(reason);
                 }
-                let agent = make(hooks.api(symbols), symbols, tool, descriptors)?;
+                let agent = make(hooks.api(symbols), symbols, tool, files)?;
                 let patches = hooks.staged.patches();
                 if let Err(reason) = self.patch(&patches) {
                     agent.turn_off();
                     agent.hang_up();
-                    // Whoever made the changes may have been killed in the midst of them. The next one makes the others, or takes them all out.
+                    // Whoever made the changes may have been killed in the midst of them. The next
+                    // one makes the others, or takes them all out.
                     if patches.iter().any(|patch| reads(patch, &patch.after)) {
                         hook::in_force().extend(patches);
                     }
@@ -271,15 +272,10 @@ fn make(
     api: Option<Api>,
     symbols: &Symbols,
     tool: Tool,
-    descriptors: &Arc<Table>,
+    files: &Arc<FileThread>,
 ) -> Result<&'static Agent, String> {
     let api = api.ok_or("the CUDA driver is older than CUDA 12")?;
-    let agent = Agent::leak(
-        Driver::new(api),
-        symbols.clone(),
-        tool,
-        Arc::clone(descriptors),
-    );
+    let agent = Agent::leak(Driver::new(api), symbols.clone(), tool, Arc::clone(files));
     agent.graphs.come_late();
     Ok(agent)
 }

@@ -11,7 +11,6 @@ use warpbpf_driver::sys::{self, CUlinkState, CUresult};
 use warpbpf_driver::{JitOptions, jit};
 
 use crate::agent::Agent;
-use crate::descriptors;
 use crate::exports::original;
 use crate::guard::Outcome;
 use crate::image;
@@ -150,7 +149,7 @@ fn of_file(path: &CStr) -> Result<Vec<u8>, String> {
     if about.len() > MOST_BYTES as u64 {
         return Err(too_long());
     }
-    descriptors::run(|| std::fs::read(path)).map_err(missing)
+    std::fs::read(path).map_err(missing)
 }
 
 /// Hooks, each of which gives the original's call to a function that watches it: versions of a function have one signature.

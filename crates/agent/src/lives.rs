@@ -23,7 +23,7 @@ use crate::growth::Growing;
 use crate::lock::lock;
 use crate::pump::{self, Pump};
 use crate::settled::Unsettled;
-use crate::{descriptors, memory, modules, timeline};
+use crate::{memory, modules, timeline};
 
 /// Contexts that get maps, over the life of the process: the tool keeps the memory of each.
 pub(crate) const MOST: u32 = 64;
@@ -88,16 +88,14 @@ impl Shard {
     /// What it shared: of maps that cannot be read any more, and those behind them, nothing is left.
     fn left(&self) -> Option<SharedWriter> {
         let memory = std::mem::take(&mut *lock(&self.memory));
-        descriptors::run(|| {
-            let mut parts = memory
-                .iter()
-                .map_while(|part| SharedWriter::reopen(part.as_ref()?.get()?).ok());
-            let first = parts.next()?;
-            Some(parts.fold(first, |mut all, part| {
-                all.append(part);
-                all
-            }))
-        })
+        let mut parts = memory
+            .iter()
+            .map_while(|part| SharedWriter::reopen(part.as_ref()?.get()?).ok());
+        let first = parts.next()?;
+        Some(parts.fold(first, |mut all, part| {
+            all.append(part);
+            all
+        }))
     }
 
     pub(crate) fn pump(&self) -> MutexGuard<'_, Option<Pump>> {
@@ -363,7 +361,7 @@ impl Agent {
         let made = self.take_device_memory(context, session).map_err(Unmade);
         let made = made.and_then(|()| {
             Live::new_with(&self.driver, Arc::clone(session), first, |live| {
-                Pump::new(live, ring, &self.descriptors).map_err(Unmade::from)
+                Pump::new(live, ring, &self.files).map_err(Unmade::from)
             })
         });
         match made {

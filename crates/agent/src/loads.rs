@@ -9,7 +9,6 @@ use warpbpf_driver::sys::{self, CUfunction, CUkernel, CUlibrary, CUmodule, CUres
 use warpbpf_driver::{JitOptions, regular};
 
 use crate::agent::Agent;
-use crate::descriptors;
 use crate::exports::original;
 use crate::guard::Outcome;
 use crate::image;
@@ -118,7 +117,8 @@ pub(crate) unsafe fn module_load_fatbin(
         bytes.as_deref(),
         JitOptions::default(),
         |text| {
-            // SAFETY: the application's own arguments, or our text, which is no fatbin and so goes to the general function.
+            // SAFETY: the application's own arguments, or our text, which is no fatbin and so goes
+            // to the general function.
             let code = unsafe {
                 if text.is_null() {
                     original::module_load_fatbin(module, image)
@@ -264,13 +264,11 @@ unsafe fn read_file(path: *const c_char) -> Option<Vec<u8>> {
     }
     // SAFETY: the caller's promise.
     let path = OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes());
-    descriptors::run(|| {
-        // From a FIFO it can be read once, and that is the driver's.
-        let mut bytes = Vec::new();
-        let mut file = regular::open(Path::new(path)).ok()?;
-        file.read_to_end(&mut bytes).ok()?;
-        Some(bytes)
-    })
+    // From a FIFO it can be read once, and that is the driver's.
+    let mut bytes = Vec::new();
+    let mut file = regular::open(Path::new(path)).ok()?;
+    file.read_to_end(&mut bytes).ok()?;
+    Some(bytes)
 }
 
 /// # Safety

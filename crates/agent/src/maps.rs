@@ -1,13 +1,11 @@
-//! `/proc/PID/maps` line by line, because several parts ask what lies where, each with a question of its own. It is bytes and no text: a
-//! file may have any name.
+//! `/proc/PID/maps` line by line, because several parts ask what lies where, each with a question
+//! of its own. It is bytes and no text: a file may have any name.
 
 use std::borrow::Cow;
 use std::ffi::{OsStr, OsString};
 use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::{Path, PathBuf};
-
-use crate::descriptors;
 
 /// How the kernel writes a line's end within a name.
 const LINE_END: &[u8] = b"\\012";
@@ -66,7 +64,7 @@ impl<'m> Mapping<'m> {
 /// # Errors
 /// The system's.
 pub(crate) fn own() -> std::io::Result<Vec<u8>> {
-    descriptors::run(|| std::fs::read("/proc/thread-self/maps"))
+    std::fs::read("/proc/thread-self/maps")
 }
 
 /// All lines. One that cannot be read is passed over.

@@ -1,6 +1,5 @@
 //! Moves data from the device to the shared memory: snapshots of maps, records of rings.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use warpbpf_abi::maps::{EINVAL, EIO};
@@ -8,7 +7,7 @@ use warpbpf_driver::{Driver, DriverError};
 use warpbpf_session::{Answer, Chunk, DrainStats, Landing, Live, Part, Session};
 use warpbpf_wire::{Chunks, DeviceLosses, SNAPSHOT_PART, SharedError, SharedWriter, Span};
 
-use crate::descriptors::{OwnDescriptor, Table};
+use crate::descriptors::{FileThread, OwnDescriptor};
 
 /// How long the last events wait for a tool that reads nothing at all. Only our own thread waits, or a context that ends.
 const PATIENCE: Duration = Duration::from_millis(500);
@@ -133,13 +132,13 @@ unsafe impl Landing for Home<'_> {
     }
 }
 
-/// Memory that is shared with the tool: made where our descriptors are.
+/// Memory that is shared with the tool: made where a limit on files brings no signal.
 fn shared(
     sizes: &[u64],
     ring_bytes: u64,
-    table: &Arc<Table>,
+    thread: &FileThread,
 ) -> Result<(SharedWriter, OwnDescriptor), SharedError> {
-    table.run(|| {
+    thread.run(|| {
         let (writer, fd) = SharedWriter::create(sizes, ring_bytes)?;
         Ok((writer, OwnDescriptor::new(fd)))
     })
@@ -150,7 +149,7 @@ impl Pump {
     pub(crate) fn new(
         live: &Live,
         ring_bytes: u64,
-        table: &Arc<Table>,
+        thread: &FileThread,
     ) -> Result<(Pump, OwnDescriptor), SharedError> {
         #[cfg(test)]
         if crate::tests::faults::shared_memory_fails() {
@@ -160,7 +159,7 @@ impl Pump {
         let sizes: Vec<u64> = live.layouts().iter().map(|m| m.snapshot_bytes).collect();
         // The largest chunk that cannot be cut has room, and another one while it is read.
         let largest = live.largest_chunk();
-        let (writer, fd) = shared(&sizes, ring_bytes.max(largest * 2 + 1), table)?;
+        let (writer, fd) = shared(&sizes, ring_bytes.max(largest * 2 + 1), thread)?;
         let pump = Pump {
             most: largest.max(writer.ring_pages().bytes / CHUNKS),
             writer,
@@ -191,7 +190,7 @@ impl Pump {
     pub(crate) fn more(
         &self,
         session: &Session,
-        table: &Arc<Table>,
+        thread: &FileThread,
     ) -> Result<Option<(More, OwnDescriptor)>, SharedError> {
         let layouts = session.layouts().into_iter().skip(self.sizes.len());
         let sizes: Vec<u64> = layouts.map(|map| map.snapshot_bytes).collect();
@@ -201,7 +200,7 @@ impl Pump {
         warpbpf_faults::check("agent/more-shared", || SharedError::TooLarge {
             bytes: 1 << 70,
         })?;
-        let (writer, fd) = shared(&sizes, 0, table)?;
+        let (writer, fd) = shared(&sizes, 0, thread)?;
         let scratch = Scratch::new(&sizes);
         let scratch = (scratch.bytes.len() > self.scratch.bytes.len()).then_some(scratch);
         let more = More {

@@ -1,10 +1,12 @@
-//! A stack of ours, for what needs more than a thread of the application's may have: a thread may have been made with 16 KiB, and a
-//! coroutine has what its library gives it.
+//! A stack of ours, for what needs more than a thread of the application's may have: a thread may
+//! have been made with 16 KiB, and a coroutine has what its library gives it.
 //!
-//! A library for this (psm) needs a C compiler for each processor that anybody checks the code for, for ten lines; so it is here.
+//! A library for this (psm) needs a C compiler for each processor that anybody checks the code for,
+//! for ten lines; so it is here.
 //!
-//! The work stays on the application's thread, as contexts of the driver are current on threads. Stacks are kept for the next who needs
-//! one: mapping one takes longer than most of what is done there.
+//! The work stays on the application's thread, as contexts of the driver are current on threads.
+//! Stacks are kept for the next who needs one: mapping one takes longer than most of what is done
+//! there.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -14,16 +16,18 @@ use std::sync::Mutex;
 
 use crate::lock::lock;
 
-/// Bytes of one: the driver compiles on it, which it would do on the caller's. Pages that nobody has touched are not there.
+/// Bytes of one: the driver compiles on it, which it would do on the caller's. Pages that nobody
+/// has touched are not there.
 const BYTES: usize = 16 << 20;
 /// Whoever has that much left on its own stack stays there.
 const ENOUGH: usize = 4 << 20;
 /// In front of it, where nobody may write: what outgrows a stack ends the process and changes nothing of others.
 const GUARD: usize = 64 << 10;
-/// A launch of a kernel that is known takes far less, and so does what the driver does then, which would be done there anyway.
+/// A launch of a kernel that is known takes far less, and so does what the driver does then, which
+/// would be done there anyway.
 const LAUNCH: usize = 64 << 10;
 /// Of the first thread's stack, where nothing limits it.
-const FIRST: usize = 8 << 20;
+const MOST: usize = 1 << 30;
 /// As many are kept as threads load at once.
 const KEPT: usize = 16;
 
@@ -78,7 +82,8 @@ pub(crate) fn is_large_here() {
     IS_LARGE.set(true);
 }
 
-/// The caller's stack has room for a launch. Not on a stack that a coroutine library made, of which nobody knows where it ends.
+/// The caller's stack has room for a launch. Not on a stack that a coroutine library made, of which
+/// nobody knows where it ends.
 pub(crate) fn has_room() -> bool {
     IS_LARGE.get() || has(LAUNCH)
 }
@@ -87,16 +92,22 @@ pub(crate) fn has_room() -> bool {
 fn has(bytes: usize) -> bool {
     let here = 0u8;
     let at = ptr::from_ref(&here) as usize;
-    let (from, to) = OWN.get().unwrap_or_else(|| {
-        let own = own();
-        OWN.set(Some((own.start, own.end)));
-        (own.start, own.end)
-    });
-    from.saturating_add(bytes) <= at && at < to
+    let own = own();
+    own.start.saturating_add(bytes) <= at && at < own.end
 }
 
-/// The stack that the calling thread was started with; empty if that cannot be found out.
-fn own() -> Range<usize> {
+/// The stack that the calling thread was started with; empty if that cannot be found out, which is
+/// tried once.
+pub(crate) fn own() -> Range<usize> {
+    let (from, to) = OWN.get().unwrap_or_else(|| {
+        let found = find_own();
+        OWN.set(Some((found.start, found.end)));
+        (found.start, found.end)
+    });
+    from..to
+}
+
+fn find_own() -> Range<usize> {
     // SAFETY: plain calls.
     let (thread, process) = unsafe { (libc::gettid(), libc::getpid()) };
     if thread == process {
@@ -104,8 +115,8 @@ fn own() -> Range<usize> {
         // SAFETY: as above.
         let end = unsafe { libc::getauxval(libc::AT_RANDOM) } as usize;
         let limit = rustix::process::getrlimit(rustix::process::Resource::Stack).current;
-        let bytes = limit.map_or(FIRST, |bytes| usize::try_from(bytes).unwrap_or(FIRST));
-        return end.saturating_sub(bytes.min(FIRST))..end;
+        let bytes = limit.map_or(MOST, |bytes| usize::try_from(bytes).unwrap_or(MOST));
+        return end.saturating_sub(bytes.min(MOST))..end;
     }
     // SAFETY: zeroes are room for the attributes, which are destroyed where they were made.
     unsafe {
@@ -123,8 +134,8 @@ fn own() -> Range<usize> {
     }
 }
 
-/// Runs `work` where there is room for it: on a stack of ours, if the caller's own is small or not known; where none is to be had, on the caller's. No
-/// panic may leave `work`.
+/// Runs `work` where there is room for it: on a stack of ours, if the caller's own is small or not
+/// known; where none is to be had, on the caller's. No panic may leave `work`.
 pub(crate) fn large<T>(work: impl FnOnce() -> T) -> T {
     if IS_LARGE.get() || has(ENOUGH) {
         return work();
@@ -135,8 +146,8 @@ pub(crate) fn large<T>(work: impl FnOnce() -> T) -> T {
     };
     IS_LARGE.set(true);
     let mut both: (_, Option<T>) = (Some(work), None);
-    // SAFETY: the memory is there, readable and writable, and nobody else's until this returns. `call` takes what it is given, and no panic
-    // leaves it.
+    // SAFETY: the memory is there, readable and writable, and nobody else's until this returns.
+    // `call` takes what it is given, and no panic leaves it.
     unsafe {
         switch(
             stack.0.add(GUARD + BYTES),
@@ -261,7 +272,10 @@ mod tests {
         assert_eq!(on(1 << 20), (true, true, true));
         assert_eq!(on(32 << 10), (false, true, false));
         let here = 0u8;
-        assert!(own().contains(&(ptr::from_ref(&here) as usize)));
+        let place = ptr::from_ref(&here) as usize;
+        assert!(own().contains(&place));
+        let elsewhere = std::thread::spawn(own).join().unwrap();
+        assert!(!elsewhere.is_empty() && !elsewhere.contains(&place));
     }
 
     #[test]

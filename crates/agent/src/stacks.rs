@@ -22,7 +22,6 @@ use warpbpf_driver::regular;
 use warpbpf_wire::{HostModule, HostStack, HostStacks, ToTool};
 
 use crate::agent::Agent;
-use crate::descriptors;
 use crate::lock::lock;
 use crate::maps::{self, Mapping, mappings};
 use crate::uprobe::sites;
@@ -197,9 +196,7 @@ impl Known {
             if !lines.iter().any(|line| line.is_code) {
                 continue;
             }
-            let bytes = *files
-                .entry(path.clone())
-                .or_insert_with(|| descriptors::run(|| map(&path)));
+            let bytes = *files.entry(path.clone()).or_insert_with(|| map(&path));
             let Some(bytes) = bytes else { continue };
             // Our own mapping of the file is none of the application's.
             lines.retain(|line| line.range.start != bytes.as_ptr() as u64);

@@ -48,7 +48,8 @@ pub enum Unsafe {
 pub(crate) struct Folder {
     pub(crate) path: PathBuf,
     fd: ManuallyDrop<OwnedFd>,
-    /// Device and inode: whoever else runs in this process may close the descriptor, and open something with its number.
+    /// Device and inode: whoever else runs in this process may close the descriptor, and open
+    /// something with its number.
     identity: (u64, u64),
     user: u32,
 }
@@ -289,6 +290,7 @@ impl Drop for Lock {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::{AsRawFd as _, FromRawFd as _};
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
@@ -296,6 +298,25 @@ mod tests {
 
     fn mode(path: &Path, mode: u32) {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    /// Whoever closes all descriptors may have another file at the number: it is not the folder.
+    #[test]
+    fn a_number_that_is_anothers_is_no_folder() {
+        let (scratch, other) = (Scratch::new("closed"), Scratch::new("other"));
+        let mut folder = Folder::open(&scratch.0, true).unwrap();
+        folder.write("a", b"1").unwrap();
+        let another = Folder::open(&other.0, true).unwrap();
+        let number = folder.fd.as_raw_fd();
+        rustix::io::dup2(&*another.fd, &mut folder.fd).unwrap();
+        assert_eq!(folder.write("b", b"2"), Err(Errno::BADF));
+        assert!(!folder.remove("a"));
+        drop(folder);
+        // SAFETY: `dup2` made it, and the drop left it.
+        let left = unsafe { OwnedFd::from_raw_fd(number) };
+        assert!(rustix::fs::fstat(&left).is_ok());
+        let names = |of: &Scratch| std::fs::read_dir(&of.0).unwrap().count();
+        assert_eq!((names(&scratch), names(&other)), (1, 0));
     }
 
     #[test]

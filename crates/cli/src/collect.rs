@@ -220,7 +220,8 @@ impl<'t> Collector<'t> {
         report
     }
 
-    /// Events and messages that came since the last call, of those that are kept. What is handed on is not kept any longer.
+    /// Events and messages that came since the last call, of those that are kept. What is handed on
+    /// is not kept any longer.
     pub fn news(&mut self) -> Vec<News> {
         let processes = self.tool.processes();
         let records = self.records;

@@ -1,7 +1,8 @@
-//! Files that are written when the application has ended, whose place is checked before it starts: by then it is too late to choose
-//! another one.
+//! Files that are written when the application has ended, whose place is checked before it starts:
+//! by then it is too late to choose another one.
 //!
-//! A file is written beside the one that is there, made durable, and renamed, so that a full disk or a kill leaves the old one as it was.
+//! A file is written beside the one that is there, made durable, and renamed, so that a full disk
+//! or a kill leaves the old one as it was.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};

@@ -132,7 +132,8 @@ pub struct ProgramFlags {
     /// Accept loops that nothing bounds: one that uses up the budget ends its program, which is counted and told
     #[arg(long)]
     pub bound_loops: bool,
-    /// Refuse programs whose lanes go different ways: branches, map keys and addresses of atomics that differ inside a warp
+    /// Refuse programs whose lanes go different ways: branches, map keys and addresses of atomics
+    /// that differ inside a warp
     #[arg(long)]
     pub strict_uniform: bool,
     /// Threads of per-thread arrays that do not say `map_extra`
@@ -219,8 +220,9 @@ pub struct WorkFlags {
     pub strict: bool,
     #[command(flatten)]
     pub output: OutputFlags,
-    /// Events of each ring that the report has; all are counted. If not said, 20 in tables and a million in JSON, which says how many are
-    /// left out; with `--json=lines` each is written as it comes
+    /// Events of each ring that the report has; all are counted. If not said, 20 in tables and a
+    /// million in JSON, which says how many are left out; with `--json=lines` each is written as it
+    /// comes
     #[arg(long, value_name = "N")]
     pub events: Option<u64>,
     /// Rows to print per map; all are in the JSON
@@ -456,8 +458,8 @@ pub struct LaunchFlags {
     /// Launches of each program, one after the other
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub count: u32,
-    /// Events of each ring that the report has; all are counted. If not said, 20 in tables and a million in JSON, which says how many are
-    /// left out
+    /// Events of each ring that the report has; all are counted. If not said, 20 in tables and a
+    /// million in JSON, which says how many are left out
     #[arg(long, value_name = "N")]
     pub events: Option<u64>,
     /// Rows to print per map; all are in the JSON

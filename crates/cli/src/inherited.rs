@@ -1,5 +1,5 @@
-//! What this command inherited and the application is to inherit from it: Rust's start changes some of it before `main`, and this command
-//! changes some more for itself.
+//! What this command inherited and the application is to inherit from it: Rust's start changes some
+//! of it before `main`, and this command changes some more for itself.
 
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,7 +28,8 @@ extern "C" fn look() {
     }
 }
 
-// SAFETY: functions listed here are called by the C library before Rust's start; this one needs nothing that Rust sets up.
+// SAFETY: functions listed here are called by the C library before Rust's start; this one needs
+// nothing that Rust sets up.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static LOOK: extern "C" fn() = look;

@@ -11,8 +11,8 @@ const SEEN: usize = 20;
 /// How the note begins that no kernel got a program.
 pub const NOTHING: &str = "nothing was instrumented";
 
-/// Says what became of programs at `globs`, with the reason first if no kernel got one. Of a `strict` run no launch is as little as no kernel.
-/// True if there was nothing.
+/// Says what became of programs at `globs`, with the reason first if no kernel got one. Of a
+/// `strict` run no launch is as little as no kernel. True if there was nothing.
 pub fn note_all(report: &mut Report, globs: &[String], strict: bool) -> bool {
     let mut notes = unmatched(report, globs);
     notes.extend(no_site(report));
@@ -297,7 +297,8 @@ mod tests {
         }
     }
 
-    /// What is noted of kernels with programs at this glob, behind a note that was there; and whether there was nothing.
+    /// What is noted of kernels with programs at this glob, behind a note that was there; and
+    /// whether there was nothing.
     fn all_of(kernels: &[model::Kernel], glob: &str, strict: bool) -> (Vec<String>, bool) {
         let mut report = Report {
             command: vec!["./app".into()],

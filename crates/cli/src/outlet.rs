@@ -39,8 +39,9 @@ pub struct OutputFlags {
     /// JSON instead of tables: one document with all events, or with `=lines` a line for each event as it comes
     #[arg(long, value_enum, value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "report")]
     pub json: Option<JsonForm>,
-    /// Write the report to a file instead of standard error (`warpbpf kernels`: standard output); `-` is standard output. The file is there when the report is whole:
-    /// until then, and if it cannot be written, what was there stays. What cannot be written goes to standard error
+    /// Write the report to a file instead of standard error (`warpbpf kernels`: standard output);
+    /// `-` is standard output. The file is there when the report is whole: until then, and if it
+    /// cannot be written, what was there stays. What cannot be written goes to standard error
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
@@ -160,7 +161,8 @@ impl Outlet {
         }
     }
 
-    /// Writes a report. One that cannot be written where it should be goes to standard error, and the exit status says so.
+    /// Writes a report. One that cannot be written where it should be goes to standard error, and
+    /// the exit status says so.
     pub fn write<T: serde::Serialize>(&mut self, report: &T, text: &dyn Fn(&T) -> String) {
         let out = match self.form {
             Form::Lines => {

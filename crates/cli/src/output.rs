@@ -1,7 +1,8 @@
-//! Standard output and standard error: what a person reads and what scripts parse, in one place so that both end the same way.
+//! Standard output and standard error: what a person reads and what scripts parse, in one place so
+//! that both end the same way.
 //!
-//! Nothing here panics or stops the command: where output cannot be written it goes on, and its exit status says at the end that
-//! something is missing.
+//! Nothing here panics or stops the command: where output cannot be written it goes on, and its
+//! exit status says at the end that something is missing.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};

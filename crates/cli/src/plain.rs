@@ -1,5 +1,6 @@
-//! Text of others on a terminal: names, command lines and messages come from applications, object files and kernels, and a control
-//! character in one of them would move the cursor, change colours or hide what stands before it.
+//! Text of others on a terminal: names, command lines and messages come from applications, object
+//! files and kernels, and a control character in one of them would move the cursor, change colours
+//! or hide what stands before it.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -44,7 +45,8 @@ pub fn name(text: &str) -> Cow<'_, str> {
     escaped(text, |_| false)
 }
 
-/// A message that may have several lines: those behind the first are indented, so that none can pass for a line of ours.
+/// A message that may have several lines: those behind the first are indented, so that none can
+/// pass for a line of ours.
 pub fn message(text: &str) -> Cow<'_, str> {
     let text = escaped(text, |character| matches!(character, '\n' | '\t'));
     let whole = text.trim_end_matches('\n');

@@ -1,9 +1,10 @@
-//! Signals to this command are meant for the application that it stands for: a supervisor, a scheduler, a container's runtime and a
-//! person know this command's number, not the application's.
+//! Signals to this command are meant for the application that it stands for: a supervisor, a
+//! scheduler, a container's runtime and a person know this command's number, not the application's.
 //!
-//! A signal that is sent to the whole process group has come to the application already, as has one from the terminal, and must not come
-//! twice. A signal itself does not tell to whom else it was sent. So a process of ours is in the group that does nothing else than to have the same
-//! signals come to it: the *witness*. What it has got, the application has, too.
+//! A signal that is sent to the whole process group has come to the application already, as has one
+//! from the terminal, and must not come twice. A signal itself does not tell to whom else it was
+//! sent. So a process of ours is in the group that does nothing else than to have the same signals
+//! come to it: the *witness*. What it has got, the application has, too.
 
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
@@ -43,7 +44,8 @@ const ENDING: &[i32] = &[
     libc::SIGALRM,
     libc::SIGPWR,
 ];
-/// How long a signal waits here, so that whoever sends it to one process after the other has sent it to the witness, too.
+/// How long a signal waits here, so that whoever sends it to one process after the other has sent
+/// it to the witness, too.
 const WAIT: Duration = Duration::from_millis(30);
 /// How long the witness's word about a signal holds.
 const WORD: Duration = Duration::from_secs(1);
@@ -218,8 +220,9 @@ impl Signals {
     }
 }
 
-/// The terminal's signals go to the foreground's process group, in which the application is if it would be without us. But when the terminal
-/// goes away, SIGHUP goes to the session's first process alone.
+/// The terminal's signals go to the foreground's process group, in which the application is if it
+/// would be without us. But when the terminal goes away, SIGHUP goes to the session's first process
+/// alone.
 fn is_for_us_alone(signal: i32) -> bool {
     // SAFETY: system calls without effects.
     signal == libc::SIGHUP && unsafe { libc::getsid(0) == libc::getpid() }
@@ -275,8 +278,9 @@ impl Witness {
     fn new() -> Option<Witness> {
         let (ours, theirs) = UnixStream::pair().ok()?;
         ours.set_read_timeout(Some(ANSWER)).ok()?;
-        // Of two processes the first ends at once: who looks for what this command has started finds the application alone.
-        // SAFETY: there is one thread, so a new process may do all that this one may. None of them returns from here.
+        // Of two processes the first ends at once: who looks for what this command has started
+        // finds the application alone. SAFETY: there is one thread, so a new process may do all
+        // that this one may. None of them returns from here.
         unsafe {
             let first = libc::fork();
             match first {
@@ -313,8 +317,9 @@ impl Witness {
 fn testify(mut socket: &UnixStream) -> ! {
     let fd = socket.as_raw_fd() as libc::c_uint;
     let mut all = std::mem::MaybeUninit::uninit();
-    // SAFETY: this process has one thread and nothing else to do. Descriptors are closed that it does not use, so that nobody waits for it at their
-    // other ends. The set is filled before it is used.
+    // SAFETY: this process has one thread and nothing else to do. Descriptors are closed that it
+    // does not use, so that nobody waits for it at their other ends. The set is filled before it is
+    // used.
     unsafe {
         libc::sigfillset(all.as_mut_ptr());
         libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), std::ptr::null_mut());
@@ -351,7 +356,8 @@ fn testify(mut socket: &UnixStream) -> ! {
 /// Somebody wants this to end.
 pub struct Interrupted;
 
-/// Seconds of the clock at the first signal, and whether another one came later: a shell or a service manager may send several for one wish.
+/// Seconds of the clock at the first signal, and whether another one came later: a shell or a
+/// service manager may send several for one wish.
 static FIRST: AtomicU64 = AtomicU64::new(0);
 static AGAIN: AtomicBool = AtomicBool::new(false);
 /// Seconds within which signals are one.
@@ -373,8 +379,9 @@ extern "C" fn note_end(_: i32) {
 }
 
 impl Interrupted {
-    /// Signals that end a command are only noted from now on. One that is ignored, as SIGHUP is under `nohup`, stays so; scripts
-    /// ignore SIGINT and SIGQUIT in what they start in the background, and still end it by them.
+    /// Signals that end a command are only noted from now on. One that is ignored, as SIGHUP is
+    /// under `nohup`, stays so; scripts ignore SIGINT and SIGQUIT in what they start in the
+    /// background, and still end it by them.
     pub fn watch() {
         let inherited = Inherited::look();
         handle(libc::SIGXFSZ, nothing as *const () as libc::sighandler_t, 0);

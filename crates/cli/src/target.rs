@@ -21,7 +21,8 @@ impl From<Inject> for warpbpf::Inject {
     }
 }
 
-/// Starts the application, where it matters with its NVTX `ranges` known. Its standard streams are ours, and it inherits what we did.
+/// Starts the application, where it matters with its NVTX `ranges` known. Its standard streams are
+/// ours, and it inherits what we did.
 ///
 /// # Errors
 /// It was not found, cannot be run, or the agent is not built; nothing was started then.

@@ -1,5 +1,5 @@
-//! Applications that give up this command's user before they load CUDA code, as entry points of containers do: their agents may not reach its
-//! socket, and can tell nobody.
+//! Applications that give up this command's user before they load CUDA code, as entry points of
+//! containers do: their agents may not reach its socket, and can tell nobody.
 
 use std::collections::VecDeque;
 

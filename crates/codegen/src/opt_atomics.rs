@@ -41,14 +41,15 @@ struct Found {
     subtract: bool,
 }
 
-/// The search in one block. What is known of values is kept up to date, so that a look costs nothing that grows with the program.
+/// The search in one block. What is known of values is kept up to date, so that a look costs
+/// nothing that grows with the program.
 struct Search<'f> {
     func: &'f mut Func,
     block: usize,
     /// How often each value is used, in all blocks.
     uses: Vec<u32>,
-    /// In which block a value is made, and where there, of those that stand before the place that is looked at. A value is only
-    /// asked for behind where it is made.
+    /// In which block a value is made, and where there, of those that stand before the place that
+    /// is looked at. A value is only asked for behind where it is made.
     made: Vec<Option<(usize, usize)>>,
 }
 
@@ -135,8 +136,8 @@ impl Search<'_> {
         })
     }
 
-    /// `(x + p) + q` becomes `x + (p + q)`, likewise with subtraction, and, or, xor, where `x` leads to what is loaded from the
-    /// store's place. True if it changed something.
+    /// `(x + p) + q` becomes `x + (p + q)`, likewise with subtraction, and, or, xor, where `x`
+    /// leads to what is loaded from the store's place. True if it changed something.
     fn regroup(&mut self, store: usize) -> bool {
         let Op::Store {
             mem: Mem::Map(_),
@@ -178,8 +179,9 @@ impl Search<'_> {
             let Op::Bin(inner_op, x, p) = insts[inner].op else {
                 continue;
             };
-            // What else uses the first combination would see another number. And where both operands come from the load there
-            // is no atomic, and no end either: they would change places for ever.
+            // What else uses the first combination would see another number. And where both
+            // operands come from the load there is no atomic, and no end either: they would change
+            // places for ever.
             if self.uses[combined.index()] != 1 || self.leads_to(q, (addr, off)) {
                 continue;
             }

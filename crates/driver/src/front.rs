@@ -12,8 +12,9 @@ const VERSIONS: [&CStr; 2] = match cfg!(target_arch = "aarch64") {
     false => [c"GLIBC_2.34", c"GLIBC_2.2.5"],
 };
 
-/// The `dlopen` behind the one of this library; 0 if there is none. Looked for once, and by a version: others stand in front of `dlsym`, and
-/// one that calls `dlopen` there would come back here.
+/// The `dlopen` behind the one of this library; 0 if there is none. Looked for once, and by a
+/// version: others stand in front of `dlsym`, and one that calls `dlopen` there would come back
+/// here.
 pub fn next_dlopen() -> usize {
     static FOUND: AtomicUsize = AtomicUsize::new(0);
     let found = FOUND.load(Ordering::Relaxed);

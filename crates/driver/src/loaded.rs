@@ -1,8 +1,10 @@
 //! The files that the dynamic linker has loaded, read as a debugger reads them: from the linker's list for debuggers, `r_debug` of
 //! `<link.h>`, by copies that fail where memory is gone.
 //!
-//! Threads of ours look while the application loads and unloads libraries, so nothing here calls the linker: applications died in
-//! `dl_iterate_phdr` on such a thread while another one was in `dlopen`, and its lock is lost to a child that is forked meanwhile.
+//! Threads of ours look while the application loads and unloads libraries, so nothing here calls
+//! the linker: applications died in
+//! `dl_iterate_phdr` on such a thread while another one was in `dlopen`, and its lock is lost to a
+//! child that is forked meanwhile.
 
 use std::ffi::{CString, c_int};
 use std::mem::MaybeUninit;

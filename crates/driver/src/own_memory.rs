@@ -1,7 +1,7 @@
 //! Memory of this process that another thread may be giving back: the kernel copies it, and says where there is none.
 
-/// Copies `into.len()` bytes from `address`. False: not all of them are there, or this system lets no process copy its own memory
-/// (`process_vm_readv(2)`).
+/// Copies `into.len()` bytes from `address`. False: not all of them are there, or this system lets
+/// no process copy its own memory (`process_vm_readv(2)`).
 pub fn read(address: usize, into: &mut [u8]) -> bool {
     let local = libc::iovec {
         iov_base: into.as_mut_ptr().cast(),

@@ -1,5 +1,6 @@
-//! Files by names that are not ours to trust: of whatever is mapped, or of what another process says. What has such a name may be a
-//! device, which does something when it is opened, or a FIFO, which lets its reader wait.
+//! Files by names that are not ours to trust: of whatever is mapped, or of what another process
+//! says. What has such a name may be a device, which does something when it is opened, or a FIFO,
+//! which lets its reader wait.
 
 use std::fs::{File, OpenOptions};
 use std::io;

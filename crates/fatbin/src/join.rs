@@ -1,6 +1,6 @@
-//! The code of programs that are compiled in parts (`nvcc -rdc=true`): the device linker puts machine code into the
-//! program's fatbin, and keeps the fatbins of the parts, with their PTX, in a list beside it. Linked, their PTX is what that
-//! machine code was made from.
+//! The code of programs that are compiled in parts (`nvcc -rdc=true`): the device linker puts
+//! machine code into the program's fatbin, and keeps the fatbins of the parts, with their PTX, in a
+//! list beside it. Linked, their PTX is what that machine code was made from.
 
 use std::collections::BTreeMap;
 
@@ -35,9 +35,9 @@ pub enum JoinError {
 /// An entry and its text.
 type Text<'a> = (Entry<'a>, String);
 
-/// A fatbin with what `fatbin` has, and with the PTX of all parts as one text for each architecture that its machine code was
-/// made from. A part without such PTX, as NVIDIA's device runtime is one, is left out. `None` if no part has any, or `fatbin`
-/// has PTX itself.
+/// A fatbin with what `fatbin` has, and with the PTX of all parts as one text for each architecture
+/// that its machine code was made from. A part without such PTX, as NVIDIA's device runtime is one,
+/// is left out. `None` if no part has any, or `fatbin` has PTX itself.
 ///
 /// # Errors
 /// [`JoinError`]

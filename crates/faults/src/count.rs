@@ -1,6 +1,7 @@
-//! How often each site was passed, in a table without locks, and in a file that is whole at any moment: a line of fixed
-//! length for each site, because a process may end anywhere. The file is in memory: threads of the agent have a table of descriptors of
-//! their own, and a number of another table would be another file there.
+//! How often each site was passed, in a table without locks, and in a file that is whole at any
+//! moment: a line of fixed length for each site, because a process may end anywhere. The file is in
+//! memory: threads of the agent have a table of descriptors of their own, and a number of another
+//! table would be another file there.
 
 use std::fs::File;
 use std::os::fd::AsRawFd as _;

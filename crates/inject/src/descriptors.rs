@@ -1,5 +1,6 @@
-//! Descriptors of another process, taken as they are and looked at before they are used: by then the process may have put something
-//! else in their place. Nothing is opened through `/proc/PID/fd`, which would be done with the rights of this process.
+//! Descriptors of another process, taken as they are and looked at before they are used: by then
+//! the process may have put something else in their place. Nothing is opened through
+//! `/proc/PID/fd`, which would be done with the rights of this process.
 
 use std::fs::File;
 use std::io::Write as _;

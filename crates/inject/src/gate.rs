@@ -1,5 +1,6 @@
-//! Code that a process has already and by which a borrowed thread makes system calls and finds its way home: a system call with a
-//! return behind it, and the `rt_sigreturn` that ends signal handlers.
+//! Code that a process has already and by which a borrowed thread makes system calls and finds its
+//! way home: a system call with a return behind it, and the `rt_sigreturn` that ends signal
+//! handlers.
 
 use std::ops::Range;
 

@@ -37,7 +37,8 @@ pub use error::InjectError;
 pub use live::Done;
 pub use process::{Mapping, Subject, folder, lives, mappings, status_field, text};
 
-/// Says whether somebody still waits for what is done to a process: it is asked often, and what is not done by then is left.
+/// Says whether somebody still waits for what is done to a process: it is asked often, and what is
+/// not done by then is left.
 pub type GoesOn<'g> = &'g (dyn Fn() -> bool + Sync);
 
 /// Puts the agent in the file `agent` into a process that has loaded the CUDA driver.

@@ -1,11 +1,13 @@
 //! Where a thread stands, by its instruction pointer and its stack: may it be borrowed for a call, is it in code that is about to
 //! change.
 //!
-//! A borrowed thread makes one call, `pthread_create`, which allocates. So it must not stand in an allocator, in the loader or in
-//! what libc does about threads: those have locks, and states that are not whole. Stacks are not unwound, but searched for words
-//! that a call could have left, so a thread may be judged to be in more than it is, and never in less. Old words lie for ever in a frame
-//! that does not write to all of its room. So only words count that could be of a call which is under way, as the thread stands: what holds a
-//! lock waits for certain things only, and does not call an application's code.
+//! A borrowed thread makes one call, `pthread_create`, which allocates. So it must not stand in an
+//! allocator, in the loader or in what libc does about threads: those have locks, and states that
+//! are not whole. Stacks are not unwound, but searched for words that a call could have left, so a
+//! thread may be judged to be in more than it is, and never in less. Old words lie for ever in a
+//! frame that does not write to all of its room. So only words count that could be of a call which
+//! is under way, as the thread stands: what holds a lock waits for certain things only, and does
+//! not call an application's code.
 
 use std::ops::Range;
 
@@ -37,7 +39,8 @@ const ALLOCATOR: &[&str] = &[
 /// System calls in which it does.
 const LOCKS: &[i64] = &[libc::SYS_futex, libc::SYS_sched_yield];
 
-/// System calls that other allocators may make while they hold a lock: they wait for others, and read and tell what they need.
+/// System calls that other allocators may make while they hold a lock: they wait for others, and
+/// read and tell what they need.
 const OF_ALLOCATORS: &[i64] = &[
     libc::SYS_futex,
     libc::SYS_sched_yield,

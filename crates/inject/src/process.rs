@@ -1,7 +1,7 @@
 //! A process from outside, by what `/proc` says of it: whether it can be attached to, what is mapped where, which threads it has.
 //!
-//! Names there are the process's own, so they are bytes and nothing is opened by them: what lies behind a name may wait for ever
-//! (a FIFO, a file system of the process's own), or be a device.
+//! Names there are the process's own, so they are bytes and nothing is opened by them: what lies
+//! behind a name may wait for ever (a FIFO, a file system of the process's own), or be a device.
 
 use std::fs;
 use std::io;
@@ -44,8 +44,8 @@ pub fn text(path: impl AsRef<Path>) -> io::Result<String> {
     }))
 }
 
-/// The folder of `/proc` that has what belongs to a process as a whole. Where its first thread has ended and others live, that is the
-/// folder of one of those: the first one's is empty.
+/// The folder of `/proc` that has what belongs to a process as a whole. Where its first thread has
+/// ended and others live, that is the folder of one of those: the first one's is empty.
 pub fn folder(pid: u32) -> PathBuf {
     let whole = PathBuf::from(format!("/proc/{pid}"));
     if !has_ended(pid, pid) {
@@ -208,8 +208,8 @@ impl Subject {
         })
     }
 
-    /// The process sees this very file under this path too. Where it has folders of its own, only what the kernel knows of them already
-    /// is looked at: who made them may let others wait.
+    /// The process sees this very file under this path too. Where it has folders of its own, only
+    /// what the kernel knows of them already is looked at: who made them may let others wait.
     pub(crate) fn sees(&self, path: &Path) -> bool {
         path.is_absolute() && (self.shares_files() || self.has_the_same(path) == Some(true))
     }
@@ -301,7 +301,8 @@ fn is_agent(name: &str) -> bool {
     name == "libwarpbpf_agent.so" || name == format!("memfd:{AGENT_MEMORY}")
 }
 
-/// Refuses what is not for this processor, by the header of the executable as it lies in memory, or of another file that does.
+/// Refuses what is not for this processor, by the header of the executable as it lies in memory, or
+/// of another file that does.
 fn machine(pid: u32, exe: &Path, maps: &[Mapping]) -> Result<(), InjectError> {
     /// `EM_X86_64`, `EM_AARCH64`
     const OURS: [u8; 2] = [

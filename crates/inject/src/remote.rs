@@ -3,9 +3,10 @@
 //! System calls can be made from anywhere. A function is called through a few bytes of our own in the process, by a call
 //! instruction and back by a return, so that shadow stacks hold.
 //!
-//! This process may be killed at any moment, and the kernel lets go of the thread then, as it is. So the thread finds its way home by
-//! itself: a signal frame with all of its state lies below its stack before it is moved, one write of registers moves it, and
-//! whatever it is told to do ends in `rt_sigreturn` with that frame.
+//! This process may be killed at any moment, and the kernel lets go of the thread then, as it is.
+//! So the thread finds its way home by itself: a signal frame with all of its state lies below its
+//! stack before it is moved, one write of registers moves it, and whatever it is told to do ends in
+//! `rt_sigreturn` with that frame.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -60,8 +61,9 @@ const OUR_THREADS: &str = "warpbpf";
 /// Those that are there, or may be, when a change of code is made.
 const KEPT_THREADS: &[&str] = &["warpbpf", "warpbpf-calls", "warpbpf-files", "warpbpf-late"];
 
-/// A thread that stands still and makes calls. From the first one on a frame lies below its stack by which it goes on as it was:
-/// whatever it was told to do, it goes home by that when it has done it, if this process is killed meanwhile.
+/// A thread that stands still and makes calls. From the first one on a frame lies below its stack
+/// by which it goes on as it was: whatever it was told to do, it goes home by that when it has done
+/// it, if this process is killed meanwhile.
 #[derive(Debug)]
 pub(crate) struct Borrowed<'p> {
     tracee: Tracee,
@@ -179,8 +181,9 @@ fn hindrance(
     }
 }
 
-/// A frame below its stack can overwrite nothing: the stack is the one that its thread was made with, where signals may put
-/// frames at any time. Below one that an application has made of its own memory, that memory goes on.
+/// A frame below its stack can overwrite nothing: the stack is the one that its thread was made
+/// with, where signals may put frames at any time. Below one that an application has made of its
+/// own memory, that memory goes on.
 fn stands_on_its_own_stack(maps: &[Mapping], tracee: &Tracee) -> bool {
     let stack = machine::stack(&tracee.registers);
     let there = maps.iter().find(|m| m.range.contains(&stack));
@@ -232,8 +235,9 @@ impl<'p> Borrowed<'p> {
         self.memory.write(self.frame.at, &self.frame.bytes)
     }
 
-    /// Runs `work` and puts back all that it may have changed. Between any two calls here the thread is one that goes on rightly
-    /// if it is let go: its registers are changed last of all, and before them nothing.
+    /// Runs `work` and puts back all that it may have changed. Between any two calls here the
+    /// thread is one that goes on rightly if it is let go: its registers are changed last of all,
+    /// and before them nothing.
     fn guarded<T>(
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, InjectError>,

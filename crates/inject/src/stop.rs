@@ -45,7 +45,8 @@ impl Stopped {
                 if thread == held || stopped.0.iter().any(|t| t.thread == thread) {
                     continue;
                 }
-                // Its call ends by our stop: it is told to make it again before anything else is done, as we may be killed.
+                // Its call ends by our stop: it is told to make it again before anything else is
+                // done, as we may be killed.
                 let hurry = ends_by_a_stop(pid, thread);
                 let Some(mut tracee) = Tracee::seize(pid, thread)? else {
                     continue;

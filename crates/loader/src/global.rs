@@ -41,7 +41,9 @@ const DRAWN_EVERY: Duration = Duration::from_millis(1);
 /// How long a tool that waits without end after the last event is left to be sure that it has nothing to say.
 const SILENT: Duration = Duration::from_millis(50);
 
-/// Environment: a descriptor that is told, a line each, `ranges` (what is attached needs the application's calls of NVTX), `ready PATH`, `agent`, `placed` (a kernel has a program) and `done`; and of agents that came from there ([`warpbpf_wire::Given`])
+/// Environment: a descriptor that is told, a line each, `ranges` (what is attached needs the
+/// application's calls of NVTX), `ready PATH`, `agent`, `placed` (a kernel has a program) and
+/// `done`; and of agents that came from there ([`warpbpf_wire::Given`])
 /// `attached PID`, `refused PID` and `left PID`.
 const NOTIFY: &str = "WARPBPF_LOADER_NOTIFY";
 /// Begins a line of that: what is to be said if a signal ends this process.

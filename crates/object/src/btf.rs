@@ -310,8 +310,8 @@ impl Btf {
         self.types.push(ty);
     }
 
-    /// Takes in types of another object, with all that they refer to: what each of `roots` is called here. One that was taken in before is `known`, and
-    /// is not taken in again.
+    /// Takes in types of another object, with all that they refer to: what each of `roots` is
+    /// called here. One that was taken in before is `known`, and is not taken in again.
     pub fn take_in(
         &mut self,
         other: &Btf,

@@ -262,6 +262,7 @@ pub enum Operand<'a> {
     /// `name + offset` outside brackets: `mov` of an address. `name[index]` is [`Other`](Operand::Other), because the
     /// index counts elements, whose size only the declaration knows.
     Offset(&'a str, i64),
-    /// Anything else, verbatim: constant expressions, addresses with a computed offset (see [`crate::constant`]), strings.
+    /// Anything else, verbatim: constant expressions, addresses with a computed offset (see
+    /// [`crate::constant`]), strings.
     Other(&'a str),
 }

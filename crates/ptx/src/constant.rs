@@ -1,8 +1,8 @@
 //! Constant expressions, PTX ISA "Constant Expressions" and "Initializers": what ptxas computes where an operand, an
 //! offset or an initialiser is written as `4 * (2 + 1)`, `table[2]` or `name + 8`.
 //!
-//! Integers are 64 bits wide and signed or unsigned as in C, floating point is f64. An address is a symbol and a constant,
-//! since only who places the symbol knows the rest.
+//! Integers are 64 bits wide and signed or unsigned as in C, floating point is f64. An address is a
+//! symbol and a constant, since only who places the symbol knows the rest.
 
 use crate::ast::Operand;
 use crate::error::PtxError;
@@ -96,8 +96,8 @@ pub fn evaluate<'a>(text: &'a str, strides: Strides<'_>) -> Result<Constant<'a>,
     Ok(value)
 }
 
-/// An address of memory that is accessed, `[name + 4*2]` or `name[2]`: never in the generic space by itself, nor a part of
-/// one. A number is one, too.
+/// An address of memory that is accessed, `[name + 4*2]` or `name[2]`: never in the generic space
+/// by itself, nor a part of one. A number is one, too.
 ///
 /// # Errors
 /// See [`ConstantError`].

@@ -1,8 +1,9 @@
-//! Several modules made one, as a device linker does: what one declares `.extern` is what another defines, what is local to
-//! one stays apart from what others call the same.
+//! Several modules made one, as a device linker does: what one declares `.extern` is what another
+//! defines, what is local to one stays apart from what others call the same.
 //!
-//! The text of functions and variables is not changed but for names and numbers of files. Debug sections do not survive,
-//! except for the strings that `.loc` refers to: their offsets into each other would have to be computed anew.
+//! The text of functions and variables is not changed but for names and numbers of files. Debug
+//! sections do not survive, except for the strings that `.loc` refers to: their offsets into each
+//! other would have to be computed anew.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;

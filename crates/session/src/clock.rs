@@ -280,8 +280,8 @@ pub(crate) fn host_ns(clock: crate::cpu::Clock) -> u64 {
     }
 }
 
-/// The soft GPU's clock is the time of day, and both clocks of the host run at one speed: there is no drift. A time of day that is set is
-/// noticed by the next reading.
+/// The soft GPU's clock is the time of day, and both clocks of the host run at one speed: there is
+/// no drift. A time of day that is set is noticed by the next reading.
 fn read_both() -> Reading {
     let read = |_| {
         let before = monotonic_ns();

@@ -1,6 +1,5 @@
 //! Machine code that earlier processes compiled, as a session uses it: what goes wrong is told once, and costs a compilation.
 
-use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -12,12 +11,12 @@ const OUT_OF_MEMORY: i32 = 2;
 /// What a context answers that a kernel broke, or that is gone: from `CUDA_ERROR_ILLEGAL_ADDRESS` on.
 const ELSEWHERE: std::ops::RangeInclusive<i32> = 700..=719;
 
-/// Runs what it is given, once, where the store's descriptors are; not at all if they are gone.
+/// Runs what it is given, once, on a thread to which a call on a file brings no signal of the application's.
 pub type Elsewhere = Box<dyn Fn(&mut (dyn FnMut() + Send)) + Send + Sync>;
 
 /// See the module.
 pub struct CodeCache {
-    store: ManuallyDrop<Store>,
+    store: Store,
     elsewhere: Elsewhere,
     driver: String,
     notes: Mutex<Vec<String>>,
@@ -38,7 +37,7 @@ impl CodeCache {
     /// Over a folder. `driver` tells drivers apart whose compilers may differ.
     pub fn new(store: Store, driver: String, elsewhere: Elsewhere) -> CodeCache {
         CodeCache {
-            store: ManuallyDrop::new(store),
+            store,
             elsewhere,
             driver,
             notes: Mutex::default(),
@@ -69,7 +68,7 @@ impl CodeCache {
 
     pub(crate) fn get(&self, key: &Key) -> Option<Entry> {
         let folder = self.store.path().display();
-        match self.with(|| self.store.get(key))? {
+        match self.with(|| self.store.get(key)) {
             Found::Entry(entry) => return Some(entry),
             Found::Nothing => {}
             Found::Damaged(damage) => self.note(format!(
@@ -89,7 +88,7 @@ impl CodeCache {
         if self.full.load(Ordering::Relaxed) {
             return;
         }
-        if let Some(Err(error)) = self.with(|| self.store.put(key, entry)) {
+        if let Err(error) = self.with(|| self.store.put(key, entry)) {
             let full = matches!(error, PutError::Write { .. });
             self.full.fetch_or(full, Ordering::Relaxed);
             self.note(error.to_string());
@@ -109,22 +108,14 @@ impl CodeCache {
     }
 
     /// What `work` gives, which uses the store.
-    fn with<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Option<T> {
-        let (mut work, mut result) = (Some(work), None);
-        (self.elsewhere)(&mut || result = work.take().map(|work| work()));
-        result
+    fn with<T: Send>(&self, work: impl Fn() -> T + Sync) -> T {
+        let mut result = None;
+        (self.elsewhere)(&mut || result = Some(work()));
+        result.unwrap_or_else(work)
     }
 
     /// The driver does not give code.
     pub(crate) fn not_linked(&self, error: &DriverError) {
         self.note(format!("compiled code is not kept: {error}"));
-    }
-}
-
-impl Drop for CodeCache {
-    fn drop(&mut self) {
-        // SAFETY: taken once, here. Where nothing runs it stays open, as what it is has gone with its table.
-        let store = ManuallyDrop::new(unsafe { ManuallyDrop::take(&mut self.store) });
-        self.with(move || drop(ManuallyDrop::into_inner(store)));
     }
 }

@@ -10,7 +10,8 @@ use crate::names::demangle;
 /// Number of the first site: 0 stands for none.
 const FIRST: u32 = 1;
 
-/// Characters of a function's name in a site's: each of a kernel's many sites has it, and a template's name can have thousands.
+/// Characters of a function's name in a site's: each of a kernel's many sites has it, and a
+/// template's name can have thousands.
 const MOST: usize = 256;
 /// Of a longer one these are shown, from its beginning and from its end.
 const SHOWN: (usize, usize) = (160, 64);

@@ -40,14 +40,16 @@
 //! - A trap makes the context's error sticky, with CUDA's number, and always prints one line on stderr that names
 //!   kernel, block, thread and PTX line. So does a load that fails, if the program gave no log buffer.
 //! - A load of a module and a free wait for all work of the context and let nobody launch meanwhile, as a driver does (docs/measurements.md).
-//! - `%globaltimer` is the host's time of day (`CLOCK_REALTIME`) itself: it is as fine as that clock, and moves when somebody sets it.
+//! - `%globaltimer` is the host's time of day (`CLOCK_REALTIME`) itself: it is as fine as that
+//!   clock, and moves when somebody sets it.
 //! - Only PTX runs. From a fatbin the PTX is taken that belongs to the machine code a driver would run, else the best.
 //! - Of textures: no mipmaps, cubemaps, sRGB, resource views, texture references, nor sparse or planar arrays. Arrays lie
 //!   in plain rows. Using what is no texture, surface or tensor map is a trap, where a GPU may read zeroes.
 //! - Of tensor maps: no interleaved layouts, packed elements of 4 or 6 bits, swizzles in atoms of more than 16 bytes, nor
 //!   im2col wide mode; a kernel cannot change one (`tensormap.replace`). The 128 bytes are the emulator's own.
-//! - A kernel that is launched by a kernel begins when the launching grid has ended, in whatever stream. Of the device runtime
-//!   there are launches, no streams, events and memory functions; a module that uses others is refused (218).
+//! - A kernel that is launched by a kernel begins when the launching grid has ended, in whatever
+//!   stream. Of the device runtime there are launches, no streams, events and memory functions; a
+//!   module that uses others is refused (218).
 //! - Nodes of a graph run one after the other, in an order that its edges allow: branches that wait for each other hang.
 //!   Of graphs: no memory, semaphore and batch nodes, updates and launches by kernels,
 //!   nor capture in the per-thread default stream. Programmatic edges are ordinary ones.

@@ -1,6 +1,7 @@
-//! Functions of CUDA that are not there. They are exported all the same, since a program that names one, perhaps for a case that
-//! never comes, would not start otherwise; each says its name and answers `CUDA_ERROR_NOT_SUPPORTED`, as a driver does on a device
-//! that lacks something. docs/soft-gpu.md has the same list in words.
+//! Functions of CUDA that are not there. They are exported all the same, since a program that names
+//! one, perhaps for a case that never comes, would not start otherwise; each says its name and
+//! answers `CUDA_ERROR_NOT_SUPPORTED`, as a driver does on a device that lacks something.
+//! docs/soft-gpu.md has the same list in words.
 
 use std::collections::HashSet;
 use std::sync::Mutex;

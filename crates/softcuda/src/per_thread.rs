@@ -1,12 +1,13 @@
-//! What each thread has of its own. Nothing of it has a destructor: programs call CUDA from exit handlers, from destructors
-//! of their own thread-local objects and from those of pthread keys, when Rust's thread-local values with a destructor are
-//! gone already.
+//! What each thread has of its own. Nothing of it has a destructor: programs call CUDA from exit
+//! handlers, from destructors of their own thread-local objects and from those of pthread keys,
+//! when Rust's thread-local values with a destructor are gone already.
 
 use std::cell::Cell;
 use std::mem::ManuallyDrop;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A stack whose first `NEAR` values need no memory from elsewhere. What a thread leaves in the rest when it ends is lost.
+/// A stack whose first `NEAR` values need no memory from elsewhere. What a thread leaves in the
+/// rest when it ends is lost.
 pub(crate) struct Stack<T, const NEAR: usize> {
     near: [Option<T>; NEAR],
     far: ManuallyDrop<Vec<T>>,

@@ -1,6 +1,7 @@
-//! Launches by kernels (CUDA Dynamic Parallelism, version 2). A kernel that is launched from the device begins when the grid
-//! that launched it has ended, in the order of the launches, and the launching grid counts as running until it has: that is
-//! one of the orders that CUDA allows, since a grid cannot wait for what it launches.
+//! Launches by kernels (CUDA Dynamic Parallelism, version 2). A kernel that is launched from the
+//! device begins when the grid that launched it has ended, in the order of the launches, and the
+//! launching grid counts as running until it has: that is one of the orders that CUDA allows, since
+//! a grid cannot wait for what it launches.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};

@@ -1,5 +1,6 @@
-//! Where lanes that went different ways meet again: the places that every way to a function's end comes by. A GPU's lanes
-//! wait there for those that are still on their way, and so do ours: else a kernel would seem to diverge where it does not.
+//! Where lanes that went different ways meet again: the places that every way to a function's end
+//! comes by. A GPU's lanes wait there for those that are still on their way, and so do ours: else a
+//! kernel would seem to diverge where it does not.
 
 use warpbpf_flow::{Cfg, DomTree};
 

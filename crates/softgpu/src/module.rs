@@ -87,7 +87,8 @@ struct Programs {
     instructions: usize,
 }
 
-/// Instructions of decoded kernels that are kept, some 200 MB: kernels that call the same functions have a copy of them each.
+/// Instructions of decoded kernels that are kept, some 200 MB: kernels that call the same functions
+/// have a copy of them each.
 const KEPT_INSTRUCTIONS: usize = 2 << 20;
 
 /// A loaded PTX module. Its variables are freed when it and its kernels are dropped.

@@ -1,7 +1,7 @@
-//! How long groups of lanes are held at a place that others will come by. Those may wait for something that the held ones
-//! will do, as where one lane has a lock and the others try for it; the ISA lets such programs finish, so the held ones
-//! must run in the end. Who waits goes round with the same values in all registers; if it counts its rounds or reads a
-//! clock, time decides.
+//! How long groups of lanes are held at a place that others will come by. Those may wait for
+//! something that the held ones will do, as where one lane has a lock and the others try for it;
+//! the ISA lets such programs finish, so the held ones must run in the end. Who waits goes round
+//! with the same values in all registers; if it counts its rounds or reads a clock, time decides.
 
 use crate::warp::Position;
 

@@ -1,5 +1,5 @@
-//! Names that a module uses and nobody defines. A driver refuses such a module when it is loaded, whether or not the place
-//! is ever come to; so do we, before anything else is made of it.
+//! Names that a module uses and nobody defines. A driver refuses such a module when it is loaded,
+//! whether or not the place is ever come to; so do we, before anything else is made of it.
 
 use std::collections::{HashMap, HashSet};
 

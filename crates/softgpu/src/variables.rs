@@ -1,5 +1,6 @@
-//! The variables of a module: their places in device memory, and what they begin with. Those of a kernel's own shared memory
-//! are placed when the kernel is decoded, since the place depends on the kernel.
+//! The variables of a module: their places in device memory, and what they begin with. Those of a
+//! kernel's own shared memory are placed when the kernel is decoded, since the place depends on the
+//! kernel.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::{HashMap, HashSet};

@@ -136,8 +136,8 @@ impl Warp {
         }
     }
 
-    /// The ready group to run: the one deepest in calls and furthest back, so that the others are caught up with, of those
-    /// that no other group comes by.
+    /// The ready group to run: the one deepest in calls and furthest back, so that the others are
+    /// caught up with, of those that no other group comes by.
     pub(crate) fn pick(&mut self, program: &Program) -> Option<usize> {
         if self.groups.len() == 1 {
             return (self.groups[0].state == State::Ready).then_some(0);
@@ -162,8 +162,9 @@ impl Warp {
         free.min_by_key(order).or(Some(first))
     }
 
-    /// Any ready group but the one that just used up its slice, in turn. Groups that others will come by have none, unless
-    /// the others get nowhere without them; the flag tells that it is one of those.
+    /// Any ready group but the one that just used up its slice, in turn. Groups that others will
+    /// come by have none, unless the others get nowhere without them; the flag tells that it is one
+    /// of those.
     pub(crate) fn pick_other(&mut self, program: &Program) -> Option<(usize, bool)> {
         self.merge();
         let n = self.groups.len();

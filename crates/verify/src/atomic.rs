@@ -12,7 +12,8 @@ use crate::graph::Graph;
 /// Definitions that are looked at for one operand. Beyond it the answer is that the operand may lead to the load, and where
 /// both may, there is no atomic.
 const CHAIN: usize = 256;
-/// Instructions before a store that are looked at, so that a long program without branches takes no longer than one with them.
+/// Instructions before a store that are looked at, so that a long program without branches takes no
+/// longer than one with them.
 const LINE: usize = 256;
 /// Instructions behind one that are looked at for a read of a register. Beyond it there may be one.
 const BEHIND: usize = 4096;

@@ -106,7 +106,8 @@ fn counted(helper: &Helper, call: &CallFact, map: Option<(&MapDef, MapType)>) ->
     cost.saturating_add(walked).max(1)
 }
 
-/// What it costs beyond a number for each word that memory arguments are long, not aligned, or of a size that is not known.
+/// What it costs beyond a number for each word that memory arguments are long, not aligned, or of a
+/// size that is not known.
 fn pieces_cost(helper: &Helper, call: &CallFact, def: Option<&MapDef>) -> u64 {
     let cost = |(i, kind): (usize, &Arg)| {
         let ArgFact::Pointer(place) = call.args[i] else {
@@ -186,8 +187,8 @@ fn looped(bytes: u64, align: u64) -> u64 {
     bytes.div_ceil(align).saturating_mul(PIECE_COST)
 }
 
-/// What it costs that memory is accessed in more pieces than it has words: aligned ones, none of which crosses a word of those that
-/// are counted from where it begins.
+/// What it costs that memory is accessed in more pieces than it has words: aligned ones, none of
+/// which crosses a word of those that are counted from where it begins.
 fn split(place: Place, bytes: u64) -> u64 {
     let (start, widest) = match place.offset {
         Some(offset) => (offset, WORD),

@@ -313,7 +313,8 @@ impl<'a> Call<'a, '_> {
         }
     }
 
-    /// What `bpf_probe_read` and its like copy: an address of the application, or memory that the program points to itself, as
+    /// What `bpf_probe_read` and its like copy: an address of the application, or memory that the
+    /// program points to itself, as
     /// `BPF_CORE_READ` of a map's value does.
     fn source(&mut self, i: usize, reg: Reg) -> Result<ArgFact, Rule> {
         if let Some(address) = self.state.reg(reg).scalar() {
@@ -453,7 +454,8 @@ impl<'a> Call<'a, '_> {
         Ok(ArgFact::Map(index))
     }
 
-    /// What a function of the device gets of key and value fits into its parameters. Those of arrays are copied in place.
+    /// What a function of the device gets of key and value fits into its parameters. Those of
+    /// arrays are copied in place.
     fn value_fits(&self, def: &MapDef, map_type: MapType) -> Result<(), Rule> {
         let (key, value) = (u64::from(def.key_size), u64::from(def.value_size));
         let passed = match self.helper.kind {
@@ -488,7 +490,8 @@ impl<'a> Call<'a, '_> {
         self.pointer_fact(i, reg, pointer)
     }
 
-    /// Bytes behind a field that fill up to where the next one, or the end, is aligned, in a variable of the running function.
+    /// Bytes behind a field that fill up to where the next one, or the end, is aligned, in a
+    /// variable of the running function.
     fn padding(&self, i: usize, reg: Reg, size: u64, problem: Rule) -> Rule {
         let (Rule::StackUninitialised { byte, .. }, Value::Pointer(p)) =
             (&problem, self.state.reg(reg))

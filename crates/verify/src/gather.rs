@@ -404,8 +404,8 @@ fn arg_text(env: &Env<'_>, arg: ArgFact) -> String {
     }
 }
 
-/// The code that is made for the helper needs to know argument `i`, which the proof knows on each path: it must be the same on all
-/// of them.
+/// The code that is made for the helper needs to know argument `i`, which the proof knows on each
+/// path: it must be the same on all of them.
 fn is_one_constant(helper: HelperId, i: usize) -> bool {
     match helper {
         HelperId::GetCurrentComm | HelperId::DynptrRead => i == 1,

@@ -1,8 +1,10 @@
-//! Padding in keys and records that nobody wrote, zeroed: Linux's verifier refuses it, most programs for GPUs that come from
-//! elsewhere have it, and what was never written must not reach the host.
+//! Padding in keys and records that nobody wrote, zeroed: Linux's verifier refuses it, most
+//! programs for GPUs that come from elsewhere have it, and what was never written must not reach
+//! the host.
 //!
-//! As with [`crate::bounded`] what is proved is another eBPF program: the bytes are set to zero where the function begins. So they are
-//! zero on every path that writes nothing else there, and whatever runs programs knows nothing of it.
+//! As with [`crate::bounded`] what is proved is another eBPF program: the bytes are set to zero
+//! where the function begins. So they are zero on every path that writes nothing else there, and
+//! whatever runs programs knows nothing of it.
 
 use std::collections::BTreeSet;
 
@@ -27,7 +29,8 @@ struct Gap {
     bytes: u64,
 }
 
-/// Proves a program by `prove`, with padding zeroed that a helper reads and nobody wrote. Each gap is a [`Warning`] of the result.
+/// Proves a program by `prove`, with padding zeroed that a helper reads and nobody wrote. Each gap
+/// is a [`Warning`] of the result.
 ///
 /// # Errors
 /// The rule that the program breaks; numbers of instructions count the stores that zero.
@@ -125,7 +128,8 @@ fn stores(gap: &Gap) -> Vec<Insn> {
     stores
 }
 
-/// The program with instructions in front of those of a function. Who calls it comes to these, a jump to its first one does not.
+/// The program with instructions in front of those of a function. Who calls it comes to these, a
+/// jump to its first one does not.
 fn with_stores(program: &Program, function: Pc, stores: &[Insn]) -> Program {
     let count = stores.len() as u32;
     let called = |pc: Pc| match pc > function {

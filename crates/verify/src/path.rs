@@ -97,8 +97,8 @@ struct Record {
     counted: u32,
     /// How often the path had met heads of loops before.
     heads: u32,
-    /// The heads of loops that the path to here has met, and the tokens that it has taken and made, each where that was last, the
-    /// latest first: others need not be looked at to find rounds.
+    /// The heads of loops that the path to here has met, and the tokens that it has taken and made,
+    /// each where that was last, the latest first: others need not be looked at to find rounds.
     heads_met: List,
     tokens_seen: List,
 }
@@ -111,8 +111,9 @@ impl List {
     const EMPTY: List = List(u32::MAX);
 }
 
-/// Lists of nodes with different events, the latest first, which share their ends. A path of many rounds has few different
-/// events, so the time of a proof does not grow with the square of its rounds.
+/// Lists of nodes with different events, the latest first, which share their ends. A path of many
+/// rounds has few different events, so the time of a proof does not grow with the square of its
+/// rounds.
 #[derive(Clone, Debug, Default)]
 struct Latest {
     cells: Vec<(Node, Event, List)>,

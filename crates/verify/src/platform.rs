@@ -42,8 +42,9 @@ pub struct Platform {
     pub helpers: &'static [Helper],
     /// The user allowed programs that change what the application computes (`--allow-modify`).
     pub allow_modify: bool,
-    /// Refuse what makes lanes of a warp go different ways or work on different keys or places (`--strict-uniform`): varying
-    /// branches, keys that differ between lanes, atomics at addresses that do. The generated code needs none of this.
+    /// Refuse what makes lanes of a warp go different ways or work on different keys or places
+    /// (`--strict-uniform`): varying branches, keys that differ between lanes, atomics at addresses
+    /// that do. The generated code needs none of this.
     pub strict_uniform: bool,
     /// Instructions that one invocation may execute, helpers counted at their table cost.
     pub budget: u64,

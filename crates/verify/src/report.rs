@@ -269,8 +269,8 @@ fn steps(subject: &impl Subject, events: &[Event]) -> Vec<Step> {
     told.into_iter().rev().map(step).collect()
 }
 
-/// The jump back of the innermost loop that `pc` is in, whose line is the one with `for` or `while`: a loop's first instruction is of
-/// its body where the compiler tests at the end.
+/// The jump back of the innermost loop that `pc` is in, whose line is the one with `for` or
+/// `while`: a loop's first instruction is of its body where the compiler tests at the end.
 fn loop_end(code: &Code, pc: Pc) -> Pc {
     let back = |(at, insn): (u32, &Insn)| {
         let target = match insn {

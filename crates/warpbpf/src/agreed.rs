@@ -1,5 +1,5 @@
-//! What an agent says of maps, held against what was agreed before anything is made of it: an agent is in somebody else's process, and
-//! may say what that process likes.
+//! What an agent says of maps, held against what was agreed before anything is made of it: an agent
+//! is in somebody else's process, and may say what that process likes.
 
 use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::MapType;
@@ -206,7 +206,8 @@ fn fits(map_type: MapType, layout: &MapLayout) -> bool {
     }
 }
 
-/// Most bytes of the memory with these maps, and a ring of as many bytes as was wished, or more where two parts of a map's ring need more.
+/// Most bytes of the memory with these maps, and a ring of as many bytes as was wished, or more
+/// where two parts of a map's ring need more.
 pub(crate) fn most_shared(infos: &[MapInfo], ring: Option<u64>) -> u64 {
     const PAGE: u64 = 4096;
     let parts = infos.iter().map(|info| match MapLayout::from(info.layout) {

@@ -76,7 +76,8 @@ impl Shared {
         }
     }
 
-    /// Lets those go that have connected and say nothing, from the first on, if there are many: each has a descriptor, which others lack.
+    /// Lets those go that have connected and say nothing, from the first on, if there are many:
+    /// each has a descriptor, which others lack.
     pub(crate) fn part_with_silent(&self) {
         let mut processes = lock(&self.processes);
         let silent = processes.iter().filter(|p| p.is_silent_for(SILENT));

@@ -42,13 +42,13 @@ mod exchange;
 mod functions;
 mod greet;
 mod guest;
+mod kept;
 mod map;
 mod number;
 mod parties;
 mod process;
 mod state;
 mod sweep;
-mod told;
 mod tool;
 mod typed;
 

@@ -70,7 +70,8 @@ pub fn detach(pid: u32) -> Result<Change, AttachError> {
     detach_while(pid, &|| true)
 }
 
-/// As [`detach`], as long as it `goes_on`, which is asked often: what was not done by then is left, and can be done again.
+/// As [`detach`], as long as it `goes_on`, which is asked often: what was not done by then is left,
+/// and can be done again.
 ///
 /// # Errors
 /// As [`detach`].

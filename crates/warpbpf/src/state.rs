@@ -14,15 +14,16 @@ use crate::agreed::{MOST_MAPS, check_maps, check_shared, most_shared};
 use crate::events::{Batch, Losses};
 use crate::functions::OfProcess;
 use crate::guest::lost_host;
+use crate::kept::{Kept, MOST_CONTEXTS, MOST_NOTES};
 use crate::number;
 use crate::parties::Parties;
 use crate::process::Note;
-use crate::told::{MOST_CONTEXTS, MOST_NOTES, Told};
 
 /// Bytes of events that are kept for handles that have not asked for them, and what each takes besides.
 const MOST_PARKED: usize = 64 << 20;
 const PARKED: usize = 64;
-/// How long one agent is listened to at once: others have something to say too, and nobody waits for one that never ends.
+/// How long one agent is listened to at once: others have something to say too, and nobody waits
+/// for one that never ends.
 const TURN: Duration = Duration::from_millis(20);
 
 /// One agent.
@@ -79,7 +80,7 @@ pub(crate) struct State {
     /// A damaged chunk of events was met, and told.
     damaged: bool,
     /// How much it has said.
-    pub(crate) told: Told,
+    pub(crate) kept: Kept,
     /// Bytes of its ring, if some were wished.
     pub(crate) ring_bytes: Option<u64>,
     /// No kernel that is known is of an earlier generation.
@@ -97,7 +98,8 @@ pub(crate) struct InContext {
     pub(crate) shared: SharedReader,
     /// Bytes that were in its memory when that was closed here.
     held: u64,
-    /// The shared memory once more, to be given to others: that of the first maps, then of those that came. Empty once the application has ended.
+    /// The shared memory once more, to be given to others: that of the first maps, then of those
+    /// that came. Empty once the application has ended.
     pub(crate) memory: Vec<OwnedFd>,
     /// Parallel to it: the numbers of their first maps.
     pub(crate) firsts: Vec<u32>,
@@ -116,8 +118,8 @@ impl InContext {
         self.held.max(u64::try_from(held).unwrap_or(0) * 512)
     }
 
-    /// The snapshots of a map are as long as they should be, and what was published is there: the file itself may be much longer than
-    /// what its process has written.
+    /// The snapshots of a map are as long as they should be, and what was published is there: the
+    /// file itself may be much longer than what its process has written.
     pub(crate) fn may_hold(&self, map: usize, bytes: u64) -> bool {
         self.shared.snapshot_bytes(map) == Some(bytes)
             && (bytes <= FEW || self.shared.sequence(map) == 0 || self.holds() >= bytes)
@@ -211,14 +213,14 @@ impl State {
         } = frame;
         let counts = &self.counts;
         let counted = self
-            .told
+            .kept
             .count(&message, bytes, |name| counts.contains_key(name));
         if let Err(why) = counted {
             self.stop_listening(&why);
             return;
         }
         match self
-            .told
+            .kept
             .notes_are_full()
             .filter(|_| matches!(message, ToTool::Note { .. }))
         {
@@ -236,7 +238,7 @@ impl State {
     /// What was asked of it, by which is judged what it says.
     pub(crate) fn expect(&mut self, options: &warpbpf_wire::Options) {
         self.ring_bytes = options.ring_bytes;
-        self.told.untimed = !options.timeline && !options.ranges;
+        self.kept.untimed = !options.timeline && !options.ranges;
     }
 
     /// What it says is not what an agent says: from now on it is as if it had ended.

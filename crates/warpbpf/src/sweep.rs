@@ -49,8 +49,8 @@ fn is_left(folder: &Path) -> bool {
     }
 }
 
-/// Somebody has the socket of this name; `None` if there is no such file. A socket of another type is turned away where one
-/// is, and nobody is asked to accept it.
+/// Somebody has the socket of this name; `None` if there is no such file. A socket of another type
+/// is turned away where one is, and nobody is asked to accept it.
 fn listens(path: &Path) -> Option<bool> {
     let asking = socket_with(
         AddressFamily::UNIX,

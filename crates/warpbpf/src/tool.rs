@@ -640,6 +640,3 @@ pub fn shell_status(status: ExitStatus) -> i32 {
         .code()
         .unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
-
-#[cfg(test)]
-mod tests;

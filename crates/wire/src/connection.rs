@@ -30,7 +30,8 @@ const MAGIC: u32 = u32::from_le_bytes(*b"WBPF");
 const HEADER: usize = 16;
 /// Most blob bytes of any frame. A BPF object or a batch of a map's values is far smaller; more means a stranger talks.
 pub const MOST_BLOB: usize = 256 << 20;
-/// Most JSON bytes of a frame: it becomes several times as much memory. A list of all kernels of a large application is smaller.
+/// Most JSON bytes of a frame: it becomes several times as much memory. A list of all kernels of a
+/// large application is smaller.
 const TEXT_LIMIT: usize = 64 << 20;
 /// Descriptors that may be waiting for their frames: that of one which is not whole, and that of the next.
 const WAITING: usize = 2;
@@ -445,8 +446,8 @@ impl<S: Serialize, R: DeserializeOwned + Message> Connection<S, R> {
         }))
     }
 
-    /// Nothing whole is there. A descriptor comes with the first byte of its frame, so more of them than the frame announces are
-    /// nobody's.
+    /// Nothing whole is there. A descriptor comes with the first byte of its frame, so more of them
+    /// than the frame announces are nobody's.
     fn waits_for(&self, announced: usize) -> Result<Option<Frame<R>>, WireError> {
         match self.descriptors.len() > announced {
             true => Err(unannounced()),

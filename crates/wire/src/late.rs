@@ -56,7 +56,8 @@ pub struct Control {
     pub operation: u32,
     /// One of [`state`].
     pub state: AtomicU32,
-    /// The agent's end of its connection. Of a detach: nothing is said on it, and nobody has the other end when the caller is gone.
+    /// The agent's end of its connection. Of a detach: nothing is said on it, and nobody has the
+    /// other end when the caller is gone.
     pub socket: i32,
     /// Address of the first [`Patch`].
     pub patches: u64,

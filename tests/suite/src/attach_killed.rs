@@ -1,4 +1,5 @@
-//! Tools that end at a bad moment: killed behind any of their calls, or where the application does not answer. It goes on, and others may come.
+//! Tools that end at a bad moment: killed behind any of their calls, or where the application does
+//! not answer. It goes on, and others may come.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -56,7 +57,8 @@ fn run(bench: &Bench, mut command: Command, kill_at: usize) -> Result<Ended, Str
     Ok(Ended::ByItself { calls })
 }
 
-/// Kills what `command` makes behind some of its calls, or behind each; the application launches each time, and its results are right. Each time
+/// Kills what `command` makes behind some of its calls, or behind each; the application launches
+/// each time, and its results are right. Each time
 /// `before` makes it what it is to be.
 fn each(
     bench: &Bench,

@@ -27,7 +27,8 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// Without a program nothing is ever loaded there that would make the context's memory; the timeline has all launches from the first on.
+/// Without a program nothing is ever loaded there that would make the context's memory; the
+/// timeline has all launches from the first on.
 fn timeline_alone(bench: &Bench) -> Told {
     let mut application = Application::plain(bench)?;
     let (saved, file) = (bench.scratch("report.json"), bench.scratch("late.json"));

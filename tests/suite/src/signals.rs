@@ -1,4 +1,5 @@
-//! Signals to the command are the application's, each once, whoever else got them; and the application inherits what the command did.
+//! Signals to the command are the application's, each once, whoever else got them; and the
+//! application inherits what the command did.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;

@@ -1,5 +1,5 @@
-//! Applications that are odd in one way each: with programs in them they compute the same, and what is theirs (files, pipes, standard
-//! output) is left alone.
+//! Applications that are odd in one way each: with programs in them they compute the same, and what
+//! is theirs (files, pipes, standard output) is left alone.
 
 use std::process::Command;
 
@@ -137,8 +137,8 @@ fn small(bench: &Bench, how: &str, all: &[u32]) -> Told {
     }
 }
 
-/// What a process did last comes home, by whatever function of libc it ends, and its report says that this is all. Where it asks the system itself, the
-/// report says that something is missing.
+/// What a process did last comes home, by whatever function of libc it ends, and its report says
+/// that this is all. Where it asks the system itself, the report says that something is missing.
 fn ends(bench: &Bench) -> Told {
     for how in ["_exit", "quick", "handler", "exec", "system"] {
         let run = bench.both("launchcount", "odd", &["leave", how])?;

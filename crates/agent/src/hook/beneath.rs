@@ -10,7 +10,6 @@ use std::os::unix::fs::FileExt as _;
 use warpbpf_driver::regular;
 
 use super::{in_force, machine};
-use crate::descriptors;
 use crate::maps::{self, mappings};
 
 /// Bytes of a function that must be those of the file, so that it is the file which was loaded. A file that was replaced by another has its
@@ -41,7 +40,8 @@ fn under(maps: &[u8], address: usize, code: &[u8], covered: usize) -> Result<Vec
     let unread = |error: &dyn std::fmt::Display| format!("`{path}` cannot be read: {error}");
     let mut there = vec![0; COMPARED.min(code.len()).min(mapping.range.end - address)];
     let at = mapping.offset + (address - mapping.range.start) as u64;
-    let read = descriptors::run(|| regular::open(&file)?.read_exact_at(&mut there, at));
+    let file = regular::open(&file).map_err(|error| unread(&error))?;
+    let read = file.read_exact_at(&mut there, at);
     read.map_err(|error| unread(&error))?;
     if there.get(covered..) != without_ours(address, code).get(covered..there.len()) {
         return Err(format!("`{path}` has other code there"));

@@ -7,7 +7,6 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, PoisonError};
 
 use super::machine;
-use crate::descriptors;
 use crate::maps::{self, mappings};
 
 /// Bytes that regions are multiples of: the largest pages that the processor's kernels have.
@@ -155,13 +154,10 @@ fn write_through_proc(at: usize, bytes: &[u8]) -> std::io::Result<()> {
     warpbpf_faults::check("hook/proc-mem", || {
         std::io::Error::from_raw_os_error(libc::EPERM)
     })?;
-    // By a number of the application's, what it prints meanwhile could be written into its memory.
-    descriptors::run(|| {
-        let file = std::fs::OpenOptions::new()
-            .write(true)
-            .open("/proc/thread-self/mem")?;
-        file.write_all_at(bytes, at as u64)
-    })
+    let file = std::fs::OpenOptions::new()
+        .write(true)
+        .open("/proc/thread-self/mem")?;
+    file.write_all_at(bytes, at as u64)
 }
 
 /// For systems that forbid `/proc/self/mem`. A changed copy of the pages takes their place in one step: a thread that runs in

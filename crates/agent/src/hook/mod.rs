@@ -90,7 +90,8 @@ pub(crate) enum Kind {
     Driver,
     /// Any function. What it calls may throw: then no call is moved, because there is nothing to unwind by where it would stand.
     Function,
-    /// A function of the C library that takes so many arguments, none of them on the stack, and throws nothing: registers of further ones may be changed.
+    /// A function of the C library that takes so many arguments, none of them on the stack, and
+    /// throws nothing: registers of further ones may be changed.
     Of { arguments: usize },
     /// An entry of a procedure linkage table.
     Entry,
@@ -119,7 +120,8 @@ pub(crate) fn in_force() -> MutexGuard<'static, Vec<late::Patch>> {
     IN_FORCE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What was built for a target. It stays, as threads may be in it, and serves again when the same function is hooked again.
+/// What was built for a target. It stays, as threads may be in it, and serves again when the same
+/// function is hooked again.
 #[derive(Debug)]
 struct Built {
     target: Target,

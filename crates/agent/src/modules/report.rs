@@ -138,11 +138,13 @@ pub(super) fn tell_left_out(
     }
 }
 
-/// Bytes of names in one message, and in all of a process: a tool that does not read for a moment must have room for what waits.
+/// Bytes of names in one message, and in all of a process: a tool that does not read for a moment
+/// must have room for what waits.
 const IN_A_MESSAGE: usize = 1 << 20;
 const OF_ALL: usize = 32 << 20;
 
-/// Some of the names of sites, from that of number `first` on, for one message, and how many they are; none where there is no room for more names of the process.
+/// Some of the names of sites, from that of number `first` on, for one message, and how many they
+/// are; none where there is no room for more names of the process.
 fn some_names(names: &[String], room: usize) -> &[String] {
     let mut bytes = 0;
     let fits = |name: &&String| {

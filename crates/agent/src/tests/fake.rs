@@ -12,7 +12,7 @@ use warpbpf_wire::ToolConnection;
 
 use super::world::{self, application};
 use crate::agent::{Agent, Tool};
-use crate::descriptors::Table;
+use crate::descriptors::FileThread;
 use crate::exports::trampolines;
 use crate::symbols::Symbols;
 
@@ -158,10 +158,10 @@ pub(super) fn agent() -> (&'static Agent, ToolConnection) {
     // SAFETY: every function has the signature of its symbol, or ignores its arguments.
     let api = unsafe { Api::resolve(|symbol| address(symbol) as *const c_void) }.unwrap();
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let (descriptors, ours) = Table::start(Some(ours.as_fd())).unwrap();
+    let (files, ours) = FileThread::start(Some(ours.as_fd())).unwrap();
     let tool = Tool::Socket(Mutex::new(ours));
     let symbols = Symbols::new(|symbol| Some(address(symbol)));
-    let agent = Agent::leak(Driver::new(api), symbols, tool, descriptors);
+    let agent = Agent::leak(Driver::new(api), symbols, tool, files);
     (agent, ToolConnection::new(theirs.into()).unwrap())
 }
 

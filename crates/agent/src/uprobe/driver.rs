@@ -9,7 +9,6 @@ use warpbpf_driver::regular;
 
 use super::mapped_around;
 use crate::agent::Agent;
-use crate::descriptors;
 use crate::install::{ANCHOR, driver_at};
 use crate::symbols::code_of;
 
@@ -24,7 +23,7 @@ pub(super) enum Functions<'a> {
 impl<'a> Functions<'a> {
     /// Reads the driver's symbols.
     pub(super) fn new(agent: &'a Agent, maps: &[u8]) -> Functions<'a> {
-        match descriptors::run(|| read(driver_at(), maps)) {
+        match read(driver_at(), maps) {
             Some(functions) => Functions::File(functions),
             None => Functions::Asked(agent),
         }

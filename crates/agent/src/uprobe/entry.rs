@@ -1,6 +1,6 @@
 //! What stubs go to: saves what a function may have been given, runs the programs, and goes on as if nothing had been.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::ops::Range;
 use std::sync::{Mutex, TryLockError};
 use std::time::Instant;
@@ -9,10 +9,11 @@ use warpbpf_session::cpu::{self, CpuError};
 use warpbpf_wire::NoteLevel;
 
 use super::lost::{LIMIT, count, within_patience};
-use super::waiting::{Call, Waiting, own_stack};
+use super::waiting::{Call, Waiting};
 use super::world::World;
 use super::{Site, Sites, api, sites};
 use crate::guard::quietly;
+use crate::stack;
 use crate::stacks::Caller;
 
 /// Numbers of stubs that functions return to: that of the function and this.
@@ -193,20 +194,12 @@ pub(super) fn entry() -> Option<usize> {
 thread_local! {
     /// None of them has a destructor, so they can be used while the thread ends.
     static CALLS: RefCell<Waiting> = const { RefCell::new(Waiting::new()) };
-    /// The thread's own stack, once it was asked for.
-    static STACK: Cell<(u64, u64)> = const { Cell::new((0, 0)) };
 }
 
-/// The thread's own stack, which is found out once.
+/// The thread's own stack.
 pub(super) fn stack() -> Range<u64> {
-    if STACK.get() == (0, 0) {
-        let found = own_stack();
-        // Where it cannot be found out it is a place that is none.
-        let known = if found.is_empty() { 1..1 } else { found };
-        STACK.set((known.start, known.end));
-    }
-    let (low, high) = STACK.get();
-    low..high
+    let own = stack::own();
+    own.start as u64..own.end as u64
 }
 
 /// Programs run one after the other, over all threads: what each reads and writes back is then exact among them.

@@ -33,7 +33,6 @@ use warpbpf_session::{HostPlace, HostProgram, Session};
 use warpbpf_wire::NoteLevel;
 
 use crate::agent::Agent;
-use crate::descriptors;
 use crate::exports::ROWS;
 use crate::hook::{Kind, Staged, Target, link, stage, stubs};
 use crate::lock::lock;
@@ -501,7 +500,7 @@ fn find(
     let place = format!("{major:02x}:{minor:02x} {}", file.ino());
     let mapped = mapped_at(maps, &place, offset)
         .ok_or("the application has not loaded that file when its first kernels are loaded")?;
-    let (kind, bytes) = descriptors::run(|| extent::of_function(path, offset))?;
+    let (kind, bytes) = extent::of_function(path, offset)?;
     if bytes > mapped.left {
         return Err(format!(
             "by its file it has {bytes} bytes, and {} are mapped",

@@ -79,24 +79,6 @@ fn is_below(call: &Call, slot: u64, own: &Range<u64>) -> bool {
     own.contains(&slot) && own.contains(&call.slot) && call.slot < slot
 }
 
-/// The stack that the thread was started with; empty if that cannot be found out.
-pub(super) fn own_stack() -> Range<u64> {
-    // SAFETY: zeroes are room for the attributes, which are destroyed where they were made.
-    unsafe {
-        let mut attributes: libc::pthread_attr_t = std::mem::zeroed();
-        if libc::pthread_getattr_np(libc::pthread_self(), &mut attributes) != 0 {
-            return 0..0;
-        }
-        let (mut low, mut bytes) = (std::ptr::null_mut(), 0);
-        let got = libc::pthread_attr_getstack(&attributes, &mut low, &mut bytes);
-        libc::pthread_attr_destroy(&mut attributes);
-        match got {
-            0 => low as u64..low as u64 + bytes as u64,
-            _ => 0..0,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -191,14 +173,5 @@ mod tests {
         }
         assert!(!begin(&mut waiting, 1, 0x8000 - DEPTH as u64 * 16));
         assert_eq!(waiting.end(1, 0x8000, &OWN), Some(0xc0de_8000));
-    }
-
-    #[test]
-    fn a_thread_knows_its_stack() {
-        let here = 0;
-        let place = std::ptr::from_ref(&here) as u64;
-        assert!(own_stack().contains(&place));
-        let elsewhere = std::thread::spawn(own_stack).join().unwrap();
-        assert!(!elsewhere.is_empty() && !elsewhere.contains(&place));
     }
 }

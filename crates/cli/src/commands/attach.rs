@@ -123,7 +123,8 @@ fn is_stopped(pid: u32) -> bool {
     state.is_some_and(|state| state.starts_with(['T', 't']))
 }
 
-/// The processes that programs were put into. Each is attached to by a thread of its own: one that is stuck holds up no other.
+/// The processes that programs were put into. Each is attached to by a thread of its own: one that
+/// is stuck holds up no other.
 struct Targets<'s, 't> {
     tool: &'t Tool,
     whom: Whom,

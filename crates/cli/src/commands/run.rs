@@ -319,9 +319,9 @@ impl Attachment {
         })
     }
 
-    /// Adds to a report what is known of the programs.
-    /// The exit status, where that of the application is `status`: with `strict` that of [`NOTHING_INSTRUMENTED`] instead of 0, if no launch had
-    /// programs.
+    /// Adds to a report what is known of the programs. The exit status, where that of the
+    /// application is `status`: with `strict` that of [`NOTHING_INSTRUMENTED`] instead of 0, if no
+    /// launch had programs.
     pub fn conclude(&self, report: &mut Report, strict: bool, status: u8) -> u8 {
         report.programs = self.programs.clone();
         report.notes.extend(self.machine_code.clone());
@@ -385,8 +385,8 @@ pub fn observe(
     }
     let launch = Launch::new(&flags.command).inject(flags.inject.into());
     let (linux_too, inherited) = (linux.map(Arc::clone), signals.inherited);
-    // SAFETY: it looks a variable up in what is there and stores to memory; nothing is allocated and no lock taken. The rest is
-    // system calls.
+    // SAFETY: it looks a variable up in what is there and stores to memory; nothing is allocated
+    // and no lock taken. The rest is system calls.
     let launch = unsafe {
         launch.before(move |pid| {
             if let Some(linux) = &linux_too {

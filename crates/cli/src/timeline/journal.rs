@@ -1,4 +1,5 @@
-//! A timeline while applications run: a file that is whole after each write, so that whoever ends this command loses only what came since.
+//! A timeline while applications run: a file that is whole after each write, so that whoever ends
+//! this command loses only what came since.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Seek as _, SeekFrom, Write as _};
@@ -122,14 +123,16 @@ impl Journal {
         self.file.set_len(place + text.len() as u64)
     }
 
-    /// The timeline is written: this one is no longer needed. Where it had the timeline's name, that is another file by now.
+    /// The timeline is written: this one is no longer needed. Where it had the timeline's name,
+    /// that is another file by now.
     pub(super) fn end(self) {
         if self.is_beside {
             let _ = std::fs::remove_file(&self.path);
         }
     }
 
-    /// The timeline cannot be written: this one stays, with all that was told if there is room, and is said to be there.
+    /// The timeline cannot be written: this one stays, with all that was told if there is room, and
+    /// is said to be there.
     pub(super) fn stay(mut self, told: &[Told]) -> Option<String> {
         self.add(told);
         let path = self.path.display();

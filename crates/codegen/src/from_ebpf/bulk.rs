@@ -1,5 +1,6 @@
-//! Copies and fills that are too long to be written out one instruction after the other: loops over pieces. What is that long does
-//! not lie on a stack, which has 512 bytes, so both sides are addresses.
+//! Copies and fills that are too long to be written out one instruction after the other: loops over
+//! pieces. What is that long does not lie on a stack, which has 512 bytes, so both sides are
+//! addresses.
 
 use warpbpf_ebpf::Width;
 use warpbpf_verify::Place;
@@ -39,8 +40,8 @@ impl Translator<'_> {
         self.store_words(to_rest, rest, &words)
     }
 
-    /// Copies `size` bytes, a number that is only known as it runs, one by one. Both sides are in memory: nothing is known of where on
-    /// a stack they are.
+    /// Copies `size` bytes, a number that is only known as it runs, one by one. Both sides are in
+    /// memory: nothing is known of where on a stack they are.
     pub(super) fn copy_bytes(
         &mut self,
         from: Spot,
@@ -51,8 +52,8 @@ impl Translator<'_> {
         self.copy_pieces(from, to, Width::W8, size, Overlap::Possible)
     }
 
-    /// Copies pieces until `end` bytes are copied. Where the target begins behind the source and they may overlap, the last piece
-    /// goes first.
+    /// Copies pieces until `end` bytes are copied. Where the target begins behind the source and
+    /// they may overlap, the last piece goes first.
     fn copy_pieces(
         &mut self,
         from: Spot,

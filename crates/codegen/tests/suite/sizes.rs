@@ -1,5 +1,6 @@
-//! Helpers with a size: what they copy and fill, byte for byte, and that a call executes no more than the budget counts for it. What is
-//! long is a loop, so that the code does not grow with the size.
+//! Helpers with a size: what they copy and fill, byte for byte, and that a call executes no more
+//! than the budget counts for it. What is long is a loop, so that the code does not grow with the
+//! size.
 
 use crate::common::{Case, Device, Ran, array, ring};
 use warpbpf_abi::layout::{MapLayout, RingLayout, env};
@@ -237,8 +238,8 @@ fn code_does_not_grow_with_a_size() {
     assert!(lines(10_000) < 200, "{}", lines(10_000));
 }
 
-/// A program of many blocks, each with something to look at: passes that look at all of the program for each instruction would take
-/// minutes for it.
+/// A program of many blocks, each with something to look at: passes that look at all of the program
+/// for each instruction would take minutes for it.
 #[test]
 fn a_switch_of_many_cases_is_compiled() {
     const CASES: usize = 800;

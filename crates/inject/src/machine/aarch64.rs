@@ -28,8 +28,9 @@ pub(crate) struct Registers {
 /// Sets of the other registers, the first that there is: `NT_ARM_SVE`, which holds the floating-point registers too, and
 /// `NT_PRFPREG`.
 pub(crate) const VECTORS: &[i32] = &[0x405, 2];
-/// Functions of libc that have the instruction by which system calls are made with a return behind it, and these two. In `syscall`
-/// a thread may stand already, and the kernel would take ours for the one that it was stopped in; in these nobody waits.
+/// Functions of libc that have the instruction by which system calls are made with a return behind
+/// it, and these two. In `syscall` a thread may stand already, and the kernel would take ours for
+/// the one that it was stopped in; in these nobody waits.
 pub(crate) const GATES: (&[&str], &[u8]) = (
     &["getpid", "getppid", "getuid", "geteuid"],
     &[0x01, 0, 0, 0xd4, 0xc0, 0x03, 0x5f, 0xd6],
@@ -257,7 +258,8 @@ const LEAVE: [u32; 4] = [0xd280_0000, 0xf940_0bf3, 0xa8c2_7bfd, 0xd65f_03c0];
 
 /// All of it.
 pub(crate) fn code() -> Vec<u8> {
-    // blr x9; mov x1, x0; mov x8, getppid; svc #0. Then the way home, if nobody puts the thread back: mov x8, rt_sigreturn; svc #0
+    // blr x9; mov x1, x0; mov x8, getppid; svc #0. Then the way home, if nobody puts the thread
+    // back: mov x8, rt_sigreturn; svc #0
     let mut code = vec![
         0xd63f_0120,
         0xaa00_03e1,

@@ -25,8 +25,8 @@ const SVE: u8 = 1;
 /// No mode that `sigaltstack` knows: the thread keeps the stack that it has for signals.
 const KEEPS_STACK: u32 = 0x4000_0000;
 
-/// The frame of a thread that is to go on with these registers, below what its stack holds. `None` of one that uses SVE: such a
-/// thread keeps nothing of it in a system call, where it can be had.
+/// The frame of a thread that is to go on with these registers, below what its stack holds. `None`
+/// of one that uses SVE: such a thread keeps nothing of it in a system call, where it can be had.
 pub(crate) fn frame(home: &Registers, mask: u64, vectors: &Vectors, _: u64) -> Option<Frame> {
     let plain = match vectors.kind == VECTORS[0] {
         true if vectors.bytes.get(SVE_FLAGS)? & SVE != 0 => return None,

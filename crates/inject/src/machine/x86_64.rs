@@ -36,7 +36,8 @@ pub(crate) const LOOKS_BEFORE: bool = false;
 const CS_64: u64 = 0x33;
 /// Bytes of `mov eax, NUMBER` in front of a system call.
 pub(crate) const BEFORE_BYTES: usize = 7;
-/// What the kernel leaves in `rax` of a system call that goes on by itself: `ERESTARTSYS`, `ERESTARTNOINTR`, `ERESTARTNOHAND`, and
+/// What the kernel leaves in `rax` of a system call that goes on by itself: `ERESTARTSYS`,
+/// `ERESTARTNOINTR`, `ERESTARTNOHAND`, and
 /// `ERESTART_RESTARTBLOCK`, of which it remembers how long it is to wait.
 const GOES_ON: [i64; 3] = [-512, -513, -514];
 const REMEMBERED: i64 = -516;
@@ -95,8 +96,8 @@ pub(crate) fn second_stack(registers: &[u8]) -> bool {
     !registers.is_empty()
 }
 
-/// Registers with which a thread goes on as it would from its stop, without what the kernel remembers of its system call. `before`
-/// is the code in front of where it stands.
+/// Registers with which a thread goes on as it would from its stop, without what the kernel
+/// remembers of its system call. `before` is the code in front of where it stands.
 pub(crate) fn home(registers: &Registers, before: &[u8; BEFORE_BYTES]) -> (Registers, Return) {
     let again = |number: u64| Registers {
         rax: number,

@@ -1,5 +1,6 @@
-//! The way home of a thread of x86-64: a frame as Linux leaves one for a signal's handler, from which `rt_sigreturn` gives back
-//! every register and the signal mask. The layouts are those of `arch/x86/include/uapi/asm/sigcontext.h` and `ucontext.h`.
+//! The way home of a thread of x86-64: a frame as Linux leaves one for a signal's handler, from
+//! which `rt_sigreturn` gives back every register and the signal mask. The layouts are those of
+//! `arch/x86/include/uapi/asm/sigcontext.h` and `ucontext.h`.
 
 use super::{Frame, RED_ZONE, Registers, Vectors, put};
 
@@ -17,8 +18,8 @@ const SELECTORS: usize = SIGCONTEXT + 144;
 const FPSTATE: usize = SIGCONTEXT + 184;
 /// `UC_FP_XSTATE`, `UC_SIGCONTEXT_SS`, `UC_STRICT_RESTORE_SS`.
 const ALL_FLAGS: u64 = 7;
-/// No mode that `sigaltstack` knows, so that it refuses, which `rt_sigreturn` does not mind: the thread keeps the stack that it
-/// has for signals, which cannot be asked for from outside.
+/// No mode that `sigaltstack` knows, so that it refuses, which `rt_sigreturn` does not mind: the
+/// thread keeps the stack that it has for signals, which cannot be asked for from outside.
 const KEEPS_STACK: u32 = 0x4000_0000;
 
 /// The area that `XSAVE` writes: the old part, and a header that says which components are there.
@@ -65,7 +66,8 @@ fn area(vectors: &[u8], component: impl Fn(u32) -> (usize, usize)) -> Option<Vec
     Some(area)
 }
 
-/// The frame of a thread that is to go on with these registers, below what its stack holds. `restorer` makes the system call.
+/// The frame of a thread that is to go on with these registers, below what its stack holds.
+/// `restorer` makes the system call.
 pub(crate) fn frame(
     home: &Registers,
     mask: u64,

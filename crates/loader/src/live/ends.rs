@@ -57,7 +57,8 @@ impl Live {
         })
     }
 
-    /// The tool ends: says what stands in no map of it. False if somebody is at work in here, as where the tool ends in the middle of a call.
+    /// The tool ends: says what stands in no map of it. False if somebody is at work in here, as
+    /// where the tool ends in the middle of a call.
     pub fn tell_ends(&self) -> bool {
         let Some(mut state) = self.try_state() else {
             return false;

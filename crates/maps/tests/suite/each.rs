@@ -52,8 +52,9 @@ fn with_copies_and_without() {
     view.each(|_, _| panic!("there is nothing"));
 }
 
-/// Of an array only what is not zeros: wherever it lies, first and last among them, in arrays of one value for all and of one for each
-/// multiprocessor, with values smaller and larger than what is looked at at once.
+/// Of an array only what is not zeros: wherever it lies, first and last among them, in arrays of
+/// one value for all and of one for each multiprocessor, with values smaller and larger than what
+/// is looked at at once.
 #[test]
 fn what_is_not_zero() {
     for (map_type, value_size, entries) in [(2, 8, 2000), (2, 5, 1), (2, 6000, 7), (6, 16, 900)] {

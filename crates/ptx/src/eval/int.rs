@@ -374,9 +374,9 @@ fn byte(word: u64, at: u32, signed: bool) -> i32 {
     }
 }
 
-/// An operation of extended precision. The flag `CC.CF` is the carry of the adder, as on hardware: a subtraction adds the
-/// complement, so that its flag is 1 if nothing was borrowed. The ISA's text says the reverse of subtractions, which is
-/// the same for who does not mix the two kinds.
+/// An operation of extended precision. The flag `CC.CF` is the carry of the adder, as on hardware:
+/// a subtraction adds the complement, so that its flag is 1 if nothing was borrowed. The ISA's text
+/// says the reverse of subtractions, which is the same for who does not mix the two kinds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Carry {
     kind: CarryKind,

@@ -124,7 +124,8 @@ pub(crate) unsafe fn graph_release(of: Handle, handle: Handle, count: u32) -> Cu
     graph(of)?.release_held(|held| held.object.handle == handle && held.count == count)
 }
 
-/// `CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW`, `…SYNCHRONIZATION_POLICY`, `…PRIORITY`, `…MEM_SYNC_DOMAIN_MAP`, `…MEM_SYNC_DOMAIN`
+/// `CU_LAUNCH_ATTRIBUTE_ACCESS_POLICY_WINDOW`, `…SYNCHRONIZATION_POLICY`, `…PRIORITY`,
+/// `…MEM_SYNC_DOMAIN_MAP`, `…MEM_SYNC_DOMAIN`
 const OF_STREAMS: &[u32] = &[1, 3, 8, 9, 10];
 /// The priority of a stream is its own.
 const PRIORITY: u32 = 8;

@@ -431,7 +431,8 @@ fn programs_of_several_parts_are_linked_and_launch_kernels_from_kernels() {
     );
 }
 
-/// Exported functions and the types of their parameters, with their names, as the tables of the two libraries have them.
+/// Exported functions and the types of their parameters, with their names, as the tables of the two
+/// libraries have them.
 fn signatures(table: &'static str) -> Vec<(&'static str, Vec<(&'static str, &'static str)>)> {
     let mut found = Vec::new();
     for row in table.split(';') {

@@ -284,6 +284,7 @@ pub(super) fn special(name: &str) -> Option<Special> {
     })
 }
 
-/// The two places in reserved shared memory that have registers of their own. Cooperative groups have 288 bytes at the second.
+/// The two places in reserved shared memory that have registers of their own. Cooperative groups
+/// have 288 bytes at the second.
 const RESERVED_FIRST: u32 = 0;
 const RESERVED_SECOND: u32 = 32;

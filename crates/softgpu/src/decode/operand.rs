@@ -99,8 +99,8 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
         }
     }
 
-    /// The address of an element that a register counts, with so many bytes each. ptxas computes its place with 32 bits,
-    /// whatever the register has.
+    /// The address of an element that a register counts, with so many bytes each. ptxas computes
+    /// its place with 32 bits, whatever the register has.
     fn indexed(&mut self, address: constant::Address<'a>) -> Decoded<Row> {
         let start = self.named_source(address.name, 0)?;
         let (register, bytes) = address.index.unwrap_or_default();

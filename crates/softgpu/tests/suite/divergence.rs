@@ -225,8 +225,9 @@ proptest! {
     }
 }
 
-/// How often lanes of a warp were not together at the end of a round, of 60: a kernel whose lanes all go round, and whose
-/// first lane is busy in `work` meanwhile. `after` stands behind the kernel's end.
+/// How often lanes of a warp were not together at the end of a round, of 60: a kernel whose lanes
+/// all go round, and whose first lane is busy in `work` meanwhile. `after` stands behind the
+/// kernel's end.
 fn times_apart(work: &str, after: &str, functions: &str) -> u32 {
     let text = header(&format!(
         "{functions}

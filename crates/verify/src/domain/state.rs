@@ -259,8 +259,9 @@ impl State {
         self.dynptrs.iter().find(|d| d.is_at(frame, slot))
     }
 
-    /// The bytes `start..end` of a stack are written: dynptrs that had one of them are no more. A record behind one stays held, and
-    /// nobody can give it back then: the check refuses to write over such a dynptr.
+    /// The bytes `start..end` of a stack are written: dynptrs that had one of them are no more. A
+    /// record behind one stays held, and nobody can give it back then: the check refuses to write
+    /// over such a dynptr.
     pub fn overwrite_dynptrs(&mut self, frame: u32, start: i64, end: i64) {
         let gone: Vec<Dynptr> = self.dynptrs_in(frame, start, end).copied().collect();
         for dynptr in gone {

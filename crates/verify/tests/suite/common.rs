@@ -11,7 +11,8 @@ use warpbpf_verify::{Platform, Rejection, Verified, verify};
 pub const RODATA_BYTES: &[u8] =
     b"n %d of %u\n\0%s\0\x00x=%d %d %d %d\0\0\0\x07\0\0\0\0\0\0\0unended";
 
-fn map(name: &str, map_type: u32, key_size: u32, value_size: u32, max_entries: u32) -> MapDef {
+/// A map of the program's own, with nothing special about it.
+pub fn map(name: &str, map_type: u32, key_size: u32, value_size: u32, max_entries: u32) -> MapDef {
     MapDef {
         name: name.to_owned(),
         map_type,

@@ -2,7 +2,8 @@
 //!
 //! `NAME.s` is a program in assembler with what is said about it on the line of the instruction that it is about:
 //! `; error[rule]: …`, `; warning[name]: …`. Lines at its top make the environment: `; map KIND NAME field=number …`,
-//! `; scope`, `; budget`, `; effort`, `; memory`, `; strict-uniform`, and `; together N` and `; alike N`, with which helper `N` needs a whole group.
+//! `; scope`, `; budget`, `; effort`, `; memory`, `; strict-uniform`, and `; together N` and `;
+//! alike N`, with which helper `N` needs a whole group.
 //! `NAME.bpf.c` is a C program, compiled by clang, with the whole message in `NAME.expected`.
 //! `WARPBPF_BLESS=1` writes what is said.
 

@@ -143,7 +143,8 @@ fn its_bytes_are_its_own() {
     );
 }
 
-/// Every way to write over a range of the stack, which has one that holds nothing and one with a record, in both orders.
+/// Every way to write over a range of the stack, which has one that holds nothing and one with a
+/// record, in both orders.
 #[test]
 fn a_write_over_several_loses_no_record() {
     // The reserved one at `r10-16`, the other at `r10-32`; and the other way round.

@@ -1,28 +1,13 @@
 //! Queues, stacks, bloom filters, event arrays and maps of maps: what programs may do with them.
 
-use std::collections::BTreeMap;
-
 use warpbpf_abi::maps::MapType;
-use warpbpf_object::{MapDef, MapKind};
+use warpbpf_object::MapDef;
 use warpbpf_verify::{ArgFact, CallFact, INNER, InsnFact, Rejection, Verified, verify};
 
-use crate::common::{code, platform};
+use crate::common::{self, code, platform};
 
 fn map(name: &str, map_type: MapType, key_size: u32, value_size: u32) -> MapDef {
-    MapDef {
-        name: name.to_owned(),
-        map_type: map_type as u32,
-        key_size,
-        value_size,
-        max_entries: 16,
-        flags: 0,
-        kind: MapKind::User,
-        extra: BTreeMap::new(),
-        key_type: None,
-        value_type: None,
-        inner: None,
-        initial: Vec::new(),
-    }
+    common::map(name, map_type as u32, key_size, value_size, 16)
 }
 
 fn of_maps(name: &str, inner: MapDef) -> MapDef {

@@ -90,8 +90,8 @@ fn loops_in_a_row_are_judged_one_by_one() {
 
 #[test]
 fn rounds_of_a_small_program_do_not_cost_their_square() {
-    // Loops that share instructions and are left by numbers that nobody knows: a proof of a million steps, each of which looked at all
-    // rounds before it.
+    // Loops that share instructions and are left by numbers that nobody knows: a proof of a million
+    // steps, each of which looked at all rounds before it.
     let text = "r0 = 0\nr6 = 0\nr7 = 0\nr8 = r1\n*(u64 *)(r10 - 16) = 0\nfirst:\nr0 = *(u32 *)(r8 + 48)\nr6 &= 3\nr7 += r0\nif r6 < 100000 goto middle\nsecond:\nif r7 < 10 goto first\nr6 += 2\nif r7 s> r6 goto second\nmay_goto second\nmiddle:\nmay_goto last\nr6 = *(u64 *)(r10 - 16)\nlast:\nr6 = *(u64 *)(r10 - 16)\nif r0 == 0 goto second\nr0 = 0\nexit";
     let refused = attempt(text, &platform().with_budget(1 << 20)).expect_err("no bound");
     assert_eq!(refused.rule.name(), "too-complex");

@@ -509,8 +509,8 @@ fn indices_under_may_goto_are_checked() {
     assert_eq!(r, Some("out-of-bounds"));
 }
 
-/// Loops in loops that `may_goto` counts, with numbers that nothing bounds: they repeat once copies that drift apart are no
-/// longer told to be copies.
+/// Loops in loops that `may_goto` counts, with numbers that nothing bounds: they repeat once copies
+/// that drift apart are no longer told to be copies.
 #[test]
 fn nested_loops_of_may_goto_repeat() {
     let nested = |end: &str| {

@@ -62,7 +62,8 @@ fn gaps_are_zeroed_and_told() {
 #[test]
 fn keys_in_functions_and_callbacks_have_gaps_too() {
     let key = "*(u64 *)(r10 - 16) = 1\n*(u32 *)(r10 - 8) = 2\n";
-    // A key of eight bytes with one of them unwritten, in a function that is called twice, and one in a loop at its start.
+    // A key of eight bytes with one of them unwritten, in a function that is called twice, and one
+    // in a loop at its start.
     let text = format!(
         "call f\ncall f\nr1 = 2\nr2 = subprog[g]\nr3 = 0\nr4 = 0\ncall 181\nr0 = 0\nexit\nf:\nagain:\n{key}{OUTPUT}call 7\nif r0 == 0 goto out\nmay_goto out\ngoto again\nout:\nr0 = 0\nexit\ng:\n{key}{OUTPUT}r0 = 0\nexit"
     );

@@ -1,27 +1,18 @@
 //! Helpers with a size: what a call counts for grows with it, and what would be without limit is refused.
 
-use std::collections::BTreeMap;
-
-use crate::common::{attempt, code, platform};
+use crate::common::{self, attempt, code, platform};
 use warpbpf_abi::maps::MapType;
 use warpbpf_object::{MapDef, MapKind};
 use warpbpf_verify::{Platform, verify};
 
 fn map(map_type: MapType, key_size: u32, value_size: u32, max_entries: u32) -> MapDef {
-    MapDef {
-        name: map_type.name().to_owned(),
-        map_type: map_type as u32,
+    common::map(
+        map_type.name(),
+        map_type as u32,
         key_size,
         value_size,
         max_entries,
-        flags: 0,
-        kind: MapKind::User,
-        extra: BTreeMap::new(),
-        key_type: None,
-        value_type: None,
-        inner: None,
-        initial: Vec::new(),
-    }
+    )
 }
 
 /// 0 has a value of 16 MiB, 1 one of 64 KiB, 2 is a large ring, 3 a queue.

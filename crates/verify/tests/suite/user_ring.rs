@@ -1,28 +1,14 @@
 //! User ring buffers: what programs may do with what the host sends them.
 
-use std::collections::BTreeMap;
-
 use warpbpf_abi::maps::MapType;
-use warpbpf_object::{MapDef, MapKind};
+use warpbpf_object::MapDef;
 use warpbpf_verify::{Rejection, Verified, verify};
 
-use crate::common::{code, platform};
+use crate::common::{self, code, platform};
 
 fn map(name: &str, map_type: MapType, key_size: u32, max_entries: u32) -> MapDef {
-    MapDef {
-        name: name.to_owned(),
-        map_type: map_type as u32,
-        key_size,
-        value_size: if key_size == 4 { 8 } else { 0 },
-        max_entries,
-        flags: 0,
-        kind: MapKind::User,
-        extra: BTreeMap::new(),
-        key_type: None,
-        value_type: None,
-        inner: None,
-        initial: Vec::new(),
-    }
+    let value_size = if key_size == 4 { 8 } else { 0 };
+    common::map(name, map_type as u32, key_size, value_size, max_entries)
 }
 
 /// By index: 0 `jobs`, 1 `counts`, 2 `events`, 3 `keyed`, 4 `huge`.

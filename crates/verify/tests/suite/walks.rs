@@ -1,38 +1,24 @@
-//! Loops whose number of rounds a map decides: where lanes of a group may walk differently far, the rounds, the result and
-//! what the callback left behind differ between them, and helpers that need the group are refused there.
+//! Loops whose number of rounds a map decides: where lanes of a group may walk differently far, the
+//! rounds, the result and what the callback left behind differ between them, and helpers that need
+//! the group are refused there.
 
-use std::collections::BTreeMap;
-
-use crate::common::{code, platform};
+use crate::common::{self, code, platform};
 use warpbpf_abi::helpers::{HelperId, takes};
 use warpbpf_abi::maps::{MAP_TYPES, MapType};
 use warpbpf_ebpf::Pc;
-use warpbpf_object::{MapDef, MapKind};
+use warpbpf_object::MapDef;
 use warpbpf_verify::{Rejection, Verified, verify};
 
 fn map(map_type: MapType, key_size: u32, value_size: u32, max_entries: u32) -> MapDef {
-    MapDef {
-        name: "m".to_owned(),
-        map_type: map_type as u32,
-        key_size,
-        value_size,
-        max_entries,
-        flags: 0,
-        kind: MapKind::User,
-        extra: BTreeMap::new(),
-        key_type: None,
-        value_type: None,
-        inner: None,
-        initial: Vec::new(),
-    }
+    common::map("m", map_type as u32, key_size, value_size, max_entries)
 }
 
 fn attempt(text: &str, maps: &[MapDef]) -> Result<Verified<warpbpf_ebpf::Code>, Box<Rejection>> {
     verify(code(text), maps, &platform().with_budget(1 << 20))
 }
 
-/// Calls helper `call` with a callback that adds 1 to the caller's stack; `behind` follows, with the result in `r6` and the sum
-/// in `r7`; `inside` is what the callback does first.
+/// Calls helper `call` with a callback that adds 1 to the caller's stack; `behind` follows, with
+/// the result in `r6` and the sum in `r7`; `inside` is what the callback does first.
 fn walk(call: u32, behind: &str, inside: &str) -> String {
     format!(
         "*(u64 *)(r10 - 8) = 0\nr1 = map[0]\nr2 = subprog[f]\nr3 = r10\nr3 += -8\nr4 = 0\ncall {call}\nr6 = r0\nr7 = *(u64 *)(r10 - 8)\n{behind}r0 = 0\nexit\nf:\nr6 = r{}\n{inside}r7 = *(u64 *)(r6 + 0)\nr7 += 1\n*(u64 *)(r6 + 0) = r7\nr0 = 0\nexit",

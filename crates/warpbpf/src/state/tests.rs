@@ -255,23 +255,6 @@ fn an_agent_that_says_too_much_holds_nobody_up_and_is_not_listened_to() {
 #[test]
 fn maps_and_memory_are_what_was_agreed_or_nothing() {
     use warpbpf_wire::{Layout, Ready};
-    let info = |max_entries, bytes| MapInfo {
-        name: "counts".into(),
-        map_type: 2,
-        key_size: 4,
-        value_size: 8,
-        max_entries,
-        layout: Layout::Array {
-            max_entries,
-            value_size: 8,
-            shards: 1,
-            summed: false,
-        },
-        summed: Vec::new(),
-        added: Vec::new(),
-        bytes,
-        guest: 0,
-    };
     let context = ContextInfo::default();
     let told = |info: MapInfo, sizes: &[u64], ring| {
         let mut state = State::default();
@@ -335,14 +318,27 @@ fn an_application_that_has_ended_has_no_descriptors_and_its_maps_are_read() {
     state.close_memory();
     let context = &state.contexts[0];
     assert!(context.memory.is_empty() && context.firsts.is_empty());
-    let map = |bytes| MapInfo {
-        name: String::new(),
+    let copy = context
+        .copied(&[info(1, 8), info(1, 0), info(1, 16)])
+        .unwrap();
+    let copy = SharedReader::open(&copy).unwrap();
+    let mut bytes = Vec::new();
+    assert!(copy.snapshot(0, &mut bytes).unwrap().is_some());
+    assert_eq!(bytes, [7; 8]);
+    assert!(copy.snapshot(2, &mut bytes).unwrap().is_some());
+    assert_eq!((bytes, copy.maps()), (vec![9; 16], 3));
+}
+
+/// An array, of which so many bytes are copied.
+fn info(max_entries: u32, bytes: u64) -> MapInfo {
+    MapInfo {
+        name: "counts".into(),
         map_type: 2,
         key_size: 4,
         value_size: 8,
-        max_entries: 1,
+        max_entries,
         layout: warpbpf_wire::Layout::Array {
-            max_entries: 1,
+            max_entries,
             value_size: 8,
             shards: 1,
             summed: false,
@@ -351,12 +347,5 @@ fn an_application_that_has_ended_has_no_descriptors_and_its_maps_are_read() {
         added: Vec::new(),
         bytes,
         guest: 0,
-    };
-    let copy = context.copied(&[map(8), map(0), map(16)]).unwrap();
-    let copy = SharedReader::open(&copy).unwrap();
-    let mut bytes = Vec::new();
-    assert!(copy.snapshot(0, &mut bytes).unwrap().is_some());
-    assert_eq!(bytes, [7; 8]);
-    assert!(copy.snapshot(2, &mut bytes).unwrap().is_some());
-    assert_eq!((bytes, copy.maps()), (vec![9; 16], 3));
+    }
 }

@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 use super::SNAPSHOT_PART;
 use crate::words::{Word, load, store};
 
-/// How often a reader tries again when the agent publishes faster than it copies: seldom where a copy takes long, as who publishes copies
-/// as much.
+/// How often a reader tries again when the agent publishes faster than it copies: seldom where a
+/// copy takes long, as who publishes copies as much.
 pub(super) fn tries(bytes: u64) -> u32 {
     const MOST: u64 = 1000;
     const LEAST: u64 = 4;

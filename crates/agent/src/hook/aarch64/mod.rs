@@ -28,7 +28,8 @@ pub(super) fn plan(address: u64, code: &[u8]) -> Result<Plan, HookError> {
     plan_of(address, code, 1)
 }
 
-/// The same for a function that has no more than so many arguments in registers: what its first instruction may be does not depend on that.
+/// The same for a function that has no more than so many arguments in registers: what its first
+/// instruction may be does not depend on that.
 #[cfg(target_arch = "aarch64")]
 pub(super) fn plan_few(address: u64, code: &[u8], _arguments: usize) -> Result<Plan, HookError> {
     plan(address, code)

@@ -177,7 +177,8 @@ fn undo(first: &Instruction, unused: &[Register]) -> Result<Option<Instruction>,
     }
 }
 
-/// Writes nothing but flags and registers that a callee may destroy and that carry no argument: those, or some that are `unused`.
+/// Writes nothing but flags and registers that a callee may destroy and that carry no argument:
+/// those, or some that are `unused`.
 fn is_harmless(instruction: &Instruction, unused: &[Register]) -> bool {
     if instruction.flow_control() != FlowControl::Next || instruction.is_stack_instruction() {
         return false;

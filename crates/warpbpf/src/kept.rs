@@ -1,5 +1,6 @@
-//! How much an agent may say. A tool keeps what it is told until its report, and an agent is in somebody else's process: so all that is
-//! kept of it is counted, and one that says too much is not listened to any more.
+//! How much an agent may say. A tool keeps what it is told until its report, and an agent is in
+//! somebody else's process: so all that is kept of it is counted, and one that says too much is not
+//! listened to any more.
 
 use warpbpf_wire::ToTool;
 
@@ -16,15 +17,16 @@ const ELEMENT: usize = 200;
 
 /// What was kept so far.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct Kept {
     bytes: usize,
     notes: usize,
     /// Nobody asked for a timeline, so that no more than a little of it comes.
     pub(crate) untimed: bool,
 }
 
-impl Told {
-    /// Counts a message whose text has so many bytes; `is_known` of a kernel's launches that are counted already, by its name.
+impl Kept {
+    /// Counts a message whose text has so many bytes; `is_known` of a kernel's launches that are
+    /// counted already, by its name.
     ///
     /// # Errors
     /// Text: it is too much.
@@ -104,7 +106,7 @@ mod tests {
 
     #[test]
     fn what_is_kept_is_counted_and_bounded() {
-        let mut told = Told::default();
+        let mut kept = Kept::default();
         let nobody = |_: &str| false;
         let kernel = |id| {
             ToTool::Kernel(Kernel {
@@ -112,8 +114,8 @@ mod tests {
                 ..Kernel::default()
             })
         };
-        told.count(&kernel(7), 100, nobody).unwrap();
-        let error = told.count(&kernel(u32::MAX), 100, nobody).unwrap_err();
+        kept.count(&kernel(7), 100, nobody).unwrap();
+        let error = kept.count(&kernel(u32::MAX), 100, nobody).unwrap_err();
         assert_eq!(
             error,
             "it told of a kernel with a number that no session gives"
@@ -122,7 +124,7 @@ mod tests {
             first: u32::MAX,
             names: vec!["a".into()],
         });
-        assert!(told.count(&sites, 100, nobody).is_err());
+        assert!(kept.count(&sites, 100, nobody).is_err());
         // Launches of kernels that are known cost nothing, however often they are told.
         let count = KernelCount {
             mangled: "k".into(),
@@ -140,26 +142,26 @@ mod tests {
             ..Counts::default()
         });
         for _ in 0..1000 {
-            told.count(&counts, MOST, |name| name == "k").unwrap();
+            kept.count(&counts, MOST, |name| name == "k").unwrap();
         }
-        let before = told.bytes;
-        told.count(&counts, 100, nobody).unwrap();
-        assert!(told.bytes > before);
-        let error = (0..3).find_map(|n| told.count(&kernel(n), MOST / 2, nobody).err());
+        let before = kept.bytes;
+        kept.count(&counts, 100, nobody).unwrap();
+        assert!(kept.bytes > before);
+        let error = (0..3).find_map(|n| kept.count(&kernel(n), MOST / 2, nobody).err());
         assert_eq!(error.as_deref(), Some("it has told more than 256 MiB"));
     }
 
     #[test]
     fn a_note_too_many_is_told_of_once() {
-        let mut told = Told::default();
+        let mut kept = Kept::default();
         let note = ToTool::Note {
             level: NoteLevel::Info,
             text: "a".into(),
             guests: Vec::new(),
         };
         let mut full = || {
-            told.count(&note, 10, |_| false).unwrap();
-            told.notes_are_full()
+            kept.count(&note, 10, |_| false).unwrap();
+            kept.notes_are_full()
         };
         assert!((0..MOST_NOTES).all(|_| full().is_none()));
         assert_eq!([full(), full()], [Some(true), Some(false)]);
