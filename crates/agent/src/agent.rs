@@ -342,6 +342,9 @@ impl Agent {
                 self.turn_off();
                 Mode::PassThrough
             });
+            if matches!(mode, Mode::PassThrough) {
+                self.files.close();
+            }
             self.memory.decide(&mode);
             let (timeline, ranges) = match &mode {
                 Mode::Attached(session) => (session.timeline(), session.needs_nvtx()),

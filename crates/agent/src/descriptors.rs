@@ -258,7 +258,8 @@ impl FileThread {
     }
 }
 
-/// The thread ends: what it was asked for meanwhile is dropped, so that nobody waits for it.
+/// The thread ends: what it was asked for meanwhile is dropped, so that nobody waits for it, and nobody
+/// is woken any more.
 struct Over<'t>(&'t FileThread);
 
 impl Drop for Over<'_> {
@@ -269,18 +270,10 @@ impl Drop for Over<'_> {
             std::mem::take(&mut jobs.waiting)
         };
         drop(left);
-    }
-}
-
-impl Drop for FileThread {
-    fn drop(&mut self) {
-        // Nobody uses it any more.
-        let Some(Ready { bell, identities }) = self.ready.take() else {
-            return;
-        };
-        for (fd, identity) in bell.into_iter().zip(identities) {
-            if identity.is(fd.as_fd()) {
-                drop(ManuallyDrop::into_inner(fd));
+        // An agent is never freed, and there may be many one after the other.
+        if let Some(ready) = self.0.ready.get() {
+            for (fd, identity) in ready.bell.iter().zip(ready.identities) {
+                identity.close(fd.as_raw_fd());
             }
         }
     }
@@ -343,7 +336,7 @@ impl Identity {
     /// that was just forked.
     pub(crate) fn close(self, number: RawFd) {
         if self.0.is_some() && Identity::of_number(number) == self {
-            // SAFETY: the thread that owns the descriptor does not exist in this process.
+            // SAFETY: whoever owns the descriptor has ended, or does not exist in this process.
             unsafe { libc::close(number) };
         }
     }

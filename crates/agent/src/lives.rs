@@ -85,6 +85,11 @@ impl Shard {
         lock(&self.memory).push(again);
     }
 
+    /// Nobody will look at that any more.
+    pub(crate) fn keep_no_memory(&self) {
+        lock(&self.memory).clear();
+    }
+
     /// What it shared: of maps that cannot be read any more, and those behind them, nothing is left.
     fn left(&self) -> Option<SharedWriter> {
         let memory = std::mem::take(&mut *lock(&self.memory));

@@ -3,6 +3,7 @@
 
 use std::process::Command;
 
+use crate::attach::{Application, Attached};
 use crate::run::{Bench, Case, Run, Told, same};
 
 const LAUNCHES: u64 = 10;
@@ -35,6 +36,7 @@ pub fn cases() -> Vec<Case> {
             counted(bench, "env", &["leader"])
         }),
         case("unharmed: no file may grow", sizes),
+        case("unharmed: attached to again and again", again),
         case("unharmed: ends without handlers", ends),
         case("unharmed: workers that end without handlers", workers),
     ]
@@ -180,6 +182,45 @@ fn workers(bench: &Bench) -> Told {
         }
     }
     Ok("all that two workers counted came home".to_owned())
+}
+
+/// What an attach needs in the process goes with it: after the first few there are as many
+/// descriptors, threads and mappings as there were.
+fn again(bench: &Bench) -> Told {
+    let mut application = Application::plain(bench)?;
+    let folder = format!("/proc/{}", application.pid());
+    let held = || -> std::io::Result<[usize; 3]> {
+        let count = |name: &str| std::fs::read_dir(format!("{folder}/{name}")).map(Iterator::count);
+        let maps = std::fs::read(format!("{folder}/maps"))?;
+        let mappings = maps.iter().filter(|byte| **byte == b'\n').count();
+        Ok([count("fd")?, count("task")?, mappings])
+    };
+    let mut first: Option<[usize; 3]> = None;
+    for round in 0..12 {
+        match Attached::start(bench, &application, "launchcount") {
+            Err(reason) if reason.starts_with("skipped: ") => return Ok(reason),
+            attached => {
+                let attached = attached?;
+                application.launch(2)?;
+                attached.interrupt()?;
+            }
+        }
+        let now = held();
+        let now = now.map_err(|e| format!("{folder}: {e}"))?;
+        match (round, first) {
+            (3, _) => first = Some(now),
+            (11, Some([descriptors, threads, mappings])) => {
+                same("descriptors", now[0], descriptors)?;
+                // The soft GPU's own come and go with streams.
+                if now[1] > threads + 1 || now[2] > mappings + 8 {
+                    return Err(format!("{now:?} threads and mappings, {first:?} before"));
+                }
+            }
+            _ => {}
+        }
+    }
+    application.end()?;
+    Ok("twelve times".to_owned())
 }
 
 /// The limit is for files; what is shared with the tool is none of the application's, and brings it no signal.
