@@ -213,7 +213,8 @@ fn suite(device: &str, folder: &str, word: Option<&str>, flags: &Flags) -> bool 
     };
     let (mut passed, mut skipped) = (0, 0);
     let mut failed: Vec<String> = Vec::new();
-    pool::run(&way, &chosen, |case, done| {
+    pool::handle_signals();
+    let left = pool::run(&way, &chosen, |case, done| {
         let line = |word: &str, told: &str| {
             let seconds = done.took.as_secs_f64();
             format!("{:<56} {word} {seconds:>6.1} s  {told}", case.name)
@@ -246,5 +247,8 @@ fn suite(device: &str, folder: &str, word: Option<&str>, flags: &Flags) -> bool 
         "{passed} passed, {} failed, {skipped} skipped",
         failed.len()
     );
-    failed.is_empty() && passed > 0
+    if left > 0 {
+        say!("{left} not run: a signal ended the suite");
+    }
+    failed.is_empty() && passed > 0 && left == 0
 }

@@ -43,8 +43,25 @@ pub struct Done {
     pub took: Duration,
 }
 
-/// Runs all of them and calls `tell` for each in its order, as soon as those before it have been told.
-pub fn run(way: &Way, cases: &[&Case], mut tell: impl FnMut(&Case, &Done) + Send) {
+/// SIGTERM or SIGINT came: no case is started any more.
+static STOPPED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn stop(_signal: libc::c_int) {
+    STOPPED.store(true, Ordering::Relaxed);
+}
+
+/// Lets SIGTERM and SIGINT end the cases that run, and keeps what is known by then.
+pub fn handle_signals() {
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        let handler = stop as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        // SAFETY: the handler writes one atomic flag.
+        unsafe { libc::signal(signal, handler) };
+    }
+}
+
+/// Runs all of them and calls `tell` for each in its order, as soon as those before it have been told. Returns how many were not
+/// started, because a signal ended the run; those that had ended by then have been told of.
+pub fn run(way: &Way, cases: &[&Case], mut tell: impl FnMut(&Case, &Done) + Send) -> usize {
     let pool = Pool::new(way);
     let results: Mutex<(Vec<Option<Done>>, usize)> =
         Mutex::new((cases.iter().map(|_| None).collect(), 0));
@@ -75,7 +92,9 @@ pub fn run(way: &Way, cases: &[&Case], mut tell: impl FnMut(&Case, &Done) + Send
             std::thread::scope(|scope| {
                 for _ in 0..jobs.min(chosen.len()) {
                     scope.spawn(|| {
-                        while let Some(index) = chosen.get(next.fetch_add(1, Ordering::Relaxed)) {
+                        while !STOPPED.load(Ordering::Relaxed)
+                            && let Some(index) = chosen.get(next.fetch_add(1, Ordering::Relaxed))
+                        {
                             finish(*index, pool.run(cases[*index], *index));
                         }
                     });
@@ -83,6 +102,14 @@ pub fn run(way: &Way, cases: &[&Case], mut tell: impl FnMut(&Case, &Done) + Send
             });
         }
     });
+    let (results, told) = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let tell = tell.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for (case, done) in cases.iter().zip(&results).skip(told) {
+        if let Some(done) = done {
+            tell(case, done);
+        }
+    }
+    results.iter().filter(|done| done.is_none()).count()
 }
 
 /// Says that it is over when it is dropped.
@@ -195,11 +222,16 @@ impl Pool<'_> {
             if let Some(status) = child.try_wait().map_err(|e| e.to_string())? {
                 return Ok(status);
             }
-            if Instant::now() >= end {
+            if Instant::now() >= end || STOPPED.load(Ordering::Relaxed) {
                 break;
             }
             std::thread::sleep(TICK);
         }
+        let reason = if STOPPED.load(Ordering::Relaxed) {
+            "it ran when a signal ended the suite".to_owned()
+        } else {
+            format!("it did not end within {limit:?}")
+        };
         let pid = child.id();
         let mut processes = vec![pid];
         processes.extend(tree::descendants(pid));
@@ -212,7 +244,7 @@ impl Pool<'_> {
         let _ = child.kill();
         let _ = child.wait();
         Err(format!(
-            "it did not end within {limit:?} and was killed. Its processes:\n{}",
+            "{reason} and was killed. Its processes:\n{}",
             waits.trim_end()
         ))
     }
