@@ -1,6 +1,7 @@
-// A kernel that goes on until the host says so, or for so many milliseconds. Prints that it has ended.
+// A kernel that goes on for so many milliseconds, or until SIGUSR1 comes. Prints that it has ended.
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cuda_runtime.h>
@@ -21,10 +22,13 @@ __global__ void spin(volatile unsigned int *stop)
         ;
 }
 
+static volatile sig_atomic_t told_to_end;
+
 int main(int count, char **arguments)
 {
     int milliseconds = count > 1 ? atoi(arguments[1]) : 1000;
     int blocks = count > 2 ? atoi(arguments[2]) : 2;
+    signal(SIGUSR1, [](int) { told_to_end = 1; });
     unsigned int *stop;
     CHECK(cudaSetDevice(0));
     CHECK(cudaHostAlloc((void **)&stop, sizeof(*stop), cudaHostAllocMapped));
@@ -33,7 +37,7 @@ int main(int count, char **arguments)
     // A thread of its own: on the soft GPU the launch returns when the kernel has ended.
     std::thread timer([&] {
         auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
-        while (!ended && std::chrono::steady_clock::now() < end)
+        while (!ended && !told_to_end && std::chrono::steady_clock::now() < end)
             std::this_thread::sleep_for(std::chrono::milliseconds(1));
         *(volatile unsigned int *)stop = 1;
     });

@@ -7,6 +7,7 @@ use warpbpf::{Map, Object, Options, Process, Tool};
 
 use crate::host_ops::Running;
 use crate::library::{PATIENCE, failed, launch, started};
+use crate::process::{Signal, signal};
 use crate::run::{Bench, Case, Told, same, says};
 
 /// All cases.
@@ -128,8 +129,7 @@ fn toggle(process: &Process) -> Result<(), String> {
 
 fn taken(bench: &Bench) -> Told {
     let tool = begin(bench, true)?;
-    // It ends by itself: nobody is left in it who could end it.
-    let mut app = started(&tool, &launch(bench, &["longrun", "15000"]))?;
+    let mut app = started(&tool, &launch(bench, &["longrun", "60000"]))?;
     let process = app.wait_ready(PATIENCE).map_err(failed)?;
     let counts = Counts::of(&process)?;
     counts.until([true, true])?;
@@ -141,6 +141,7 @@ fn taken(bench: &Bench) -> Told {
     let still = app.child().try_wait().map_err(|e| e.to_string())?;
     same("it runs", still.is_none(), true)?;
     let stopped = counts.now()?;
+    signal(app.child().id(), Signal::Question)?;
     same("exit status", app.wait().map_err(failed)?, 0)?;
     same("counts at the end", counts.now()?, stopped)?;
     Ok(format!("{} passes before", stopped[0]))

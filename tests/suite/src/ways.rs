@@ -391,7 +391,7 @@ fn memory(bench: &Bench) -> Told {
 /// A program that does much at each access, and one that does nearly nothing.
 fn overhead(bench: &Bench) -> Told {
     // On a GPU all would be over before anybody has looked.
-    let launches = if bench.soft { 600 } else { 200_000 };
+    let launches = if bench.soft { 320 } else { 200_000 };
     let count = launches.to_string();
     // On a GPU so many that events are little of a kernel's time, and memory the rest of it.
     let (elements, tight) = match bench.soft {

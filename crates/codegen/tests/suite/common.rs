@@ -31,6 +31,13 @@ pub const TARGETS: &[(&str, u32, (u32, u32))] = &[
     ("sm_90", 90, (9, 0)),
 ];
 
+/// Orders in which the soft GPU lets warps run: its own, and by these seeds. All of them in `cargo xtask test --deep`.
+pub fn seeds() -> &'static [Option<u64>] {
+    let all: &[Option<u64>] = &[None, Some(1), Some(2), Some(3), Some(4)];
+    let is_deep = std::env::var_os("WARPBPF_DEEP").is_some();
+    if is_deep { all } else { &all[..2] }
+}
+
 pub fn map(map_type: MapType, key_size: u32, value_size: u32, max_entries: u32) -> MapDef {
     MapDef {
         name: format!("{}_map", map_type.name()),

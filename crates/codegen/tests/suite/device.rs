@@ -6,8 +6,6 @@ use warpbpf_abi::layout::{HashLayout, MapLayout, PerThreadLayout, RingLayout, en
 use warpbpf_abi::maps::{E2BIG, EEXIST, EINVAL, ENOENT};
 use warpbpf_softgpu::Config;
 
-const SEEDS: [Option<u64>; 4] = [None, Some(1), Some(2), Some(3)];
-
 fn config(seed: Option<u64>) -> Config {
     Config {
         sms: 4,
@@ -21,7 +19,7 @@ fn config(seed: Option<u64>) -> Config {
 
 /// Runs under several schedules.
 fn schedules(case: &Case, grid: u32, block: u32, check: impl Fn(&Ran)) {
-    for seed in SEEDS {
+    for &seed in common::seeds() {
         check(&case.run(config(seed), [grid, 1, 1], [block, 1, 1]));
     }
 }

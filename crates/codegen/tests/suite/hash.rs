@@ -12,7 +12,6 @@ use warpbpf_codegen::Target;
 use warpbpf_object::{Object, Program};
 use warpbpf_softgpu::Config;
 
-const SEEDS: [Option<u64>; 4] = [None, Some(1), Some(2), Some(3)];
 const TYPES: [MapType; 5] = [
     MapType::Hash,
     MapType::GpuHash,
@@ -485,7 +484,7 @@ fn counts_by_key_are_exact() {
                 let records: Vec<Record> = (0..1024)
                     .map(|i| Record::new(COUNT_NEW, i % keys))
                     .collect();
-                for seed in SEEDS {
+                for &seed in common::seeds() {
                     let (answers, ran) = run(&case, config(seed, SMS), 512, &records);
                     assert!(answers.iter().all(|a| a.result == 1), "{}", map_type.name());
                     let sums: BTreeMap<u64, u64> = contents(&case, &ran)
@@ -536,7 +535,7 @@ fn inserts_and_deletes_balance() {
                         }
                     })
                     .collect();
-                for seed in SEEDS {
+                for &seed in common::seeds() {
                     let (answers, ran) = run(&case, config(seed, SMS), 256, &records);
                     let map = contents(&case, &ran);
                     let mut balance: BTreeMap<u64, i64> = BTreeMap::new();
@@ -576,7 +575,7 @@ fn large_values_are_never_torn() {
                     }
                 })
                 .collect();
-            for seed in SEEDS {
+            for &seed in common::seeds() {
                 let (answers, ran) = run(&case, config(seed, SMS), 256, &records);
                 for a in &answers {
                     match a.what {
@@ -610,7 +609,7 @@ fn a_full_hash_refuses_and_counts() {
                 let records: Vec<Record> = (0..128)
                     .map(|i| Record::update(i, [i; VALUE_WORDS], BPF_ANY))
                     .collect();
-                for seed in SEEDS {
+                for &seed in common::seeds() {
                     let (answers, ran) = run(&case, config(seed, SMS), 128, &records);
                     let map = contents(&case, &ran);
                     assert_eq!(map.len(), entries as usize, "{}", map_type.name());
@@ -639,7 +638,7 @@ fn room_is_never_overdrawn() {
         .map(|i| Record::update(i, [i; VALUE_WORDS], BPF_ANY))
         .collect();
     for case in kinds(&case).iter().skip(1) {
-        for seed in SEEDS {
+        for &seed in common::seeds() {
             let device = Device::new(case, config(seed, 1));
             give(&device, &records);
             // Those of other multiprocessors are full, but for the last one's, which has room for ten.
@@ -795,7 +794,7 @@ fn few_keys_come_and_go_from_many_lanes() {
                         }
                     })
                     .collect();
-                for seed in SEEDS {
+                for &seed in common::seeds() {
                     let (answers, ran) = run(&case, config(seed, SMS), 256, &records);
                     let map = contents(&case, &ran);
                     let (mut balance, mut came, mut busy) = (BTreeMap::<u64, i64>::new(), 0, 0);
@@ -1008,7 +1007,7 @@ fn lru_under_pressure() {
                         }
                     })
                     .collect();
-                for seed in SEEDS {
+                for &seed in common::seeds() {
                     let (answers, ran) = run(&case, config(seed, SMS), 512, &records);
                     let (mut full, mut busy) = (0, 0);
                     for a in &answers {
@@ -1059,7 +1058,7 @@ fn both_ways_to_publish_work_in_one_map() {
     let records: Vec<Record> = (0..1024)
         .map(|i| Record::new(COUNT_NEW, i % KEYS))
         .collect();
-    for seed in SEEDS {
+    for &seed in common::seeds() {
         let device = Device::new(&wide, config(seed, SMS));
         give(&device, &records);
         let other = device.beside(&claims);
@@ -1094,7 +1093,7 @@ fn a_key_comes_back_under_additions_to_what_it_was() {
                 }
             })
             .collect();
-        for seed in SEEDS {
+        for &seed in common::seeds() {
             let (answers, ran) = run(&case, config(seed, SMS), 256, &records);
             let counts = answers.iter().filter(|a| a.what == COUNT && a.result == 1);
             let counts = counts.count() as u64;

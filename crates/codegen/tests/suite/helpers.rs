@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::common::{Case, Device, Ran, TARGETS, array, sharded};
+use crate::common::{Case, Device, Ran, TARGETS, array, seeds, sharded};
 use warpbpf_abi::attach::Scope;
 use warpbpf_abi::context::Capture;
 use warpbpf_abi::layout::{MapLayout, env, fence};
@@ -10,7 +10,6 @@ use warpbpf_abi::maps::EFAULT;
 use warpbpf_codegen::Target;
 use warpbpf_softgpu::Config;
 
-const SEEDS: [Option<u64>; 4] = [None, Some(1), Some(2), Some(3)];
 /// Bytes that a thread writes.
 const ANSWER: u32 = 128;
 /// Most threads that do.
@@ -142,7 +141,7 @@ fn groups_agree() {
         let case = on(case(&group_program()), sm, ptx);
         let redux = case.compile().body.contains("redux.sync");
         assert_eq!(redux, sm >= 80);
-        for seed in SEEDS {
+        for &seed in seeds() {
             let device = Device::of(&case, config(seed), target);
             device.launch([GRID, 1, 1], [BLOCK, 1, 1]);
             check_groups(&device.maps());
@@ -183,7 +182,7 @@ fn a_sum_of_the_group_counts_every_lane_once() {
         r0 = 0
         exit";
     let case = Case::new(asm, vec![array(16, 1)]);
-    for seed in SEEDS {
+    for &seed in seeds() {
         let ran = case.run(config(seed), [GRID, 1, 1], [BLOCK, 1, 1]);
         let all: u32 = (0..BLOCK).sum();
         assert_eq!(ran.u64(0, 0), u64::from(GRID * all));
@@ -208,7 +207,7 @@ fn active_lanes_are_those_of_the_branch() {
         note(521, 1)
     );
     let case = case(&body);
-    for seed in SEEDS {
+    for &seed in seeds() {
         let ran = case.run(config(seed), [1, 1, 1], [64, 1, 1]);
         for thread in 0..64u32 {
             let even = thread % 2 == 0;

@@ -6,7 +6,6 @@ use warpbpf_abi::maps::MapType;
 use warpbpf_object::MapDef;
 use warpbpf_softgpu::Config;
 
-const SEEDS: [Option<u64>; 4] = [None, Some(1), Some(2), Some(3)];
 /// Values of an array: the first half are added to, the others written.
 const ENTRIES: u32 = 32;
 const GRID: u32 = 6;
@@ -106,7 +105,7 @@ fn arrays_of_one_copy_count_every_thread() {
     ] {
         let case = busy(map_type);
         case.assembles();
-        for seed in SEEDS {
+        for &seed in common::seeds() {
             let ran = case.run(config(seed), [GRID, 1, 1], [BLOCK, 1, 1]);
             assert_eq!(ran.u64(1, 0), 0, "{} {seed:?}", map_type.name());
             let found: Vec<u64> = (0..u64::from(ENTRIES)).map(|i| ran.u64(0, i * 8)).collect();
@@ -159,7 +158,7 @@ fn a_value_for_each_thread_is_its_own() {
         let of = (map(map_type, 4, 8, 2), MapLayout::PerThread(layout));
         let case = Case::new(&asm, vec![of, common::array(8, 1)]);
         case.assembles();
-        for seed in SEEDS {
+        for &seed in common::seeds() {
             let ran = case.run(config(seed), [GRID, 1, 1], [BLOCK, 1, 1]);
             assert_eq!(ran.u64(1, 0), beyond, "{} {seed:?}", map_type.name());
             for thread in 0..threads - beyond {

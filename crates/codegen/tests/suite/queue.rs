@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::common::{Case, Device, Ran, array, map};
+use crate::common::{Case, Device, Ran, array, map, seeds};
 use warpbpf_abi::layout::{BloomLayout, MapLayout, QueueLayout};
 use warpbpf_abi::maps::{E2BIG, EBUSY, EINVAL, ENOENT, MapType};
 use warpbpf_object::MapDef;
@@ -10,7 +10,6 @@ use warpbpf_softgpu::Config;
 
 /// `bpf_gpu_thread_id`.
 const THREAD_ID: u32 = 539;
-const SEEDS: [Option<u64>; 5] = [None, Some(1), Some(2), Some(3), Some(4)];
 
 fn config(seed: Option<u64>) -> Config {
     Config {
@@ -334,7 +333,7 @@ fn many_lanes_lose_nothing_and_get_nothing_twice() {
         let stack = busy(stack(8, entries), 0, threads);
         for case in [&queue, &stack, &stack.apart()] {
             let layout = layout(case);
-            for seed in SEEDS {
+            for &seed in seeds() {
                 let ran = case.run(config(seed), [grid, 1, 1], [block, 1, 1]);
                 nothing_lost(&layout, &ran, threads.into(), false);
             }
@@ -350,7 +349,7 @@ fn a_stack_serves_crowds() {
     let threads = grid * block;
     let case = busy(stack(8, 2 * threads), 0, threads);
     let layout = layout(&case);
-    for seed in SEEDS {
+    for &seed in seeds() {
         let ran = case.run(config(seed), [grid, 1, 1], [block, 1, 1]);
         nothing_lost(&layout, &ran, threads.into(), false);
         let refused = ran.u64(0, QueueLayout::COUNT_BUSY);
@@ -399,7 +398,7 @@ fn lanes_that_are_overtaken_by_a_lap_lose_nothing() {
     let case = busy(queue(8, 120), 0, threads);
     let (layout, text) = (layout(&case), slowed(&case));
     assert_eq!(layout.cells(), 256);
-    for seed in SEEDS {
+    for &seed in seeds() {
         let config = Config {
             threads: 1,
             step_limit: None,
@@ -427,7 +426,7 @@ fn a_full_queue_drops_its_oldest_and_nothing_else() {
     for entries in [1, 2, 5] {
         let case = busy(queue(8, entries), 2, threads);
         let layout = layout(&case);
-        for seed in SEEDS {
+        for &seed in seeds() {
             let ran = case.run(config(seed), [grid, 1, 1], [block, 1, 1]);
             nothing_lost(&layout, &ran, threads.into(), true);
             assert_eq!(ran.u64(0, QueueLayout::COUNT_FULL), 0);
@@ -466,7 +465,7 @@ fn a_tiny_queue_keeps_some_of_the_latest() {
     for entries in [1, 2, 7, 40] {
         let case = Case::new(&asm, vec![queue(8, entries), array(8, grid * block)]);
         let layout = layout(&case);
-        for seed in SEEDS {
+        for &seed in seeds() {
             let ran = case.run(config(seed), [grid, 1, 1], [block, 1, 1]);
             let result = |thread: u64| ran.u64(1, thread * 8) as i64;
             let busy = (0..threads).filter(|thread| result(*thread) == EBUSY);
@@ -511,7 +510,7 @@ fn a_queue_with_room_takes_everything() {
     );
     let case = Case::new(&asm, vec![queue(8, 512), array(8, 1)]);
     let layout = layout(&case);
-    for seed in SEEDS {
+    for &seed in seeds() {
         let ran = case.run(config(seed), [8, 1, 1], [64, 1, 1]);
         assert_eq!(ran.u64(1, 0), 0, "pushes refused");
         let mut left = left(&layout, &ran);
@@ -602,7 +601,7 @@ fn a_bloom_filter_never_says_no_to_what_is_in_it() {
     };
     assert_eq!(filter.bits(), 8192);
     case.assembles();
-    for seed in SEEDS {
+    for &seed in seeds() {
         let ran = case.run(config(seed), [4, 1, 1], [100, 1, 1]);
         assert_eq!(ran.u64(1, 0), 0, "a value that was pushed is missing");
         assert_eq!(ran.u64(1, 8) as i64, 400 * EINVAL);

@@ -109,6 +109,7 @@ fn everywhere(
 }
 
 #[test]
+#[ignore = "cargo xtask test --deep"]
 fn everywhere_sm_75() {
     let dir = scratch("everywhere_75");
     for source in ["closures.cu", "features.cu"] {
@@ -231,6 +232,7 @@ macro_rules! architectures {
 
 architectures! {
     sm_75 "75"
+    #[ignore = "cargo xtask test --deep"]
     sm_80 "80"
     #[ignore = "cargo xtask test --deep"]
     sm_86 "86"

@@ -321,7 +321,7 @@ fn probes() {
 /// No bit of a stub says something else without the check's noticing, but for how long an instruction waits.
 #[test]
 fn stubs_that_are_not_what_they_must_be() {
-    let step = if is_deep() { 1 } else { 4 };
+    let step = if is_deep() { 1 } else { 8 };
     let cubin = kernel();
     for (probe, places) in [(tells(), 3), (probe("parts", PARTS), 3)] {
         let good = spliced(&cubin, &probe).expect("as it is, it is taken");

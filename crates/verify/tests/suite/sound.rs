@@ -891,7 +891,7 @@ fn bounded_programs_return_and_see_no_garbage_or_address() {
     let (bounded, ended) = (Cell::new(0u32), Cell::new(0u32));
     let mut runner = TestRunner::new(Config {
         failure_persistence: None,
-        ..Config::with_cases(CASES / 2)
+        ..Config::with_cases(cases() / 2)
     });
     let outcome = runner.run(&strategy, |(pieces, callee, inputs)| {
         let mut platform = platform();
@@ -945,7 +945,7 @@ fn accepted_programs_never_trap_and_see_no_garbage_or_address() {
     let (accepted, all) = (Cell::new(0u32), Cell::new(0u32));
     let mut runner = TestRunner::new(Config {
         failure_persistence: None,
-        ..Config::with_cases(CASES)
+        ..Config::with_cases(cases())
     });
     let outcome = runner.run(&strategy, |(pieces, callee, inputs, effort)| {
         all.set(all.get() + 1);
@@ -983,5 +983,10 @@ fn accepted_programs_never_trap_and_see_no_garbage_or_address() {
     );
 }
 
-/// Enough to find an unsound rule in a few seconds; more by hand after a change of the domains.
-const CASES: u32 = 10_000;
+/// Enough to find an unsound rule in a few seconds, and many more in `cargo xtask test --deep`.
+fn cases() -> u32 {
+    match std::env::var_os("WARPBPF_DEEP") {
+        Some(_) => 100_000,
+        None => 5_000,
+    }
+}
