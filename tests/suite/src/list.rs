@@ -78,6 +78,10 @@ pub const ALONE: &[(&str, &str)] = &[
         "rates on the device",
     ),
     (
+        "events: writers that wait for a tool that reads",
+        "writers wait for so many cycles, which others' time slices take from the reader",
+    ),
+    (
         "ways: a bound on what probes cost",
         "a part of a kernel's time, which others' time slices change",
     ),
@@ -121,7 +125,10 @@ pub const QUICK: &[&str] = &[
 pub const SECONDS: u64 = 300;
 
 /// Cases that may take longer, and how long.
-pub const LONGER: &[(&str, u64)] = &[];
+pub const LONGER: &[(&str, u64)] = &[
+    // On a GPU: a bundle that is not optimised compares code for longer than kernels run.
+    ("probes in machine code", 900),
+];
 
 impl Case {
     /// No other case may run meanwhile.

@@ -225,14 +225,15 @@ const UNWANTED: &str = r#"
 mkfifo "$FIFO"
 whom=$1 parent=$PPID self=$$; shift
 (
-  exec 3>"$FIFO"; echo 3 >&3; sleep 0.6
+  exec 3>"$FIFO"; echo 3 >&3
+  until [ -s "$FIFO.out" ]; do sleep 0.05; done
   case $whom in
   app) kill -KILL $self;;
   tool) for pid in $(cat /proc/$parent/task/$parent/children); do
       [ "$(cat /proc/$pid/comm)" = counter ] && kill -KILL $pid; done;;
   esac
 ) &
-exec "$@" <"$FIFO"
+exec "$@" <"$FIFO" >"$FIFO.out"
 "#;
 
 fn last_words(bench: &Bench) -> Told {

@@ -109,7 +109,7 @@ fn kernels_stay_what_they_were() {
     let least = if is_deep() {
         [130, 1000, 30, 100]
     } else {
-        [60, 400, 10, 50]
+        [20, 150, 10, 4]
     };
     let found = [kernels, accesses, refused, others];
     assert!(
