@@ -7,7 +7,9 @@
 #include <linux/bpf.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #ifndef SYS_close_range
@@ -66,6 +68,97 @@ static int by_number_getfd(int fd)
 	return made;
 }
 
+/* One descriptor, or with -1 none, in a message with room for one. */
+struct message {
+	char byte, control[CMSG_SPACE(sizeof(int))];
+	struct iovec part;
+	struct msghdr header;
+};
+
+static struct msghdr *message(struct message *m, int fd)
+{
+	struct cmsghdr *first;
+
+	memset(m, 0, sizeof(*m));
+	m->part.iov_base = &m->byte;
+	m->part.iov_len = 1;
+	m->header.msg_iov = &m->part;
+	m->header.msg_iovlen = 1;
+	m->header.msg_control = m->control;
+	m->header.msg_controllen = sizeof(m->control);
+	if (fd >= 0) {
+		first = CMSG_FIRSTHDR(&m->header);
+		first->cmsg_level = SOL_SOCKET;
+		first->cmsg_type = SCM_RIGHTS;
+		first->cmsg_len = CMSG_LEN(sizeof(int));
+		memcpy(CMSG_DATA(first), &fd, sizeof(fd));
+	}
+	return &m->header;
+}
+
+static int got(struct message *m)
+{
+	int fd = -1;
+	struct cmsghdr *first = CMSG_FIRSTHDR(&m->header);
+
+	if (first && first->cmsg_type == SCM_RIGHTS)
+		memcpy(&fd, CMSG_DATA(first), sizeof(fd));
+	return fd;
+}
+
+static int by_message(int fd)
+{
+	int ends[2], copy = dup(fd);
+	struct message m;
+
+	socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends);
+	sendmsg(ends[0], message(&m, copy), 0);
+	close(copy);
+	recvmsg(ends[1], message(&m, -1), MSG_CMSG_CLOEXEC);
+	close(ends[0]);
+	close(ends[1]);
+	return got(&m);
+}
+
+static int by_number_messages(int fd)
+{
+	int ends[2];
+	struct message m;
+	struct mmsghdr all;
+
+	socketpair(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0, ends);
+	memset(&all, 0, sizeof(all));
+	all.msg_hdr = *message(&m, fd);
+	syscall(SYS_sendmmsg, ends[0], &all, 1, 0);
+	memset(&all, 0, sizeof(all));
+	all.msg_hdr = *message(&m, -1);
+	syscall(SYS_recvmmsg, ends[1], &all, 1, 0, NULL);
+	m.header = all.msg_hdr;
+	close(ends[0]);
+	close(ends[1]);
+	return got(&m);
+}
+
+/* To a child, which knows no maps: whether it knows this one. */
+static int by_child(int fd)
+{
+	int ends[2], status = -1;
+	struct message m;
+	pid_t child;
+
+	socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends);
+	child = fork();
+	if (child == 0) {
+		recvmsg(ends[1], message(&m, -1), 0);
+		_exit(got(&m) < 0 ? 2 : is_known(got(&m)));
+	}
+	sendmsg(ends[0], message(&m, fd), 0);
+	waitpid(child, &status, 0);
+	close(ends[0]);
+	close(ends[1]);
+	return status;
+}
+
 static void by_close(int fd) { close(fd); }
 static void by_range(int fd) { close_range(fd, fd, 0); }
 static void by_number_close(int fd) { syscall(SYS_close, fd); }
@@ -78,6 +171,7 @@ int main(void)
 		{ "dup", by_dup }, { "dup2", by_dup2 }, { "dup3", by_dup3 }, { "F_DUPFD", by_fcntl },
 		{ "F_DUPFD_CLOEXEC", by_fcntl_cloexec }, { "SYS_dup", by_number_dup }, { "SYS_dup3", by_number_dup3 },
 		{ "SYS_fcntl", by_number_fcntl }, { "SYS_pidfd_getfd", by_number_getfd },
+		{ "SCM_RIGHTS", by_message }, { "SYS_recvmmsg", by_number_messages },
 	};
 	const struct { const char *name; void (*end)(int); } ends[] = {
 		{ "close", by_close }, { "close_range", by_range }, { "SYS_close", by_number_close },
@@ -103,6 +197,7 @@ int main(void)
 					close(fd);
 		}
 	}
+	printf("in a child: %d\n", by_child(make()));
 	printf("%s\n", "done");
 	return 0;
 }

@@ -292,6 +292,7 @@ impl Agent {
                 "warpbpf failed internally in `{symbol}`: `{said}`; from here on all kernels run without probes and are not counted. Please report this with the program"
             ),
         );
+        self.send(ToTool::Failed, None);
     }
 
     /// In a forked child: as [`Agent::turn_off`], but no lock is taken and only async-signal-safe calls are made.

@@ -5,6 +5,7 @@
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, mpsc};
 use std::time::{Duration, Instant};
@@ -12,13 +13,15 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use warpbpf_driver::Context;
 use warpbpf_session::Live;
-use warpbpf_wire::{AgentConnection, HANDSHAKE, ToAgent, ToTool, WireError};
+use warpbpf_wire::{AgentConnection, HANDSHAKE, NoteLevel, ToAgent, ToTool, WireError};
 
 use crate::agent::{Agent, Mode, Outgoing};
 use crate::compaction::Compaction;
 use crate::descriptors::Identity;
+use crate::guard::{caught, said_by};
 use crate::host_ops::{Reply, Requests};
 use crate::lives::{LiveState, Shard};
+use crate::notes::internal_failure;
 use crate::pace::{BUSY, DRAIN_SHORT, Pace};
 use crate::pump::Pump;
 use crate::spread::Work;
@@ -37,6 +40,9 @@ const ALMOST_DONE: Duration = Duration::from_millis(20);
 const FAREWELL: Duration = Duration::from_secs(2);
 /// How long kernels are waited for at the end: less than who detaches waits for that.
 const KERNELS: Duration = Duration::from_secs(55);
+
+/// What the thread is called in what is told of it.
+const WHOSE: &str = "its thread `warpbpf`";
 
 /// How far the thread is.
 enum Step {
@@ -122,7 +128,7 @@ impl Drop for End {
 }
 
 fn run(agent: &'static Agent, connection: AgentConnection) {
-    let worked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+    let _ = caught(WHOSE, || {
         let mut thread = Control {
             agent,
             identity: Identity::of(connection.as_fd()),
@@ -140,11 +146,17 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
             replies: VecDeque::new(),
             compaction: Compaction::new(),
         };
-        let ended = thread.run();
-        // The tool is gone: what it asked for does not go on in kernels that never end.
-        if ended.is_err() {
+        let ended = catch_unwind(AssertUnwindSafe(|| thread.run()));
+        // The tool is gone, or nobody speaks with it any more: what it asked for does not go on in kernels that never end.
+        if !matches!(ended, Ok(Ok(()))) {
             agent.table.close();
             agent.shut_gates();
+        }
+        if let Err(payload) = ended {
+            let said = said_by(&*payload);
+            // Dropping a panic's payload may panic again.
+            std::mem::forget(payload);
+            thread.last_cry(&said);
         }
         // The application may live on: its memory shall not be ours.
         thread.each_context(|agent, pump, _| {
@@ -154,11 +166,7 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
             // The number is the application's by now: nothing is closed.
             std::mem::forget(thread);
         }
-        ended
-    }));
-    if let Err(payload) = worked {
-        std::mem::forget(payload);
-    }
+    });
 }
 
 struct Control {
@@ -552,6 +560,22 @@ impl Control {
         let reason = reason.into();
         self.connection
             .send(&ToTool::Bye { reason }, &[], None, FAREWELL)
+    }
+
+    /// The thread has failed: the tool is told, and hears no good-bye, as not all came home.
+    fn last_cry(&mut self, said: &str) {
+        if !self.has_socket() {
+            return;
+        }
+        let note = ToTool::Note {
+            level: NoteLevel::Error,
+            text: internal_failure(WHOSE, said),
+            guests: Vec::new(),
+        };
+        // Whoever does not hear it sees that the connection ends without a word.
+        for message in [note, ToTool::Failed] {
+            let _ = self.connection.send(&message, &[], None, FAREWELL);
+        }
     }
 
     /// Hands over what hooks wanted to be sent.

@@ -185,7 +185,7 @@ impl FileThread {
         let mut work = Some(work);
         match (self.hand(&mut work), work) {
             (Some(done), _) => done,
-            (None, Some(work)) => work(),
+            (None, Some(work)) => thread::without_xfsz(work),
             (None, None) => unreachable!("what was not done is still there"),
         }
     }

@@ -5,6 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use warpbpf_driver::sys::CUresult;
 
+use crate::exports::agent;
 use crate::stack;
 
 thread_local! {
@@ -91,7 +92,7 @@ pub(crate) fn protect(
 }
 
 /// What a panic says.
-fn said_by(payload: &(dyn std::any::Any + Send)) -> String {
+pub(crate) fn said_by(payload: &(dyn std::any::Any + Send)) -> String {
     let text = payload
         .downcast_ref::<&str>()
         .map(|text| (*text).to_owned());
@@ -103,10 +104,28 @@ fn said_by(payload: &(dyn std::any::Any + Send)) -> String {
 pub(crate) fn quietly<T>(body: impl FnOnce() -> T) -> Option<T> {
     let guard = Guard::enter()?;
     let before = errno();
-    let result = stack::large(|| catch_unwind(AssertUnwindSafe(body)).map_err(std::mem::forget));
+    let result = stack::large(|| caught("a call of the application's", body));
     drop(guard);
     set_errno(before);
-    result.ok()
+    result
+}
+
+/// What `body` gives. If it panics nothing, and the tool is told in which part of ours that was.
+pub(crate) fn caught<T>(whose: &str, body: impl FnOnce() -> T) -> Option<T> {
+    let done = catch_unwind(AssertUnwindSafe(body));
+    let tell = |payload: Box<dyn std::any::Any + Send>| {
+        let said = said_by(&*payload);
+        // Dropping a panic's payload may panic again.
+        std::mem::forget(payload);
+        // What is told of a panic is no reason for another one to leave.
+        let tell = || {
+            if let Some(agent) = agent() {
+                agent.failed(whose, &said);
+            }
+        };
+        let _ = catch_unwind(AssertUnwindSafe(tell)).map_err(std::mem::forget);
+    };
+    done.map_err(tell).ok()
 }
 
 #[cfg(test)]

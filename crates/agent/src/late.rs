@@ -16,7 +16,7 @@ use rustix::net::AddressFamily;
 use rustix::net::sockopt::socket_domain;
 use warpbpf_driver::sys::Api;
 use warpbpf_driver::{Driver, own_memory};
-use warpbpf_wire::late::{CONTROL_VERSION, Control, Patch, operation, state};
+use warpbpf_wire::late::{CLOSED, CONTROL_VERSION, Control, Patch, operation, state};
 
 use crate::agent::{Agent, Mode, Tool};
 use crate::descriptors::FileThread;
@@ -150,11 +150,10 @@ impl Call {
         let socket = unsafe { BorrowedFd::borrow_raw(self.control().socket) };
         let started = warpbpf_faults::check("late/socket", || Errno::MFILE)
             .and_then(|()| FileThread::start(Some(socket)));
-        let (files, socket) =
-            started.map_err(|errno| match errno {
-                Errno::BADF => "the application closed the socket that was made for us, as it closes all descriptors: try again".to_owned(),
-                _ => format!("its socket cannot be used: {errno}"),
-            })?;
+        let (files, socket) = started.map_err(|errno| match errno {
+            Errno::BADF => CLOSED.to_owned(),
+            _ => format!("its socket cannot be used: {errno}"),
+        })?;
         let tool = Tool::Socket(Mutex::new(socket));
         let done = self.attach_with(&symbols, tool, &files);
         if done.is_err() {

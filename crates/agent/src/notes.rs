@@ -61,6 +61,34 @@ impl Agent {
             self.send(note, None);
         }
     }
+
+    /// A thread of ours, or what we do in a call of the application's (`whose`), failed in a way that nobody thought of: the tool is
+    /// told once, and the application is not.
+    pub(crate) fn failed(&self, whose: &str, said: &str) {
+        // In a forked child another thread may have had the locks.
+        if !self.is_on() {
+            return;
+        }
+        let text = internal_failure(whose, said);
+        if let Some(guests) = self.said.new_for(&[], &text) {
+            let level = NoteLevel::Error;
+            let note = ToTool::Note {
+                level,
+                text,
+                guests,
+            };
+            self.send(note, None);
+            self.send(ToTool::Failed, None);
+            self.wake();
+        }
+    }
+}
+
+/// What is told of a failure of ours.
+pub(crate) fn internal_failure(whose: &str, said: &str) -> String {
+    format!(
+        "warpbpf failed internally in {whose}: `{said}`; what that had to do is missing. Please report this with the program"
+    )
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use warpbpf_wire::NoteLevel;
 
 use crate::agent::{Agent, Mode};
 use crate::exports::agent;
+use crate::guard::caught;
 use crate::hook::{Kind, Target, stage};
 use crate::image;
 use crate::lock::lock;
@@ -316,16 +317,13 @@ unsafe extern "C" fn get_cubin<const N: usize>(program: *mut c_void, cubin: *mut
     let code = unsafe { (compiler.get_cubin)(program, cubin) };
     if code == SUCCESS && !cubin.is_null() {
         // Whatever goes wrong with us is no affair of the application's.
-        let caught = std::panic::catch_unwind(|| {
+        let _ = caught("`nvrtcGetCUBIN`", || {
             // Not in a forked child, nor when the tool has gone.
             if let Some(to) = agent().filter(|agent| agent.is_on()) {
                 // SAFETY: a program that has just given its machine code, which lies there.
                 unsafe { keep(to, compiler, program, cubin) };
             }
         });
-        if let Err(payload) = caught {
-            std::mem::forget(payload);
-        }
     }
     code
 }

@@ -30,6 +30,8 @@ use crate::uprobe::sites;
 const DEPTH: usize = 64;
 /// Different stacks of a process.
 const MOST: usize = 1 << 15;
+/// Names of copies of code that hooks made ([`crate::hook`]).
+const COPY: &[u8] = b"/memfd:warpbpf-code";
 /// Looks at what is mapped; what is read is kept, because a thread may be using it.
 const LOOKS: u64 = 64;
 
@@ -212,7 +214,6 @@ impl Known {
         let first = elf.segments().find(|segment| segment.file_range().0 == 0)?;
         let start = lines.iter().find(|line| line.offset == 0)?.range.start;
         let bias = start.wrapping_sub(first.address() & !0xfff);
-        let end = lines.iter().map(|line| line.range.end).max()?;
         let section = |name: &str| {
             let section = elf.section_by_name(name)?;
             let (at, length) = section.file_range()?;
@@ -223,26 +224,29 @@ impl Known {
         let (eh_frame_svma, eh_frame) = section(".eh_frame").unzip();
         let (eh_frame_hdr_svma, eh_frame_hdr) = section(".eh_frame_hdr").unzip();
         let (text_svma, text) = section(".text").unzip();
-        let sections = ExplicitModuleSectionInfo {
-            base_svma: 0,
-            text_svma,
-            text,
-            eh_frame_svma,
-            eh_frame,
-            eh_frame_hdr_svma,
-            eh_frame_hdr,
-            ..Default::default()
-        };
         let path = path.display().to_string();
-        let module = Module::new(path.clone(), start..end, bias, sections);
-        self.unwinder.add_module(module);
-        self.code.push(start..end);
-        self.modules.push(HostModule {
-            path,
-            start,
-            end,
-            bias,
-        });
+        // Between its mappings may be what is another file's, or nothing.
+        for Range { start, end } in joined(lines.iter().filter(|line| line.is_code)) {
+            let sections = ExplicitModuleSectionInfo {
+                base_svma: 0,
+                text_svma: text_svma.clone(),
+                text,
+                eh_frame_svma: eh_frame_svma.clone(),
+                eh_frame,
+                eh_frame_hdr_svma: eh_frame_hdr_svma.clone(),
+                eh_frame_hdr,
+                ..Default::default()
+            };
+            let module = Module::new(path.clone(), start..end, bias, sections);
+            self.unwinder.add_module(module);
+            self.code.push(start..end);
+            self.modules.push(HostModule {
+                path: path.clone(),
+                start,
+                end,
+                bias,
+            });
+        }
         Some(())
     }
 
@@ -306,6 +310,18 @@ impl Known {
     }
 }
 
+/// Ranges of lines; those that follow one another are one.
+fn joined<'l>(lines: impl Iterator<Item = &'l Line>) -> Vec<Range<u64>> {
+    let mut all: Vec<Range<u64>> = Vec::new();
+    for Range { start, end } in lines.map(|line| line.range.clone()) {
+        match all.last_mut() {
+            Some(last) if last.end == start => last.end = end,
+            _ => all.push(start..end),
+        }
+    }
+    all
+}
+
 /// A line of `/proc/PID/maps`.
 struct Line {
     range: Range<u64>,
@@ -316,8 +332,18 @@ struct Line {
 /// Lines of each file.
 fn files_of(maps: &[u8]) -> Vec<(PathBuf, Vec<Line>)> {
     let mut files: Vec<(PathBuf, Vec<Line>)> = Vec::new();
+    // The file whose mapping came before, and where that ends.
+    let mut before: Option<(PathBuf, u64)> = None;
     for mapping in mappings(maps).filter(Mapping::is_file) {
-        let path = mapping.path();
+        let mut path = mapping.path();
+        // Code of a file's that we changed by a copy of it.
+        if mapping.name.starts_with(COPY)
+            && let Some((file, end)) = &before
+            && *end == mapping.range.start as u64
+        {
+            path = file.clone().into();
+        }
+        before = Some((path.clone().into_owned(), mapping.range.end as u64));
         let line = Line {
             range: mapping.range.start as u64..mapping.range.end as u64,
             offset: mapping.offset,
@@ -388,6 +414,40 @@ mod tests {
             ]
         );
     }
+
+    #[test]
+    fn what_lies_between_the_mappings_of_a_file_is_not_its_code() {
+        let path = std::env::current_exe().unwrap();
+        let path = path.display();
+        let maps = format!(
+            "10000000-10001000 r--p 00000000 08:01 7 {path}\n\
+             10001000-10002000 r-xp 00001000 08:01 7 {path}\n\
+             10002000-10003000 r-xp 00000000 00:01 8 /memfd:warpbpf-code (deleted)\n\
+             10003000-10004000 r-xp 00003000 08:01 7 {path}\n\
+             18000000-18001000 r-xp 00000000 00:01 9 /memfd:another (deleted)\n\
+             20000000-20001000 r-xp 00004000 08:01 7 {path}\n"
+        );
+        let known = Known::read(maps.as_bytes(), &mut HashMap::new());
+        let code = [0x1000_1000..0x1000_4000, 0x2000_0000..0x2000_1000];
+        assert_eq!(known.code, code);
+        let of_modules = known.modules.iter().map(|m| (m.start..m.end, m.bias));
+        let bias = known.modules[0].bias;
+        assert_eq!(
+            of_modules.collect::<Vec<_>>(),
+            code.map(|range| (range, bias))
+        );
+        for (address, is_known) in [
+            (0x1000_0800, false),
+            (0x1000_1000, true),
+            (0x1000_2800, true),
+            (0x1000_4000, false),
+            (0x1800_0000, false),
+            (0x2000_0fff, true),
+        ] {
+            assert_eq!(known.has(address), is_known, "{address:#x}");
+        }
+    }
+
     #[test]
     fn a_stack_has_a_number_once_and_one_that_is_not_the_threads_has_none() {
         let stacks = Stacks::new();

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use warpbpf::control::TOOL_PATIENCE;
 
 use crate::flags::{DeviceChoice, Inject, WishFlags, WorkFlags};
 
@@ -26,6 +27,9 @@ pub struct AttachFlags {
     /// With `--pid`: its descendants too, those that come later among them
     #[arg(long, requires = "pid")]
     pub children: bool,
+    /// Seconds that another tool may take to answer which has programs in a process, or may have some
+    #[arg(long, value_name = "SECONDS", default_value_t = TOOL_PATIENCE.as_secs(), value_parser = clap::value_parser!(u64).range(1..=3600))]
+    pub tool_timeout: u64,
     #[command(flatten)]
     pub session: SessionFlags,
 }

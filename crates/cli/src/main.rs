@@ -33,6 +33,7 @@ mod cache;
 mod choice;
 mod code;
 mod collect;
+mod coming;
 mod contents;
 mod destination;
 mod error;

@@ -5,6 +5,9 @@
 //! from the terminal, and must not come twice. A signal itself does not tell to whom else it was
 //! sent. So a process of ours is in the group that does nothing else than to have the same signals
 //! come to it: the *witness*. What it has got, the application has, too.
+//!
+//! A shell's job stops and goes on as a whole. SIGTSTP is passed on like others, and this command
+//! stops when the application has: one that takes no notice of Ctrl-Z goes on, and so does this.
 
 use std::io::{Read as _, Write as _};
 use std::os::fd::AsRawFd as _;
@@ -30,9 +33,17 @@ const PASSED: &[i32] = &[
     libc::SIGSTKFLT,
     libc::SIGURG,
     libc::SIGWINCH,
+    libc::SIGTSTP,
+    libc::SIGCONT,
 ];
 /// Those of them that end nobody who has no handler.
-const HARMLESS: &[i32] = &[libc::SIGURG, libc::SIGWINCH];
+const HARMLESS: &[i32] = &[libc::SIGURG, libc::SIGWINCH, libc::SIGCONT];
+/// Signals by which somebody wants a command to end.
+const HURRY: &[i32] = &[libc::SIGINT, libc::SIGTERM, libc::SIGQUIT, libc::SIGHUP];
+/// Signals by which a job is stopped, unlike SIGSTOP, which is for one process.
+const OF_JOBS: &[i32] = &[libc::SIGTSTP, libc::SIGTTIN, libc::SIGTTOU];
+/// Who catches SIGTSTP may stop by SIGSTOP within this time.
+const STOPS: Duration = Duration::from_secs(5);
 /// Signals that end `attach` and `serve` in order.
 const ENDING: &[i32] = &[
     libc::SIGHUP,
@@ -80,6 +91,9 @@ extern "C" fn note(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void
         }
         // SAFETY: a handler may do all of this. What is raised comes when this handler has returned.
         unsafe {
+            if first && !starts && signal == libc::SIGTSTP {
+                return;
+            }
             if first && !starts {
                 // The default would be to ignore it.
                 libc::_exit(128 + signal);
@@ -119,6 +133,10 @@ pub struct Signals {
     held: Vec<(i32, Instant)>,
     /// What the witness got, and when that was heard.
     seen: [Option<Instant>; SIGNALS + 1],
+    /// SIGTSTP came then, and this command has not stopped since.
+    asked: Option<Instant>,
+    /// The application stands still.
+    stands: bool,
 }
 
 impl Signals {
@@ -144,6 +162,8 @@ impl Signals {
             witness,
             held: Vec::new(),
             seen: [None; SIGNALS + 1],
+            asked: None,
+            stands: false,
         }
     }
 
@@ -175,6 +195,20 @@ impl Signals {
     pub fn due(&mut self) -> Vec<i32> {
         let now = Instant::now();
         let mut due = Vec::new();
+        let came = |signal: i32| {
+            let counts = [&TYPED, &SENT].map(|of| of[signal as usize].load(Ordering::Relaxed));
+            counts != [0, 0]
+        };
+        // As in the system: of what stops and what lets go on, the last one counts.
+        let (stops, goes_on) = (came(libc::SIGTSTP), came(libc::SIGCONT));
+        if stops || goes_on {
+            self.held
+                .retain(|(signal, _)| ![libc::SIGTSTP, libc::SIGCONT].contains(signal));
+            self.asked = (!goes_on).then_some(now);
+        }
+        if goes_on {
+            take(libc::SIGTSTP);
+        }
         for signal in passed() {
             let at = signal as usize;
             for _ in 0..TYPED[at].swap(0, Ordering::Relaxed) {
@@ -210,13 +244,70 @@ impl Signals {
         due
     }
 
+    /// What came until now was for the application, which has ended.
+    pub fn forget(&mut self) {
+        passed().for_each(take);
+        self.held.clear();
+        self.asked = None;
+    }
+
     /// Somebody wants this command to end, though the application has.
     pub fn hurried(&mut self) -> bool {
+        let typed = |signal: &&i32| TYPED[**signal as usize].load(Ordering::Relaxed) > 0;
+        let typed = HURRY.iter().find(typed).copied();
         let mut due = self.due();
         due.extend(self.held.drain(..).map(|(signal, _)| signal));
-        due.iter().any(|signal| {
-            [libc::SIGINT, libc::SIGTERM, libc::SIGQUIT, libc::SIGHUP].contains(signal)
-        })
+        due.extend(typed);
+        if self.asked.take().is_some() {
+            stop();
+        }
+        due.iter().any(|signal| HURRY.contains(signal))
+    }
+
+    /// Stops this command when the application has stopped as a job does, and comes back when that goes on.
+    pub fn stop_with(&mut self, child: &std::process::Child) {
+        let mut signal = None;
+        while let Some((code, status)) = change_of(child) {
+            self.stands = code == libc::CLD_STOPPED;
+            signal = self.stands.then_some(status);
+        }
+        let of_job = signal.is_some_and(|signal| OF_JOBS.contains(&signal));
+        let asked = self.asked.is_some_and(|at| at.elapsed() < STOPS);
+        if self.stands
+            && (of_job || asked)
+            && SENT[libc::SIGCONT as usize].load(Ordering::Relaxed) == 0
+        {
+            self.asked = None;
+            stop();
+        }
+    }
+}
+
+/// Takes note of all signals of this number.
+fn take(signal: i32) {
+    for of in [&TYPED, &SENT] {
+        of[signal as usize].store(0, Ordering::Relaxed);
+    }
+}
+
+/// Stops this process until somebody lets it go on. In a group that nobody would do that for, the system does nothing.
+fn stop() {
+    // SAFETY: the default of a signal, which is then raised on this thread, whose mask does not have it.
+    unsafe {
+        libc::signal(libc::SIGTSTP, libc::SIG_DFL);
+        libc::raise(libc::SIGTSTP);
+    }
+    Signals::catch(libc::SIGTSTP);
+}
+
+/// How a child has stopped or gone on, each time once: `CLD_STOPPED` or `CLD_CONTINUED`, and the signal.
+fn change_of(child: &std::process::Child) -> Option<(i32, i32)> {
+    // SAFETY: the structure is filled if the call succeeds, and was zero before.
+    unsafe {
+        let mut info: libc::siginfo_t = std::mem::zeroed();
+        let flags = libc::WSTOPPED | libc::WCONTINUED | libc::WNOHANG;
+        let done = libc::waitid(libc::P_PID, child.id(), &raw mut info, flags);
+        (done == 0 && info.si_pid() != 0).then(|| (info.si_code, info.si_status()))
     }
 }
 

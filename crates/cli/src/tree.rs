@@ -2,10 +2,11 @@
 
 use std::collections::HashSet;
 
-use warpbpf::live::{CudaProcess, processes};
+use warpbpf::live::{CudaProcess, Lookout};
 
 use crate::error::CliError;
 use crate::live::AttachFlags;
+use crate::signals::Interrupted;
 
 /// Whom programs are for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,6 +71,7 @@ pub struct Watch {
     seen: HashSet<(u32, u64)>,
     /// Left alone so far, which was told.
     told: HashSet<(u32, u64)>,
+    lookout: Lookout,
 }
 
 impl Watch {
@@ -79,6 +81,7 @@ impl Watch {
             whom,
             seen: HashSet::new(),
             told: HashSet::new(),
+            lookout: Lookout::default(),
         }
     }
 
@@ -86,7 +89,7 @@ impl Watch {
     pub fn news(&mut self) -> Vec<Result<u32, String>> {
         let whom = self.whom;
         let mut news = Vec::new();
-        for process in processes() {
+        for process in self.lookout.processes(&|| !Interrupted::was()) {
             let wanted = match whom {
                 Whom::One(pid) => process.pid == pid,
                 Whom::Tree(root) => is_below(process.pid, root, parent),

@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use warpbpf_wire::late::CLOSED;
+
 use crate::process;
 
 /// A refusal or a failure. The process is as it was, unless the message says otherwise.
@@ -119,6 +121,27 @@ fn hint(seccomp: bool) -> &'static str {
 }
 
 impl InjectError {
+    /// Somebody in the process has closed a descriptor, or opened another file in its place, while it was in use.
+    pub(crate) fn is_of_descriptors(&self) -> bool {
+        // What glibc says where the file that it reads is not there any more, or is another one.
+        const NOT_READ: [&str; 6] = [
+            "cannot read file data",
+            "file too short",
+            "invalid ELF header",
+            "cannot stat shared object",
+            "failed to map segment from shared object: Bad file descriptor",
+            "cannot open shared object file: Bad file descriptor",
+        ];
+        match self {
+            InjectError::Swapped { .. } => true,
+            InjectError::NotLoaded { reason, .. } => {
+                NOT_READ.iter().any(|text| reason.contains(text))
+            }
+            InjectError::AgentRefuses { reason, .. } => reason.contains(CLOSED),
+            _ => false,
+        }
+    }
+
     /// What the operating system said of a call on a process; one that is gone is [`InjectError::Ended`].
     pub(crate) fn os(pid: u32, call: &'static str, source: std::io::Error) -> InjectError {
         match source.raw_os_error() {
@@ -126,6 +149,42 @@ impl InjectError {
             // Nothing is mapped there, which is how the memory of a process looks that is about to end.
             Some(libc::EIO) if process::ends(pid) => InjectError::Ended { pid },
             _ => InjectError::Os { pid, call, source },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_comes_of_closed_descriptors_is_known() {
+        let pid = 7;
+        let loaded = |reason: &str| InjectError::NotLoaded {
+            pid,
+            reason: reason.into(),
+        };
+        let refuses = |reason: &str| InjectError::AgentRefuses {
+            pid,
+            reason: reason.into(),
+        };
+        for error in [
+            InjectError::Swapped {
+                pid,
+                what: "socket",
+            },
+            loaded("/lib/agent.so: cannot read file data: Bad file descriptor"),
+            loaded("/lib/agent.so: invalid ELF header"),
+            refuses(CLOSED),
+        ] {
+            assert!(error.is_of_descriptors(), "{error}");
+        }
+        for error in [
+            InjectError::Ended { pid },
+            loaded("/lib/agent.so: undefined symbol: f"),
+            refuses("a tool has its programs in it already"),
+        ] {
+            assert!(!error.is_of_descriptors(), "{error}");
         }
     }
 }

@@ -37,6 +37,11 @@ pub use error::InjectError;
 pub use live::Done;
 pub use process::{Mapping, Subject, folder, lives, mappings, status_field, text};
 
+/// How often an attach is tried that failed because the process closed what the agent, or the dynamic linker, had open in it.
+const TRIES: u32 = 8;
+/// In between.
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
+
 /// Says whether somebody still waits for what is done to a process: it is asked often, and what is
 /// not done by then is left.
 pub type GoesOn<'g> = &'g (dyn Fn() -> bool + Sync);
@@ -46,7 +51,17 @@ pub type GoesOn<'g> = &'g (dyn Fn() -> bool + Sync);
 /// # Errors
 /// [`InjectError`]; the process is as it was.
 pub fn attach(pid: u32, agent: &Path, goes_on: GoesOn<'_>) -> Result<Done, InjectError> {
-    on_thread(|| live::attach(pid, agent, goes_on))
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match on_thread(|| live::attach(pid, agent, goes_on)) {
+            // The process is as it was, and closes descriptors only now and then.
+            Err(error) if error.is_of_descriptors() && tries < TRIES && goes_on() => {
+                std::thread::sleep(PAUSE);
+            }
+            done => return done,
+        }
+    }
 }
 
 /// Takes the agent's hooks out of a process, whoever put them in.

@@ -23,6 +23,7 @@ use crate::kernel::{Config, Descriptors, Kernel};
 use crate::linux::Linux;
 use crate::live::Live;
 use crate::live::exchange::{self, Wanted};
+use crate::passed;
 use crate::remote;
 use crate::updates;
 
@@ -102,7 +103,9 @@ impl Descriptors for Real {
             Some(bell) => rustix::io::fcntl_dupfd_cloexec(bell.as_fd(), 3)?,
             None => Bell::new()?.into_fd(),
         };
-        Ok(fd.into_raw_fd())
+        let fd = fd.into_raw_fd();
+        passed::mark(fd);
+        Ok(fd)
     }
 }
 

@@ -21,7 +21,7 @@ use crate::perf::{Perf, Probe};
 use crate::real::{answer, raw, set_errno};
 use crate::uapi::Command;
 use crate::user::Process;
-use crate::{files, handlers, remote};
+use crate::{files, handlers, passed, remote};
 
 /// Runs with the library, before the tool's `main`.
 extern "C" fn begin() {
@@ -71,7 +71,10 @@ extern "C" fn syscall(number: c_long, a: u64, b: u64, c: u64, d: u64, e: u64, f:
         if let Some(Some(result)) = result {
             return give(result);
         }
-        if let Some(result) = by_name(number, [a, b, c, d, e, f]) {
+        let arguments = [a, b, c, d, e, f];
+        if let Some(result) =
+            by_name(number, arguments).or_else(|| passed::by_name(number, arguments))
+        {
             return result;
         }
     }
@@ -90,7 +93,7 @@ fn by_name(number: c_long, [a, b, c, d, e, f]: [u64; 6]) -> Option<c_long> {
         libc::SYS_dup3 => dup3(fd, second, third),
         libc::SYS_fcntl => fcntl(fd, second, c),
         libc::SYS_ioctl => ioctl(fd, b, c),
-        libc::SYS_pidfd_getfd => pidfd_getfd(fd, second, c as c_uint),
+        libc::SYS_pidfd_getfd => passed::pidfd_getfd(fd, second, c as c_uint),
         libc::SYS_mmap => {
             return Some(mmap(a, b, third, d as c_int, e as c_int, f as i64) as c_long);
         }
@@ -109,6 +112,14 @@ fn bpf(command: u32, attr: u64, size: u32) -> Result<i64, Errno> {
         && Command::from_number(command) == Some(Command::MapCreate)
     {
         context::map_was_made(fd as RawFd);
+    }
+    // One of Linux itself may be among them.
+    if let Ok(fd) = result
+        && [Command::ProgLoad, Command::ProgGetFdById]
+            .map(Some)
+            .contains(&Command::from_number(command))
+    {
+        passed::mark(fd as RawFd);
     }
     // Who looks at a map has set up what it wants to see.
     let looks = [Command::MapLookupElem, Command::MapGetNextKey];
@@ -160,22 +171,6 @@ extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
 #[unsafe(no_mangle)]
 extern "C" fn closefrom(first: c_int) {
     close_range(first.max(0) as c_uint, c_uint::MAX, 0);
-}
-
-/// Another process' descriptor, or one of this process.
-#[unsafe(no_mangle)]
-extern "C" fn pidfd_getfd(process: c_int, fd: c_int, flags: c_uint) -> c_int {
-    let arguments = [process as u64, fd as u64, flags.into(), 0, 0, 0];
-    let made = answer(raw(libc::SYS_pidfd_getfd, arguments)) as c_int;
-    let is_own = || {
-        let info = std::fs::read_to_string(format!("/proc/self/fdinfo/{process}")).ok()?;
-        let pid = info.lines().find_map(|line| line.strip_prefix("Pid:"))?;
-        Some(pid.trim() == std::process::id().to_string())
-    };
-    match made >= 0 && inside(is_own).flatten() == Some(true) {
-        true => duplicated(fd, made),
-        false => made,
-    }
 }
 
 fn duplicated(from: c_int, to: c_int) -> c_int {

@@ -104,6 +104,8 @@ pub struct Kernel {
     pub(crate) descriptors: Box<dyn Descriptors + Send>,
     pub(crate) fds: BTreeMap<RawFd, Handle>,
     pub(crate) pins: BTreeMap<String, Handle>,
+    /// What is under way from the tool to itself by messages, by the identity of its file, and how often.
+    pub(crate) passed: BTreeMap<u64, (Handle, u32)>,
     pub(crate) maps: Table<Map>,
     pub(crate) progs: Table<Prog>,
     pub(crate) links: Table<Link>,
@@ -246,6 +248,7 @@ impl Kernel {
             descriptors,
             fds: BTreeMap::new(),
             pins: BTreeMap::new(),
+            passed: BTreeMap::new(),
             maps: Table::default(),
             progs: Table::default(),
             links: Table::default(),
@@ -412,6 +415,27 @@ impl Kernel {
         }
     }
 
+    /// The tool has sent a descriptor to itself, and may close its own before it gets that.
+    pub fn send(&mut self, identity: u64, handle: Handle) {
+        self.passed.entry(identity).or_insert((handle, 0)).1 += 1;
+    }
+
+    /// It has come, as this number. False if it was not sent.
+    pub fn receive(&mut self, identity: u64, fd: RawFd) -> bool {
+        let Some((handle, left)) = self.passed.get_mut(&identity) else {
+            return false;
+        };
+        let handle = *handle;
+        *left -= 1;
+        let over = *left == 0;
+        self.fds.insert(fd, handle);
+        if over {
+            self.passed.remove(&identity);
+        }
+        self.collect();
+        true
+    }
+
     /// Drops what is neither open nor pinned nor used by what is.
     pub(crate) fn collect(&mut self) {
         let held: Vec<Handle> = self
@@ -419,6 +443,7 @@ impl Kernel {
             .values()
             .chain(self.others.values().flat_map(BTreeMap::values))
             .chain(self.pins.values())
+            .chain(self.passed.values().map(|(handle, _)| handle))
             .copied()
             .collect();
         let holds = |handle: Handle| held.contains(&handle);
@@ -582,6 +607,18 @@ pub(crate) mod tests {
         assert_eq!(tool.kernel.map_at(map), Err(Errno::BADF));
         assert!(tool.kernel.maps.get(0).is_some());
         // Another file at the number of the last descriptor.
+        // Sent to itself twice, closed, and received.
+        let handle = tool.kernel.handle(77).unwrap();
+        for _ in 0..2 {
+            tool.kernel.send(4, handle);
+        }
+        assert!(!tool.kernel.receive(5, 80));
+        assert!(tool.kernel.receive(4, 80));
+        for fd in [77, 80] {
+            tool.kernel.closed(fd);
+        }
+        assert!(tool.kernel.handle(80).is_none() && tool.kernel.maps.iter().count() == 1);
+        assert!(tool.kernel.receive(4, 77) && !tool.kernel.receive(4, 80));
         tool.kernel.duplicated(5, 77);
         assert!(tool.kernel.maps.get(0).is_none());
     }

@@ -59,6 +59,8 @@ mod global;
 #[cfg(not(test))]
 mod hooks;
 #[cfg(not(test))]
+mod passed;
+#[cfg(not(test))]
 mod remote;
 #[cfg(not(test))]
 mod waits;

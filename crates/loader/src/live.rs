@@ -451,6 +451,7 @@ impl Agent {
             }
             // No timeline is asked for.
             ToTool::Sites(_)
+            | ToTool::Failed
             | ToTool::Counts(_)
             | ToTool::Operations(_)
             | ToTool::Ranges(_)

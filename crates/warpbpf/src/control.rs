@@ -12,9 +12,12 @@ use warpbpf_wire::{
 
 use crate::{Error, Exchanged, Object, Process};
 
+mod asked;
 mod exchange;
 mod guests;
 
+pub(crate) use asked::Asker;
+pub use asked::{Answered, Asked, TOOL_PATIENCE};
 use exchange::Pending;
 pub use exchange::{ExchangeRequest, ProgramInfo};
 pub use guests::{GuestInfo, JoinRequest};
@@ -473,18 +476,24 @@ impl Client {
         }
     }
 
-    /// Has a second tool's programs put into an application: its connection, by which it hears what it would of an agent.
-    pub(crate) fn join(
-        &mut self,
-        request: JoinRequest,
-        object: &[u8],
-        limit: Duration,
-    ) -> Result<OwnedFd, Error> {
+    /// Asks to have a second tool's programs put into an application, without waiting.
+    pub(crate) fn begin_join(&mut self, request: JoinRequest, object: &[u8]) -> Result<(), Error> {
         let request = Request::Join(Box::new(request));
-        match self.ask_for(&request, object, limit + PATIENCE)? {
-            (Reply::Joined { .. }, _, Some(connection)) => Ok(connection),
-            (Reply::Failed { message, errno }, ..) => Err(Error::Answered { message, errno }),
-            (other, ..) => Err(unexpected(other)),
+        self.connection.queue(&request, object, None)?;
+        self.connection.flush()?;
+        Ok(())
+    }
+
+    /// What became of that, if it is known: the second tool's connection, by which it hears what it would of an agent.
+    pub(crate) fn joined(&mut self) -> Result<Option<OwnedFd>, Error> {
+        self.connection.flush()?;
+        let Some(frame) = self.connection.try_recv()? else {
+            return Ok(None);
+        };
+        match (frame.message, frame.fd) {
+            (Reply::Joined { .. }, Some(connection)) => Ok(Some(connection)),
+            (Reply::Failed { message, errno }, _) => Err(Error::Answered { message, errno }),
+            (other, _) => Err(unexpected(other)),
         }
     }
 

@@ -1,6 +1,7 @@
 //! A tool whose programs go into an application that another tool has: it becomes that one's guest. What it began with is not its to
 //! choose, so wishes that a guest cannot have are refused by name, before anything is changed.
 
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use warpbpf_inject::{Subject, mappings};
@@ -11,6 +12,28 @@ use crate::exchange::EXCHANGE_LIMIT;
 use crate::live::{AttachError, Change};
 use crate::tool::{ATTACHED, Shared, lock};
 use crate::{Error, Process, SessionInfo};
+
+/// Between two questions whether a tool is still at work.
+const LOOK: Duration = Duration::from_secs(1);
+/// Between two looks for an answer.
+const TICK: Duration = Duration::from_millis(1);
+
+/// Whom a tool waits for that wants to be a guest.
+#[derive(Clone, Copy)]
+pub(crate) struct Patience<'g> {
+    /// How long the other tool may say nothing.
+    pub(crate) limit: Duration,
+    /// Somebody still wants it.
+    pub(crate) goes_on: &'g (dyn Fn() -> bool + Sync),
+}
+
+/// What other tools say of an application.
+pub(crate) enum Found {
+    /// One has it.
+    Host(Box<Host>),
+    /// None of those that have answered. These tools have not.
+    Nobody(Vec<u32>),
+}
 
 /// A tool that lets others in, and the application.
 pub(crate) struct Host {
@@ -96,22 +119,28 @@ impl Wishes<'_> {
 }
 
 impl Host {
-    /// The tool that has an application, if it can be asked.
-    pub(crate) fn of(pid: u32) -> Option<Host> {
-        // Without an agent in it nobody has it, and tools that do not answer are not waited for.
-        let (maps, seccomp) = (mappings(pid).ok()?, false);
-        Subject { pid, seccomp, maps }.agent()?;
+    /// The tool that has an application.
+    pub(crate) fn of(pid: u32, patience: Patience<'_>) -> Found {
+        // Without an agent in it nobody has it, and no tool is waited for.
+        let agent = mappings(pid).ok().and_then(|maps| {
+            let seccomp = false;
+            Subject { pid, seccomp, maps }.agent()
+        });
+        if agent.is_none() {
+            return Found::Nobody(Vec::new());
+        }
         let has = |process: &&ProcessInfo| process.pid == pid && process.running;
-        Client::find().into_iter().find_map(|mut client| {
-            // One that ends while it is asked has nothing.
-            let (session, _) = client.session().ok()?;
-            let process = session.processes.iter().find(has)?.clone();
-            Some(Host {
-                client,
-                session,
-                process,
-            })
-        })
+        let asked = Client::ask_all(patience.limit, patience.goes_on);
+        for tool in asked.answered {
+            if let Some(process) = tool.session.processes.iter().find(has).cloned() {
+                return Found::Host(Box::new(Host {
+                    client: tool.client,
+                    session: tool.session,
+                    process,
+                }));
+            }
+        }
+        Found::Nobody(asked.silent)
     }
 
     /// Process of that tool.
@@ -132,6 +161,7 @@ impl Host {
         mut self,
         wishes: &Wishes<'_>,
         (name, object): (&str, &[u8]),
+        patience: Patience<'_>,
     ) -> Result<(Change, ToolConnection), AttachError> {
         let begun = Instant::now();
         let (pid, tool) = (self.process.pid, self.session.tool);
@@ -151,8 +181,32 @@ impl Host {
             options: wishes.options.clone(),
             limit_ms: u64::try_from(EXCHANGE_LIMIT.as_millis()).unwrap_or(u64::MAX),
         };
-        let joined = self.client.join(request, object, EXCHANGE_LIMIT);
-        let joined = joined.map_err(|error| refused(error.to_string()))?;
+        let failed = |error: Error| refused(error.to_string());
+        self.client.begin_join(request, object).map_err(failed)?;
+        let mut alive = Alive::new(self.client.path(), patience.limit);
+        let joined = loop {
+            if let Some(joined) = self.client.joined().map_err(failed)? {
+                break joined;
+            }
+            if !(patience.goes_on)() {
+                return Err(refused(
+                    "interrupted; if that tool has put programs of this one in, it takes them out again".into(),
+                ));
+            }
+            if !alive.look() {
+                return Err(refused(format!(
+                    "that tool does not answer ({} s): it is stopped or stuck; let it go on (`kill -CONT {tool}`) or end it, then attach again",
+                    patience.limit.as_secs_f64()
+                )));
+            }
+            if begun.elapsed() > EXCHANGE_LIMIT + ATTACHED {
+                return Err(refused(format!(
+                    "that tool has not put them in within {} s",
+                    (EXCHANGE_LIMIT + ATTACHED).as_secs()
+                )));
+            }
+            std::thread::sleep(TICK);
+        };
         let connection = ToolConnection::trusted(joined).map_err(Error::Wire)?;
         let change = Change {
             took: begun.elapsed(),
@@ -167,9 +221,62 @@ impl Host {
     }
 }
 
+/// Whether a tool that has much to do for us is still at work: it is asked by a connection of its own.
+struct Alive {
+    path: PathBuf,
+    limit: Duration,
+    /// A question that was not answered yet.
+    question: Option<Client>,
+    /// When it answered last, and when it was asked.
+    answered: Instant,
+    asked: Instant,
+}
+
+impl Alive {
+    fn new(path: &Path, limit: Duration) -> Alive {
+        let now = Instant::now();
+        Alive {
+            path: path.to_owned(),
+            limit,
+            question: None,
+            answered: now,
+            asked: now,
+        }
+    }
+
+    /// False once it has not answered for too long.
+    fn look(&mut self) -> bool {
+        let now = Instant::now();
+        match &mut self.question {
+            Some(client) => match client.hear() {
+                Ok(None) => {}
+                // One that is gone is heard of by whoever waits for it.
+                Ok(Some(_)) | Err(_) => {
+                    self.question = None;
+                    self.answered = now;
+                }
+            },
+            None if now.duration_since(self.asked) >= LOOK.min(self.limit / 2) => {
+                self.asked = now;
+                let client = Client::connect(&self.path).ok();
+                self.question = client.and_then(|mut client| client.begin().ok().map(|()| client));
+            }
+            None => {}
+        }
+        // Nothing was asked for a while before this question.
+        let since = self.answered.max(self.asked);
+        self.question.is_none() || now.duration_since(since) < self.limit
+    }
+}
+
 impl Shared {
     /// Puts the programs into a process beside those of another tool.
-    pub(crate) fn join(&self, host: Host, pid: u32) -> Result<Change, AttachError> {
+    pub(crate) fn join(
+        &self,
+        host: Host,
+        pid: u32,
+        patience: Patience<'_>,
+    ) -> Result<Change, AttachError> {
         if host.is_at(self.listener.path()) {
             return Err(AttachError::Process {
                 pid,
@@ -186,17 +293,39 @@ impl Shared {
         let object = self.object.as_ref();
         let object = object.map_or(("", &[][..]), |object| (object.name(), object.bytes()));
         let tool = host.tool();
-        let (change, connection) = host.join(&wishes, object)?;
+        let (change, connection) = host.join(&wishes, object, patience)?;
         let process = Process::new(self.next_number(), Some(connection), self.object.clone());
         process.lock().host = Some(tool);
         lock(&self.processes).push(process.clone());
         let end = Instant::now() + ATTACHED;
-        while !process.is_attached() && Instant::now() < end {
+        while !process.is_attached() && Instant::now() < end && (patience.goes_on)() {
             process.pump();
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(change)
     }
+}
+
+/// Why a process cannot be attached to, where `reason` says so, and tools have said nothing of which one may have it.
+pub(crate) fn silent_tools(reason: &str, silent: &[u32], limit: Duration) -> String {
+    let all: Vec<String> = silent.iter().map(u32::to_string).collect();
+    let (all, many) = (all.join(", "), silent.len() > 1);
+    format!(
+        "{reason}; {} {all} may have {}, and did not answer within {} s: let {} go on (`kill -CONT`) or end {}, then attach again",
+        if many {
+            "the tools of processes"
+        } else {
+            "the tool of process"
+        },
+        if many {
+            "programs there"
+        } else {
+            "its programs there"
+        },
+        limit.as_secs_f64(),
+        if many { "them" } else { "it" },
+        if many { "them" } else { "it" },
+    )
 }
 
 /// The first tool has gone without a word.
@@ -209,6 +338,38 @@ pub(crate) fn lost_host(host: u32, pid: u32) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::control::TOOL_PATIENCE;
+
+    #[test]
+    fn a_tool_that_stands_still_is_found_out() {
+        let listener = warpbpf_wire::Listener::bind(&std::env::temp_dir()).unwrap();
+        let mut server = crate::control::Server::bind(listener.path()).unwrap();
+        let limit = Duration::from_millis(300);
+        let path = listener.path().with_file_name("maps");
+        let mut alive = Alive::new(&path, limit);
+        let mut answers = 0;
+        while answers < 3 {
+            server.turn(&[], &[], None);
+            let asked = alive.question.is_some();
+            assert!(alive.look());
+            answers += u32::from(asked && alive.question.is_none());
+        }
+        // From here on it does nothing.
+        while alive.look() {
+            std::thread::sleep(TICK);
+        }
+        assert!(alive.question.is_some() && alive.asked.elapsed() >= limit);
+    }
+
+    #[test]
+    fn tools_that_said_nothing_are_named() {
+        let said = |silent: &[u32]| silent_tools("refused", silent, TOOL_PATIENCE);
+        assert_eq!(
+            said(&[7]),
+            "refused; the tool of process 7 may have its programs there, and did not answer within 5 s: let it go on (`kill -CONT`) or end it, then attach again"
+        );
+        assert!(said(&[7, 9]).contains("the tools of processes 7, 9 may have programs there"));
+    }
 
     #[test]
     fn wishes_that_a_guest_cannot_have_are_named() {

@@ -39,6 +39,7 @@ impl Kept {
         let kept = match message {
             // Others take the place of what was told before, or are an answer.
             ToTool::Attached
+            | ToTool::Failed
             | ToTool::Snapshotted { .. }
             | ToTool::MapOps { .. }
             | ToTool::Bye { .. } => 0,

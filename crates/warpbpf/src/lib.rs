@@ -47,6 +47,7 @@ mod map;
 mod number;
 mod parties;
 mod process;
+mod seen;
 mod state;
 mod sweep;
 mod tool;

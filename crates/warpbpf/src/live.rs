@@ -6,7 +6,7 @@ use std::time::Duration;
 use warpbpf_inject::{Done, InjectError, Subject, folder, mappings, status_field, text};
 
 use crate::Error;
-use crate::control::Client;
+use crate::control::{Asked, Asker, TOOL_PATIENCE};
 use crate::number;
 
 /// Why a tool's programs are not in a process that runs, or still are. It is as it was.
@@ -109,22 +109,34 @@ pub struct CudaProcess {
 
 /// The processes that have loaded the CUDA driver, as far as they can be looked into: this user's, or everybody's for root.
 pub fn processes() -> Vec<CudaProcess> {
-    let tools = tools();
-    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let mut all: Vec<CudaProcess> = pids.filter_map(|pid| look(pid, &tools)).collect();
-    all.sort_unstable_by_key(|process| process.pid);
-    all
+    Lookout::default().processes(&|| true)
+}
+
+/// Who looks at [`processes`] again and again: a tool that does not answer is waited for once.
+#[derive(Debug, Default)]
+pub struct Lookout {
+    asker: Asker,
+}
+
+impl Lookout {
+    /// As [`processes`]; tools are waited for as long as it `goes_on`.
+    pub fn processes(&mut self, goes_on: &dyn Fn() -> bool) -> Vec<CudaProcess> {
+        let tools = tools(&self.asker.ask(TOOL_PATIENCE, goes_on));
+        let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        let mut all: Vec<CudaProcess> = pids.filter_map(|pid| look(pid, &tools)).collect();
+        all.sort_unstable_by_key(|process| process.pid);
+        all
+    }
 }
 
 /// Tools by the processes that they have programs in.
-fn tools() -> HashMap<u32, u32> {
+fn tools(asked: &Asked) -> HashMap<u32, u32> {
     let mut tools = HashMap::new();
-    for mut client in Client::find() {
-        if let Ok((session, _)) = client.session() {
-            let running = session.processes.iter().filter(|process| process.running);
-            tools.extend(running.map(|process| (process.pid, session.tool)));
-        }
+    for tool in &asked.answered {
+        let session = &tool.session;
+        let running = session.processes.iter().filter(|process| process.running);
+        tools.extend(running.map(|process| (process.pid, session.tool)));
     }
     tools
 }

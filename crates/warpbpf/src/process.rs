@@ -170,7 +170,8 @@ impl Process {
     }
     /// The agent said good-bye: the data is complete.
     pub fn is_complete(&self) -> bool {
-        self.lock().complete
+        let state = self.lock();
+        state.complete && !state.failed
     }
     /// What a person should know, in order.
     pub fn notes(&self) -> Vec<Note> {

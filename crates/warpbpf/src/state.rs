@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 
 use warpbpf_wire::{
     Changed, ContextInfo, Device, Frame, HostStacks, Kernel, KernelCount, MapInfo, MoreMaps,
-    NoteLevel, Operations, PRINTK, Program, Ranges, SharedError, SharedReader, SharedWriter, Sites,
-    ToTool, ToolConnection, WireError,
+    NoteLevel, Operations, PRINTK, Program, Ranges, SharedError, SharedReader, Sites, ToTool,
+    ToolConnection, WireError,
 };
 
 use crate::agreed::{MOST_MAPS, check_maps, check_shared, most_shared};
@@ -18,6 +18,7 @@ use crate::kept::{Kept, MOST_CONTEXTS, MOST_NOTES};
 use crate::number;
 use crate::parties::Parties;
 use crate::process::Note;
+use crate::seen::InContext;
 
 /// Bytes of events that are kept for handles that have not asked for them, and what each takes besides.
 const MOST_PARKED: usize = 64 << 20;
@@ -63,6 +64,8 @@ pub(crate) struct State {
     /// The agent came late, and sees all launches by now.
     pub(crate) attached: bool,
     pub(crate) complete: bool,
+    /// Something of the agent failed, so that the data is not complete whatever it says at the end.
+    pub(crate) failed: bool,
     /// Why, in the agent's words.
     pub(crate) farewell: String,
     /// The process of the tool whose guest this one is in it.
@@ -91,41 +94,6 @@ pub(crate) struct State {
     pub(crate) spare: Vec<Vec<u8>>,
 }
 
-/// What there is of a context.
-#[derive(Debug)]
-pub(crate) struct InContext {
-    pub(crate) info: ContextInfo,
-    pub(crate) shared: SharedReader,
-    /// Bytes that were in its memory when that was closed here.
-    held: u64,
-    /// The shared memory once more, to be given to others: that of the first maps, then of those
-    /// that came. Empty once the application has ended.
-    pub(crate) memory: Vec<OwnedFd>,
-    /// Parallel to it: the numbers of their first maps.
-    pub(crate) firsts: Vec<u32>,
-    /// The ring is damaged, or another tool reads it.
-    no_events: bool,
-}
-
-/// Bytes of a map that are made room for without a look whether they are there.
-const FEW: u64 = 64 << 20;
-
-impl InContext {
-    /// Bytes of its memory that are there.
-    fn holds(&self) -> u64 {
-        let blocks = |memory: &OwnedFd| rustix::fs::fstat(memory).map_or(0, |s| s.st_blocks);
-        let held: i64 = self.memory.iter().map(blocks).sum();
-        self.held.max(u64::try_from(held).unwrap_or(0) * 512)
-    }
-
-    /// The snapshots of a map are as long as they should be, and what was published is there: the
-    /// file itself may be much longer than what its process has written.
-    pub(crate) fn may_hold(&self, map: usize, bytes: u64) -> bool {
-        self.shared.snapshot_bytes(map) == Some(bytes)
-            && (bytes <= FEW || self.shared.sequence(map) == 0 || self.holds() >= bytes)
-    }
-}
-
 /// An answer of the agent.
 #[derive(Debug)]
 pub(crate) enum Answer {
@@ -136,22 +104,6 @@ pub(crate) enum Answer {
         blob: Vec<u8>,
     },
     Changed(Box<Changed>),
-}
-
-impl InContext {
-    /// What there is of all maps, in memory that is made now: for who asks when the application has ended.
-    pub(crate) fn copied(&self, maps: &[MapInfo]) -> Result<OwnedFd, SharedError> {
-        let there = maps.iter().take(self.shared.maps());
-        let sizes: Vec<u64> = there.map(|map| map.bytes).collect();
-        let (mut memory, file) = SharedWriter::create(&sizes, 0)?;
-        let mut bytes = Vec::new();
-        for map in (0..sizes.len()).filter(|map| sizes[*map] > 0) {
-            if self.shared.snapshot(map, &mut bytes)?.is_some() {
-                memory.publish(map, &bytes)?;
-            }
-        }
-        Ok(file)
-    }
 }
 
 impl State {
@@ -194,12 +146,16 @@ impl State {
         }
     }
 
-    /// Nobody writes there any more, and what is there is mapped: applications that have ended need no descriptors.
     fn close_memory(&mut self) {
-        for context in &mut self.contexts {
-            context.held = context.holds();
-            context.memory = Vec::new();
-            context.firsts = Vec::new();
+        self.contexts.iter_mut().for_each(InContext::close);
+        self.unmap();
+    }
+
+    /// Of an application that has ended nothing stays mapped once its events were read. A guest's first tool may have gone before the
+    /// agent has written all.
+    fn unmap(&mut self) {
+        if self.connection.is_none() && self.host.is_none() {
+            self.contexts.iter_mut().for_each(InContext::unmap);
         }
     }
 
@@ -301,6 +257,7 @@ impl State {
             }
             ToTool::Refused { message } => self.refused = Some(message),
             ToTool::Attached => self.attached = true,
+            ToTool::Failed => self.failed = true,
             ToTool::Ready(ready) => {
                 let object = self.object.as_ref().filter(|_| self.host.is_none());
                 let defs = object.map(|object| object.parsed().maps.as_slice());
@@ -428,15 +385,12 @@ impl State {
             return;
         }
         match self.shared(&memory, 0) {
-            Ok(shared) => self.contexts.push(InContext {
-                info,
-                shared,
-                held: 0,
-                memory: vec![memory],
-                firsts: vec![0],
+            Ok(shared) => {
                 // The first tool reads them.
-                no_events: self.host.is_some(),
-            }),
+                let no_events = self.host.is_some();
+                let context = InContext::new(info, shared, memory, no_events);
+                self.contexts.push(context);
+            }
             Err(why) => self.stop_listening(&why),
         }
     }
@@ -557,6 +511,7 @@ impl State {
         for error in errors {
             self.note(NoteLevel::Error, error.to_string());
         }
+        self.unmap();
     }
 
     /// Records of a ring that did not reach us.

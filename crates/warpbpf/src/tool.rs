@@ -15,10 +15,10 @@ use warpbpf_abi::choice::{Choice, Wish};
 use warpbpf_wire::{CacheWish, Listener, MapOp, Options, ToolConnection, encode_ops};
 
 use crate::choose::check_choose;
-use crate::control::Server;
+use crate::control::{Server, TOOL_PATIENCE};
 use crate::functions::{Assembler, AtStart, Function, Functions};
 use crate::greet::Greeters;
-use crate::guest::Host;
+use crate::guest::{Found, Host, Patience, silent_tools};
 use crate::live::{AttachError, Change};
 use crate::machine::{self, Device, DeviceChoice};
 use crate::start::{self, Entry, Inject, Surroundings, Variables};
@@ -67,6 +67,8 @@ pub(crate) struct Shared {
     pub(crate) processes: Mutex<Vec<Process>>,
     command: Mutex<Vec<String>>,
     pub(crate) greeters: Greeters,
+    /// How long other tools may take to answer.
+    patience: Mutex<Duration>,
     /// Why an application could not be let in.
     deaf: Mutex<Option<String>>,
     ends: AtomicBool,
@@ -146,6 +148,7 @@ impl Tool {
             server: Mutex::default(),
             command: Mutex::default(),
             greeters: Greeters::default(),
+            patience: Mutex::new(TOOL_PATIENCE),
             deaf: Mutex::default(),
             ends: AtomicBool::new(false),
         });
@@ -368,13 +371,24 @@ impl Tool {
         pid: u32,
         goes_on: &(dyn Fn() -> bool + Sync),
     ) -> Result<Change, AttachError> {
-        if let Some(host) = Host::of(pid) {
-            return self.shared.join(host, pid);
-        }
+        let patience = Patience {
+            limit: *lock(&self.shared.patience),
+            goes_on,
+        };
+        let silent = match Host::of(pid, patience) {
+            Found::Host(host) => return self.shared.join(*host, pid, patience),
+            Found::Nobody(silent) => silent,
+        };
         let agent = machine::agent()?;
         let agent = std::fs::canonicalize(&agent).unwrap_or(agent);
         let done = warpbpf_inject::attach(pid, &agent, goes_on);
-        let done = done.map_err(|error| AttachError::of(pid, &error))?;
+        let done = done.map_err(|error| match silent.is_empty() {
+            true => AttachError::of(pid, &error),
+            false => AttachError::Process {
+                pid,
+                message: silent_tools(&error.to_string(), &silent, patience.limit),
+            },
+        })?;
         let change = Change::of(&done);
         let Some(socket) = done.socket else {
             return Ok(change);
@@ -389,6 +403,11 @@ impl Tool {
             std::thread::sleep(Duration::from_millis(1));
         }
         Ok(change)
+    }
+
+    /// How long another tool may say nothing that may have an application which [`Tool::attach_to`] is for: 5 s where nobody says.
+    pub fn wait_for_tools(&self, patience: Duration) {
+        *lock(&self.shared.patience) = patience;
     }
 
     /// Every process that ever came, in the order in which they were told what to do; [`Process::number`] is that in which they came.

@@ -11,6 +11,8 @@ pub const CONTROL_VERSION: u32 = 2;
 pub const CONTROL_ENTRY: &str = "warpbpf_live";
 /// Bytes for a path, and for what went wrong, with their NULs.
 pub const CONTROL_TEXT: usize = 1024;
+/// What an agent refuses with that finds the descriptor of its socket closed.
+pub const CLOSED: &str = "the application closed the socket that was made for us, as it closes all descriptors: try again";
 /// Most bytes of one change of code.
 pub const PATCH_BYTES: usize = 12;
 

@@ -38,7 +38,7 @@ pub use ops::{
 };
 pub use peer::{Peer, peer};
 pub use shared::{
-    Chunks, DEFAULT_RING_BYTES, DeviceLosses, Event, PRINTK, SNAPSHOT_PART, SharedError,
+    Chunks, DEFAULT_RING_BYTES, DeviceLosses, Event, Kept, PRINTK, SNAPSHOT_PART, SharedError,
     SharedReader, SharedWriter, Span,
 };
 pub use timeline::{

@@ -44,12 +44,14 @@ use rustix::process::{Resource, getrlimit};
 use crate::words::Words;
 
 mod chunks;
+mod kept;
 mod ring;
 mod snapshot;
 
 use ring::{Consumer, Ring};
 
 pub use chunks::{Chunks, Span};
+pub use kept::Kept;
 
 /// Bytes of the event ring when nobody says otherwise.
 pub const DEFAULT_RING_BYTES: u64 = 64 << 20;
@@ -591,6 +593,12 @@ impl SharedReader {
     ) -> Result<u64, SharedError> {
         let ring = ring(&self.words, self.ring, self.ring_bytes);
         self.consumer.events_while(&ring, sink)
+    }
+
+    /// No event is in the ring that was not handed out.
+    pub fn is_drained(&self) -> bool {
+        let [head, tail] = [HEAD, TAIL].map(|at| self.words.word(at).load(Ordering::Acquire));
+        head == tail
     }
 
     /// Events of a map ([`PRINTK`] too) that did not fit into this ring.

@@ -1,6 +1,7 @@
 //! Several tools on one application: each counts what it would count alone, whoever comes and goes.
 
 use std::path::PathBuf;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
@@ -8,7 +9,7 @@ use warpbpf::{AttachError, Choice, Client, Object, Options, Process, Tool};
 
 use crate::attach::{Application, Attached, kernel, number, value};
 use crate::library::{PATIENCE, failed};
-use crate::process::Signal;
+use crate::process::{Owned, Signal};
 use crate::run::{Bench, Case, Told, same, says};
 use crate::swap::start;
 
@@ -34,6 +35,7 @@ pub fn cases() -> Vec<Case> {
         case("guests: they come and go under full load", load::stress),
         case("guests: the same on two GPUs", load::stress_of_two),
         case("guests: refused by name", refused),
+        case("guests: the first tool stands still", stands),
     ]
 }
 
@@ -631,6 +633,58 @@ fn library(bench: &Bench) -> Told {
 }
 
 /// What a guest cannot have is named, and nothing changes.
+/// A first tool that does not answer is waited for as long as is said, is named, and holds up neither Ctrl-C nor `ps`.
+fn stands(bench: &Bench) -> Told {
+    let mut application = Application::plain(bench)?;
+    let pid = application.pid();
+    let first = match Attached::start(bench, &application, "swap") {
+        Err(reason) if reason.starts_with("skipped: ") => return Ok(reason),
+        first => first?,
+    };
+    first.signal(Signal::Stop)?;
+    let flags = ["--tool-timeout", "1"];
+    let said = match guest(bench, &pid, "swap_other", &flags) {
+        Ok(_) => return Err("a tool that stands still has let another one in".into()),
+        Err(said) => said,
+    };
+    says(&said, &format!("process {pid} "))?;
+    says(
+        &said,
+        &format!(
+            "the tool of process {} may have its programs there, and did not answer within 1 s",
+            first.pid()
+        ),
+    )?;
+    let mut command = bench.warpbpf("attach");
+    command.args(["-p", &pid, "--tool-timeout", "3600"]);
+    let child = Owned::spawn(
+        command
+            .arg(bench.object("swap_other"))
+            .stderr(Stdio::piped()),
+    );
+    let child = child.map_err(|e| e.to_string())?;
+    let inside = format!("/proc/{}/status", child.id());
+    // SIGINT is caught once it is noted.
+    let caught = || {
+        let status = std::fs::read_to_string(&inside).unwrap_or_default();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+        let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+        caught.is_some_and(|mask| mask & 2 != 0)
+    };
+    let end = Instant::now() + PATIENCE;
+    while !caught() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    crate::process::signal(child.id(), Signal::Interrupt)?;
+    let output = child.output().map_err(|e| e.to_string())?;
+    same("status after Ctrl-C", output.status.code(), Some(125))?;
+    first.signal(Signal::GoOn)?;
+    application.launch(2)?;
+    first.interrupt()?;
+    application.end()?;
+    Ok("named after a second, and by Ctrl-C at once".into())
+}
+
 fn refused(bench: &Bench) -> Told {
     let mut first = First::begin(bench, Options::default())?;
     let trial = |object: &str, flags: &[&str], why: &str| -> Result<(), String> {

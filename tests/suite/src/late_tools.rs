@@ -33,6 +33,8 @@ pub fn cases() -> Vec<Case> {
         ),
         case("loader: -p, programs come into one that runs", late),
         case("loader: -p, whom it refuses", refused),
+        case("loader: -p, one of two that is stuck", stuck),
+        case("loader: a probe at a copy that serves nobody", copy),
         case(
             "bpftime: threadscheduling_dynamic_hook, one that runs",
             dynamic_hook,
@@ -265,6 +267,31 @@ fn on_cpu(bench: &Bench) -> Told {
     Ok("14 calls, 10 launches with programs".to_owned())
 }
 
+/// The tool probes another copy of the driver than the application has: it is told which one that is.
+fn copy(bench: &Bench) -> Told {
+    let Some(path) = tools(bench, "links").into_iter().next() else {
+        return Ok(SKIPPED.into());
+    };
+    if !bench.soft {
+        return Ok("skipped: the driver is NVIDIA's, and is not copied".into());
+    }
+    let used = driver(bench);
+    let copy = bench.scratch("libcuda.so.1");
+    std::fs::copy(&used, &copy).map_err(|e| format!("{used}: {e}"))?;
+    let copy = copy.display().to_string();
+    let (mut tool, mut app) = both(bench, "copy-socket", &path, &[&copy])?;
+    app.launch(1)?;
+    tool.counted([1, 1, 0, 2].map(|n| n * STEP))?;
+    same("calls", tool.ask("calls")?.as_str(), "calls 0")?;
+    app.end()?;
+    tool.orders = None;
+    let (status, errors) = tool.end()?;
+    same(&errors, status, Some(0))?;
+    says(&errors, &format!("does not run at `{copy}+"))?;
+    says(&errors, &format!("it is served by `{used}`: probe that"))?;
+    Ok("named, and nothing counted".to_owned())
+}
+
 fn links_of(bench: &Bench, path: &Path) -> Result<(), String> {
     let (mut tool, mut app) = both(bench, "links-socket", path, &[])?;
     app.launch(3)?;
@@ -480,6 +507,67 @@ fn refusals(with: With<'_>, tool: &str, own: &str) -> Result<(), String> {
     }
     let (status, _, errors) = with(&["-p", own, "--inside", "/nowhere", tool])?;
     same(&errors, status, Some(2))
+}
+
+/// A process that takes for ever to load anything, as its loader's lock is taken.
+const STUCK: &str = r#"
+import ctypes, os, sys, threading, time
+ctypes.CDLL(sys.argv[1])
+callback = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+def holds(*_):
+    print("holds", flush=True)
+    while True: time.sleep(1000)
+hold = callback(holds)
+threading.Thread(target=lambda: ctypes.CDLL(None).dl_iterate_phdr(hold, None), daemon=True).start()
+sys.stdin.read()
+os._exit(0)
+"#;
+
+/// One that is stuck holds up neither the other nor Ctrl-C, and the other is as before.
+fn stuck(bench: &Bench) -> Told {
+    let Some(path) = tools(bench, "links").into_iter().next() else {
+        return Ok(SKIPPED.into());
+    };
+    if Command::new("python3").arg("--version").output().is_err() {
+        return Ok("skipped: no python3".into());
+    }
+    let mut python = Command::new("python3");
+    python.args(["-c", STUCK]).arg(driver(bench));
+    python.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut stuck = Owned::spawn(&mut python).map_err(|e| format!("python3: {e}"))?;
+    let output = stuck.stdout.take().ok_or("no output")?;
+    let line = BufReader::new(output).lines().next();
+    if !line.is_some_and(|line| line.is_ok_and(|line| line == "holds")) {
+        return Ok("skipped: python3 has no ctypes".into());
+    }
+    let mut app = Application::plain(bench)?;
+    let before = app.driver_code()?;
+    let mut command = bench.warpbpf("loader");
+    command.args(["-p", &stuck.id().to_string(), "-p", &app.pid()]);
+    command.arg(&path);
+    let mut tool = Tool::start(command)?;
+    let attached = tool.until_said(&format!("attached to process {} in ", app.pid()));
+    if let Err(error) = attached {
+        return skipped(&error).ok_or(error);
+    }
+    until_counted(&mut app, &mut tool)?;
+    interrupt(tool.child.id());
+    same("the last line", tool.line()?.as_str(), "ends")?;
+    let (status, errors) = tool.end()?;
+    same(&errors, status, Some(125))?;
+    says(
+        &errors,
+        &format!("what was begun in process {} ends by itself", stuck.id()),
+    )?;
+    says(&errors, &format!("detached from process {}", app.pid()))?;
+    same(
+        "the driver's code is as before",
+        app.driver_code()? == before,
+        true,
+    )?;
+    app.launch(1)?;
+    app.end()?;
+    Ok("the other had its programs, and lost them".to_owned())
 }
 
 /// Processes that cannot be attached to: nothing is started, and it is said why.

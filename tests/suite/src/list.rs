@@ -9,6 +9,7 @@ pub fn all() -> Vec<Case> {
         crate::counts::cases,
         crate::helpers::cases,
         crate::maps_more::cases,
+        crate::many::cases,
         crate::maps_hash::cases,
         crate::churn::cases,
         crate::maps_host::cases,

@@ -39,6 +39,7 @@ mod list;
 mod loader;
 mod loader_maps;
 mod lookup;
+mod many;
 mod maps_hash;
 mod maps_host;
 mod maps_inner;

@@ -14,6 +14,8 @@ pub enum Signal {
     /// What the tests' tools answer with a line.
     Question,
     Stop,
+    /// Ctrl-Z.
+    Terminal,
     GoOn,
     /// The end, which nobody can refuse.
     Kill,
@@ -25,6 +27,7 @@ impl Signal {
             Signal::Interrupt => libc::SIGINT,
             Signal::Question => libc::SIGUSR1,
             Signal::Stop => libc::SIGSTOP,
+            Signal::Terminal => libc::SIGTSTP,
             Signal::GoOn => libc::SIGCONT,
             Signal::Kill => libc::SIGKILL,
         }

@@ -1,13 +1,20 @@
 //! Signals to the command are the application's, each once, whoever else got them; and the
 //! application inherits what the command did.
 
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use crate::process::{Owned, Signal, signal, signal_group};
 use crate::run::{Bench, Case, Told, same, says};
+use crate::tree::children;
+
+/// How long something may take that others do.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// All cases.
 pub fn cases() -> Vec<Case> {
@@ -20,6 +27,8 @@ pub fn cases() -> Vec<Case> {
         case("signals: that end the application", ending),
         case("signals: under loader", under_loader),
         case("signals: that end an application or its tool", last_words),
+        case("signals: Ctrl-Z and `fg` of a shell", job),
+        case("signals: stop and go on, to one or to all", stops),
         case("inherited: mask, ignored signals, limits", inherited),
     ]
 }
@@ -171,6 +180,147 @@ fn terminal(bench: &Bench) -> Told {
     same("status", output.status.code(), Some(7))?;
     whole(&report)?;
     Ok("Ctrl-C and Ctrl-\\ once, and the terminal's end".into())
+}
+
+/// A shell with one job, in whose terminal Ctrl-Z is typed: it says how that job and its children stand, and lets it go on.
+const SHELL: &str = r#"
+import os, pty, signal, sys, time
+out, command = sys.argv[1], sys.argv[2:]
+def state(pid): return open(f"/proc/{pid}/stat").read().rsplit(")", 1)[1].split()[0]
+def children(pid): return open(f"/proc/{pid}/task/{pid}/children").read().split()
+shell, master = pty.fork()
+if shell == 0:
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+    file = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    job = os.fork()
+    if job == 0:
+        os.setpgid(0, 0); os.tcsetpgrp(0, os.getpid())
+        signal.signal(signal.SIGTTOU, signal.SIG_DFL)
+        os.dup2(file, 1); os.dup2(file, 2)
+        os.execv(command[0], command)
+    for turn in range(2):
+        _, status = os.waitpid(job, os.WUNTRACED)
+        stands = os.WIFSTOPPED(status) and [state(child) for child in children(job)]
+        os.write(file, f"{turn} {stands}\n".encode())
+        if not os.WIFSTOPPED(status): break
+        os.tcsetpgrp(0, os.getpgrp())
+        time.sleep(0.1)
+        os.tcsetpgrp(0, job)
+        os.killpg(job, signal.SIGCONT)
+        if turn: _, status = os.waitpid(job, 0)
+    os._exit(os.waitstatus_to_exitcode(status))
+deadline = time.time() + 60
+for word in (b"ready 1", b"ready 2"):
+    while time.time() < deadline and not (os.path.exists(out) and word in open(out, "rb").read()): time.sleep(0.02)
+    os.write(master, b"\x1a")
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(shell, 0)[1]))
+"#;
+
+/// Says that it is ready, twice, uses CUDA, and ends with its own status. In between it is stopped.
+const STOPPED: &str = "echo ready 1; sleep 0.3; echo ready 2; sleep 0.3; \"$@\"; exit 7";
+
+fn job(bench: &Bench) -> Told {
+    if Command::new("python3").arg("--version").output().is_err() {
+        return Ok("skipped: no python3".into());
+    }
+    let (report, said) = (bench.scratch("report.json"), bench.scratch("said"));
+    let run = run(bench, &report);
+    let mut command = Command::new("python3");
+    command.args(["-c", SHELL]).arg(&said);
+    command.arg(run.get_program()).args(run.get_args());
+    command.args(["--", "sh", "-c", STOPPED, "sh"]);
+    command.arg(bench.app("vectoradd")).args(["1000", "1"]);
+    let output = command.output().map_err(|e| e.to_string())?;
+    let said = std::fs::read_to_string(&said).map_err(|e| e.to_string())?;
+    let errors = String::from_utf8_lossy(&output.stderr).into_owned();
+    for turn in ["0 ['T']", "1 ['T']"] {
+        says(&said, turn).map_err(|e| format!("{e} {errors}"))?;
+    }
+    same(&said, output.status.code(), Some(7))?;
+    whole(&report)?;
+    Ok("twice: both stand, both go on".into())
+}
+
+/// How a process stands, by the letter that Linux has for it.
+fn state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Result<(), String> {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        if Instant::now() > end {
+            return Err(format!("{what}: it is not so"));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    Ok(())
+}
+
+/// SIGTSTP and SIGCONT to the command alone, and to its whole group. One that takes no notice of the first goes on.
+fn stops(bench: &Bench) -> Told {
+    let tool = crate::loader::tools(bench, "counter").into_iter().next();
+    let mut told = "run".to_owned();
+    for loader in [false, true] {
+        for (to_all, trap) in [(false, ""), (true, ""), (false, "trap '' TSTP;")] {
+            let report = bench.scratch("report.json");
+            let mut command = match (loader, &tool) {
+                (false, _) => run(bench, &report),
+                (true, None) => continue,
+                (true, Some(tool)) => {
+                    told = "run and loader".into();
+                    let mut command = bench.warpbpf("loader");
+                    command.arg(tool);
+                    command
+                }
+            };
+            let go = bench.scratch("go");
+            let _ = std::fs::remove_file(&go);
+            let script = format!(
+                "{trap} echo ready; while [ ! -e \"$0\" ]; do sleep 0.02; done; \"$@\"; exit 7"
+            );
+            command.args(["--", "env", "--default-signal", "sh", "-c", &script]);
+            command
+                .arg(&go)
+                .arg(bench.app("vectoradd"))
+                .args(["1000", "1"]);
+            let child = Owned::spawn(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+            let mut child = child.map_err(|e| e.to_string())?;
+            let output = child.stdout.take().ok_or("no output")?;
+            let mut lines = BufReader::new(output).lines().map_while(Result::ok);
+            if !lines.any(|line| line == "ready") {
+                return Err("it does not say that it is ready".into());
+            }
+            let send = |what| match to_all {
+                false => signal(child.id(), what),
+                true => signal_group(child.id(), what),
+            };
+            let all = || [vec![child.id()], children(child.id())].concat();
+            let stand = || all().into_iter().all(|pid| state(pid) == Some('T'));
+            send(Signal::Terminal)?;
+            if trap.is_empty() {
+                until("all stand", stand)?;
+                send(Signal::GoOn)?;
+                until("all go on", || {
+                    !all().into_iter().any(|pid| state(pid) == Some('T'))
+                })?;
+            } else {
+                // Longer than a signal waits.
+                std::thread::sleep(Duration::from_millis(200));
+                same("the command stands", state(child.id()) == Some('T'), false)?;
+                send(Signal::GoOn)?;
+            }
+            std::fs::write(&go, "").map_err(|e| e.to_string())?;
+            lines.for_each(drop);
+            let status = child.wait().map_err(|e| e.to_string())?;
+            same(trap, status.code(), Some(7))?;
+            if !loader {
+                whole(&report)?;
+            }
+        }
+    }
+    Ok(told)
 }
 
 fn ending(bench: &Bench) -> Told {

@@ -8,6 +8,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::machine;
 use crate::maps::{self, mappings};
+use crate::thread;
 
 /// Bytes that regions are multiples of: the largest pages that the processor's kernels have.
 const PAGE: usize = if cfg!(target_arch = "aarch64") {
@@ -183,8 +184,13 @@ unsafe fn write_through_mapping(at: usize, bytes: &[u8]) -> Result<(), String> {
     // SAFETY: the pages of code of a loaded library are readable.
     let mut copy = unsafe { std::slice::from_raw_parts(start as *const u8, length) }.to_vec();
     copy[at - start..at - start + bytes.len()].copy_from_slice(bytes);
-    let written = file.write_all_at(&copy, 0);
-    written.map_err(|error| format!("writing a copy of the code failed: {error}"))?;
+    let written = thread::without_xfsz(|| file.write_all_at(&copy, 0));
+    written.map_err(|error| match error.raw_os_error() {
+        Some(libc::EFBIG) => {
+            "a copy of the code is larger than files of this process may be (RLIMIT_FSIZE, `ulimit -f`): raise the limit".to_owned()
+        }
+        _ => format!("writing a copy of the code failed: {error}"),
+    })?;
     // SAFETY: the same bytes but for those that the caller wants changed, with the rights that code has.
     let mapped = unsafe {
         libc::mmap(
@@ -312,6 +318,39 @@ mod tests {
                 .unwrap();
             assert!(line.contains(" r-xp "), "{line}");
         }
+    }
+
+    #[test]
+    fn where_files_may_not_grow_no_signal_comes() {
+        let near = where_files_may_not_grow_no_signal_comes as *const () as usize;
+        let region = Region::near(near, near, PAGE, REACHES[0]).unwrap();
+        let base = region.base();
+        region.finish(ONE).unwrap();
+        // A limit is a process's.
+        // SAFETY: the child does what is below and ends by `_exit`; it calls nothing that another thread may hold a lock of.
+        let status = unsafe {
+            match libc::fork() {
+                0 => {
+                    let none = libc::rlimit {
+                        rlim_cur: 0,
+                        rlim_max: 0,
+                    };
+                    libc::setrlimit(libc::RLIMIT_FSIZE, &raw const none);
+                    let refused = write_through_mapping(base, &number(2));
+                    let named = refused.is_err_and(|why| why.contains("RLIMIT_FSIZE"));
+                    let mut pending = std::mem::zeroed();
+                    libc::sigpending(&raw mut pending);
+                    let none_waits = libc::sigismember(&raw const pending, libc::SIGXFSZ) == 0;
+                    libc::_exit(i32::from(!named) + 2 * i32::from(!none_waits))
+                }
+                child => {
+                    let mut status = -1;
+                    libc::waitpid(child, &raw mut status, 0);
+                    status
+                }
+            }
+        };
+        assert_eq!(status, 0);
     }
 
     #[test]

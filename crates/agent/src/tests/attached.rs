@@ -75,11 +75,15 @@ pub(super) fn compile(name: &str, program: &str) -> Vec<u8> {
     let source = std::env::temp_dir().join(name).with_extension("bpf.c");
     let object = source.with_extension("o");
     std::fs::write(&source, program).unwrap();
-    let clang = ["clang", "clang-19", "clang-18", "clang-16", "clang-14"];
-    let clang = clang
-        .iter()
+    let chosen = std::env::var("WARPBPF_CLANG").ok();
+    let known = [
+        "clang-19", "clang-22", "clang-21", "clang-20", "clang-18", "clang",
+    ];
+    let clang = chosen
+        .into_iter()
+        .chain(known.map(str::to_owned))
         .find(|c| Command::new(c).arg("--version").output().is_ok())
-        .expect("no clang: run `cargo xtask setup`");
+        .expect("no clang: run `cargo xtask setup` (or set WARPBPF_CLANG)");
     let status = Command::new(clang)
         .args(["-O2", "-g", "-target", "bpf", "-c"])
         .arg(format!("-I{}", root.join("include").display()))

@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use super::attached::Application;
+use warpbpf_wire::ToTool;
+
+use super::attached::{Application, notes};
 use super::world::World;
 use crate::lives::LiveState;
 
@@ -80,6 +82,22 @@ fn live(fault: Fault) -> (Arc<World>, Vec<c_int>, usize) {
         app.said();
     }
     (app.world, app.answers, left)
+}
+
+#[test]
+fn a_failure_of_ours_is_told_once_and_nothing_is_complete() {
+    let mut app = Application::new();
+    let module = app.load();
+    assert_ne!(app.function(module), 0);
+    for _ in 0..2 {
+        app.agent.failed("its thread `x`", "why");
+    }
+    let said = app.said();
+    let failed = said.iter().filter(|m| matches!(m, ToTool::Failed));
+    assert_eq!(failed.count(), 1);
+    let told = "warpbpf failed internally in its thread `x`: `why`; what that had to do is missing. Please report this with the program";
+    assert_eq!(notes(&said).last(), Some(&told));
+    app.destroy();
 }
 
 #[test]

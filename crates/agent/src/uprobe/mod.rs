@@ -15,6 +15,7 @@ mod driver;
 mod entry;
 mod extent;
 mod lost;
+mod serving;
 mod waiting;
 mod world;
 
@@ -159,6 +160,8 @@ pub(crate) struct Prepared {
     sites: Vec<(Site, Vec<u8>)>,
     /// By number of the program.
     refused: Vec<(usize, String)>,
+    /// What is to be known of programs that run, by number.
+    remarks: Vec<(usize, String)>,
     /// For a timeline.
     asked: Option<timeline::Functions>,
     stacks: Option<Stacks>,
@@ -187,6 +190,9 @@ pub(crate) fn prepare(agent: &Agent, session: &Session) -> Prepared {
             HostPlace::Function { path, offset } => {
                 find(path, *offset, program.at_end, &maps).map(|found| {
                     let (address, kind, code) = found;
+                    if let Some(others) = serving::others(&maps, path, address) {
+                        prepared.remarks.push((number, others));
+                    }
                     let site = wanted.entry(address);
                     let (site, _) = site.or_insert_with(|| (Site::at(address, kind), code));
                     site.add(number, program.at_end);
@@ -301,6 +307,16 @@ pub(crate) fn install(agent: &'static Agent, session: &Arc<Session>, prepared: P
     }
     for (number, reason) in prepared.refused {
         refused(agent, &programs[number], &reason);
+    }
+    for (number, remark) in prepared.remarks {
+        let (name, place) = (
+            &programs[number].program.name,
+            programs[number].place.text(),
+        );
+        agent.note(
+            NoteLevel::Warning,
+            format!("program `{name}` at `{place}`: {remark}"),
+        );
     }
     if session.timeline() && prepared.asked.is_none() {
         no_timeline(
@@ -498,8 +514,7 @@ fn find(
     let file = std::fs::metadata(path).map_err(|error| error.to_string())?;
     let (major, minor) = (rustix::fs::major(file.dev()), rustix::fs::minor(file.dev()));
     let place = format!("{major:02x}:{minor:02x} {}", file.ino());
-    let mapped = mapped_at(maps, &place, offset)
-        .ok_or("the application has not loaded that file when its first kernels are loaded")?;
+    let mapped = mapped_at(maps, &place, offset).ok_or_else(|| serving::not_loaded(maps, name))?;
     let (kind, bytes) = extent::of_function(path, offset)?;
     if bytes > mapped.left {
         return Err(format!(

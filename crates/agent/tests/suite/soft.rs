@@ -147,6 +147,7 @@ fn read(tool: &mut ToolConnection, seen: &mut Seen, enough: impl Fn(&Seen) -> bo
             ToTool::Snapshotted { token } => assert_eq!(token, 1),
             ToTool::MapOps { .. }
             | ToTool::Attached
+            | ToTool::Failed
             | ToTool::Operations(_)
             | ToTool::Ranges(_)
             | ToTool::Stacks(_)

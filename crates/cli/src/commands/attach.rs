@@ -1,13 +1,15 @@
 //! `warpbpf attach`: a program inside the kernels of an application that somebody else started, and out again.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{Scope, ScopedJoinHandle};
+use std::sync::atomic::AtomicBool;
+use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-use warpbpf::{AttachError, Change, Process, Tool};
+use warpbpf::{Change, Process, Tool};
+use warpbpf_inject::GoesOn;
 
 use crate::backend::Moment;
 use crate::collect::Collector;
+use crate::coming::{Coming, Ended};
 use crate::commands::run::{Attachment, Watched, show};
 use crate::error::CliError;
 use crate::flags::{AttachFlags, DetachFlags, SessionFlags};
@@ -37,6 +39,7 @@ pub fn run(flags: &AttachFlags) -> Result<u8, CliError> {
     let attachment = Attachment::wished(&session.wish, &session.work, Moment::Late)?;
     let tool = &attachment.tool;
     session.work.choice.check_late(tool)?;
+    tool.wait_for_tools(Duration::from_secs(flags.tool_timeout));
     if let (Some(linux), Whom::One(pid) | Whom::Tree(pid)) = (&attachment.linux, whom) {
         linux.tell_process(pid);
     }
@@ -130,10 +133,8 @@ struct Targets<'s, 't> {
     whom: Whom,
     watch: Watch,
     scope: &'s Scope<'s, 't>,
-    /// Nobody is attached to any more.
-    over: &'t AtomicBool,
     /// Those that are being attached to.
-    coming: Vec<(u32, ScopedJoinHandle<'s, Result<Change, AttachError>>)>,
+    coming: Coming<'s, 't, Change>,
     /// Numbers of those that were attached to.
     attached: Vec<u32>,
     /// For the report.
@@ -150,8 +151,7 @@ impl<'s, 't> Targets<'s, 't> {
     ) -> Targets<'s, 't> {
         Targets {
             scope,
-            over,
-            coming: Vec::new(),
+            coming: Coming::new(scope, over),
             tool,
             whom,
             watch: Watch::new(whom),
@@ -197,28 +197,23 @@ impl<'s, 't> Targets<'s, 't> {
 
     /// Begins to attach to one.
     fn attach(&mut self, pid: u32) {
-        let (tool, over) = (self.tool, self.over);
-        let goes_on = move || !over.load(Ordering::Relaxed) && !Interrupted::was();
-        let thread = std::thread::Builder::new().name("warpbpf-attach".into());
-        let attach = move || tool.attach_while(pid, &goes_on);
-        match thread.spawn_scoped(self.scope, attach) {
-            Ok(thread) => self.coming.push((pid, thread)),
-            Err(error) => self.failed(format!("process {pid}: no thread can be started: {error}")),
+        let tool = self.tool;
+        let attach = move |goes_on: GoesOn<'_>| {
+            let done = tool.attach_while(pid, goes_on);
+            done.map_err(|error| error.to_string())
+        };
+        if let Err(reason) = self.coming.begin(pid, attach) {
+            self.failed(reason);
         }
     }
 
-    /// Takes in what became of those that were being attached to; with `all`, of each.
-    fn take_in(&mut self, all: bool) {
-        for (pid, thread) in std::mem::take(&mut self.coming) {
-            if !all && !thread.is_finished() {
-                self.coming.push((pid, thread));
-                continue;
-            }
-            let told = match thread.join() {
-                Ok(Ok(change)) => self.came(pid, &change).map_err(|error| error.to_string()),
-                Ok(Err(error)) => Err(error.to_string()),
-                Err(_) => Err(format!("process {pid}: the attach failed internally")),
-            };
+    /// Takes in what became of those that were being attached to.
+    fn take_in(&mut self, ended: Ended<Change>) {
+        for (pid, result) in ended {
+            let told = result.and_then(|change| {
+                let came = self.came(pid, &change);
+                came.map_err(|error| error.to_string())
+            });
             if let Err(reason) = told {
                 self.failed(reason);
             }
@@ -227,8 +222,8 @@ impl<'s, 't> Targets<'s, 't> {
 
     /// Nobody else comes: those that are on their way are waited for briefly, as they are told.
     fn settle(&mut self) {
-        self.over.store(true, Ordering::Relaxed);
-        self.take_in(true);
+        let rest = self.coming.settle();
+        self.take_in(rest);
     }
 
     fn came(&mut self, pid: u32, change: &Change) -> Result<(), CliError> {
@@ -248,7 +243,9 @@ impl<'s, 't> Targets<'s, 't> {
 
     /// Looks for more from time to time. False when nothing is there and nothing can come.
     fn go_on(&mut self) -> bool {
-        self.take_in(false);
+        let ended = self.coming.take_in();
+        self.take_in(ended);
+        self.coming.slow().into_iter().for_each(tell_slow);
         if self.whom.grows() && Instant::now() >= self.next_look {
             self.look();
         }
@@ -263,7 +260,10 @@ impl<'s, 't> Targets<'s, 't> {
     /// Puts the code of those that live back as it was.
     fn leave(&mut self) {
         // All at once, as each waits for its kernels.
-        let begin = |pid| self.scope.spawn(move || leave(pid));
+        let begin = |pid| {
+            self.scope
+                .spawn(move || leave(pid, &|| !Interrupted::again()))
+        };
         let all: Vec<_> = std::mem::take(&mut self.attached)
             .into_iter()
             .map(begin)
@@ -276,11 +276,11 @@ impl<'s, 't> Targets<'s, 't> {
 }
 
 /// Puts the code of a process back as it was, if it lives, and says what was done.
-pub fn leave(pid: u32) -> Vec<String> {
+pub fn leave(pid: u32, goes_on: GoesOn<'_>) -> Vec<String> {
     if !is_there(pid) {
         return Vec::new();
     }
-    match warpbpf::live::detach_while(pid, &|| !Interrupted::again()) {
+    match warpbpf::live::detach_while(pid, goes_on) {
         Ok(change) => {
             let done = told(pid, "detached from", &change);
             let said = [done, change.said].into_iter();
@@ -339,6 +339,13 @@ fn command(processes: &[Process]) -> Vec<String> {
         .first()
         .map(Process::arguments)
         .unwrap_or_default()
+}
+
+/// Says that one is waited for, and no other for it.
+pub fn tell_slow(pid: u32) {
+    tell!(
+        "warpbpf: process {pid} takes long to be attached to; nothing else waits for it, and Ctrl-C ends that"
+    );
 }
 
 /// The process lives.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use warpbpf::control::{ProcessInfo, ProgramChange};
+use warpbpf::control::{ProcessInfo, ProgramChange, TOOL_PATIENCE};
 use warpbpf::{Client, Exchanged};
 
 use crate::error::CliError;
@@ -124,12 +124,15 @@ fn is_own(path: &Path) -> bool {
 /// The applications that run with programs, of those whose socket `takes`, or those that `pid` means.
 fn find(pid: Option<u32>, takes: fn(&Path) -> bool) -> Result<Vec<Found>, CliError> {
     let mut found = Vec::new();
-    let clients = Client::find().into_iter();
-    for mut client in clients.filter(|client| pid.is_some() || takes(client.path())) {
-        // One that ends while it is asked is not there.
-        let Ok((session, _)) = client.session() else {
+    let asked = Client::ask_all(TOOL_PATIENCE, &|| true);
+    if let Some(silence) = asked.silence() {
+        tell!("warpbpf: {silence}");
+    }
+    for tool in asked.answered {
+        let (client, session) = (tool.client, tool.session);
+        if pid.is_none() && !takes(client.path()) {
             continue;
-        };
+        }
         let wanted = |process: &ProcessInfo| {
             let named = pid.is_none_or(|pid| pid == session.tool || pid == process.pid);
             named && process.running && !process.maps.is_empty()

@@ -15,13 +15,13 @@ use std::time::{Duration, Instant};
 
 use warpbpf_wire::rendezvous::{SHM_NAME, places};
 
-use crate::commands::loader_late::Late;
+use crate::commands::loader_late::{Ends, Late};
 use crate::commands::run::{NOTHING_INSTRUMENTED, NVTX_TAKEN, shell_status};
 use crate::error::CliError;
 use crate::flags::{LoaderFlags, TargetFlags};
 use crate::inherited::Inherited;
 use crate::machine::{self, Device};
-use crate::output::tell;
+use crate::output::{self, tell};
 use crate::signals::{self, Signals};
 use crate::target::{self, INJECTION, NVTX_INJECTION, SOCKET, Surroundings};
 
@@ -43,7 +43,19 @@ pub fn run(flags: &LoaderFlags, surroundings: &Surroundings) -> Result<u8, CliEr
     }
     let signals = Signals::begin();
     warpbpf::start::take_away_left_folders();
-    let late = Late::look(&flags.pid)?;
+    let ends = Ends::default();
+    std::thread::scope(|scope| {
+        let late = Late::look(&flags.pid, scope, &ends)?;
+        run_both(flags, surroundings, signals, late)
+    })
+}
+
+fn run_both(
+    flags: &LoaderFlags,
+    surroundings: &Surroundings,
+    signals: Signals,
+    late: Late<'_, '_>,
+) -> Result<u8, CliError> {
     let device = machine::choose(flags.device)?;
     // One that runs already has its driver.
     if let Device::Soft { why, .. } = &device
@@ -74,10 +86,11 @@ pub fn run(flags: &LoaderFlags, surroundings: &Surroundings) -> Result<u8, CliEr
     let result = both.follow();
     // Whatever went wrong: the tool is not left behind.
     both.tool.stop();
-    both.late.leave();
+    both.late.leave(&mut both.signals);
     both.last_words();
     both.clean();
     match result {
+        Ok(0) if both.late.has_failed() => Ok(output::FAILED),
         Ok(0) if flags.strict && !both.placed => Ok(NOTHING_INSTRUMENTED),
         result => result,
     }
@@ -190,13 +203,13 @@ impl Process {
     }
 }
 
-struct Both<'a> {
+struct Both<'a, 's, 't> {
     flags: &'a LoaderFlags,
     surroundings: &'a Surroundings,
     device: Device,
     tool: Process,
     app: Option<Process>,
-    late: Late,
+    late: Late<'s, 't>,
     news: UnixStream,
     /// A line that has not ended.
     partial: Vec<u8>,
@@ -215,7 +228,7 @@ struct Both<'a> {
     signals: Signals,
 }
 
-impl Both<'_> {
+impl Both<'_, '_, '_> {
     fn follow(&mut self) -> Result<u8, CliError> {
         let mut ended: Option<Instant> = None;
         loop {
@@ -224,6 +237,7 @@ impl Both<'_> {
             for line in self.lines() {
                 self.take(&line)?;
             }
+            self.late.take_in()?;
             let verdict = match self.late.is_wanted() {
                 true => self.follow_late(&mut ended),
                 false => self.follow_app(&mut ended),
@@ -236,14 +250,21 @@ impl Both<'_> {
         }
     }
 
-    /// Signals are the application's, and the tool's where no application is there.
+    /// Signals are the application's, and the tool's where no application is there. What stops or
+    /// lets go on is for both.
     fn pass_signals(&mut self) {
-        for signal in self.signals.due() {
-            let app = self.app.as_ref().filter(|app| app.status.is_none());
-            let tool = Some(&self.tool).filter(|tool| tool.status.is_none());
-            if let Some(process) = app.or(tool) {
+        let due = self.signals.due();
+        let app = self.app.as_ref().filter(|app| app.status.is_none());
+        let tool = Some(&self.tool).filter(|tool| tool.status.is_none());
+        for signal in due {
+            let both = [libc::SIGTSTP, libc::SIGCONT].contains(&signal);
+            let second = tool.filter(|_| both && app.is_some());
+            for process in app.or(tool).into_iter().chain(second) {
                 signals::pass(&process.child, signal);
             }
+        }
+        if let Some(process) = app.or(tool) {
+            self.signals.stop_with(&process.child);
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use warpbpf::control::ProcessInfo;
+use warpbpf::control::{ProcessInfo, TOOL_PATIENCE};
 use warpbpf::{Client, MapInfo, MapOp, OpCode, SessionInfo, errno_text};
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, ENOENT, MapType};
 use warpbpf_maps::{MapPlan, stops};
@@ -129,11 +129,12 @@ impl Session {
     /// All of this user, or those with a process of this id.
     fn find(pid: Option<u32>) -> Result<Vec<Session>, CliError> {
         let mut sessions = Vec::new();
-        for mut client in Client::find() {
-            // One that ends while it is asked is not there.
-            let Ok((mut info, bytes)) = client.session() else {
-                continue;
-            };
+        let asked = Client::ask_all(TOOL_PATIENCE, &|| true);
+        if let Some(silence) = asked.silence() {
+            tell!("warpbpf: {silence}");
+        }
+        for tool in asked.answered {
+            let (client, mut info, bytes) = (tool.client, tool.session, tool.object);
             let chosen = pid.filter(|pid| *pid != info.tool);
             if let Some(pid) = chosen {
                 info.processes.retain(|process| process.pid == pid);

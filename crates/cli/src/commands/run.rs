@@ -404,6 +404,7 @@ pub fn observe(
     let status = follow(app.child(), &mut collector, watched, signals, &mut users);
     let device = app.device();
     let end = Instant::now() + LAST_WORDS;
+    signals.forget();
     // A child of the application may outlive it: its agent is given the same grace, no more.
     while collector.connected() && Instant::now() < end && !signals.hurried() {
         collector.poll(TICK);
@@ -482,6 +483,7 @@ fn follow(
         for signal in signals.due() {
             signals::pass(child, signal);
         }
+        signals.stop_with(child);
         if let (Some(at), Some(every)) = (next, watched.interval)
             && Instant::now() >= at
         {

@@ -574,13 +574,18 @@ pub fn clang(name: &str, source: &str, cpu: &str) -> Object {
     ));
     let (input, output) = (stem.with_extension("bpf.c"), stem.with_extension("bpf.o"));
     std::fs::write(&input, source).expect("temporary file");
-    let clang = ["clang-19", "clang"].into_iter().find(|name| {
+    let chosen = std::env::var("WARPBPF_CLANG").ok();
+    let known = [
+        "clang-19", "clang-22", "clang-21", "clang-20", "clang-18", "clang",
+    ];
+    let mut all = chosen.into_iter().chain(known.map(str::to_owned));
+    let clang = all.find(|name| {
         Command::new(name)
             .arg("--version")
             .output()
             .is_ok_and(|output| output.status.success())
     });
-    let clang = clang.expect("clang is not there: run `cargo xtask setup`");
+    let clang = clang.expect("clang is not there: run `cargo xtask setup` (or set WARPBPF_CLANG)");
     let result = Command::new(clang)
         .args(["-O2", "-g", "-target", "bpf", "-c", &format!("-mcpu={cpu}")])
         .arg("-I")

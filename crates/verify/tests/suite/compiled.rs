@@ -70,15 +70,7 @@ fn proved(name: &str, body: &str, budget: u64) -> Result<(u64, u32), String> {
     let source = folder.join(format!("warpbpf-{}-{name}.bpf.c", std::process::id()));
     let object = source.with_extension("o");
     std::fs::write(&source, format!("{HEADER}{body}")).expect("the folder can be written");
-    let clang = ["clang-19", "clang"]
-        .into_iter()
-        .find(|clang| {
-            let mut version = Command::new(clang);
-            version.args(["-target", "bpf", "--version"]);
-            version.output().is_ok_and(|out| out.status.success())
-        })
-        .unwrap_or_else(|| panic!("no clang that compiles for BPF: run `cargo xtask setup`"));
-    let out = Command::new(clang)
+    let out = Command::new(crate::corpus::clang())
         .args(["-g", "-O2", "-target", "bpf", "-mcpu=v4", "-c"])
         .arg(&source)
         .arg("-o")

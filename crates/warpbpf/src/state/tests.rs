@@ -60,6 +60,22 @@ fn last_words_are_heard_by_who_speaks_first() {
 }
 
 #[test]
+fn where_the_agent_failed_its_good_bye_does_not_mean_that_all_is_there() {
+    let (tool, agent) = ToolConnection::pair().unwrap();
+    let process = crate::Process::new(0, Some(tool), None);
+    let mut agent = AgentConnection::trusted(agent).unwrap();
+    let reason = "exit".to_owned();
+    for message in [ToTool::Failed, ToTool::Bye { reason }] {
+        agent
+            .send(&message, &[], None, Duration::from_secs(60))
+            .unwrap();
+    }
+    process.pump();
+    assert_eq!(process.lock().farewell, "exit");
+    assert!(!process.is_complete());
+}
+
+#[test]
 fn damaged_chunks_are_told_once_and_what_is_good_comes() {
     let (mut writer, fd) = SharedWriter::create(&[0, 0], 4096).unwrap();
     chunk(&mut writer, 0, &[Some(1), Some(2), None, Some(3)]);
@@ -95,6 +111,61 @@ fn damaged_chunks_are_told_once_and_what_is_good_comes() {
     );
     chunk(&mut writer, 1, &[Some(6)]);
     assert_eq!(numbers(&mut state, None), [4, 6]);
+}
+
+/// Mappings of shared memory in this process.
+fn mappings() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let shared = maps.lines().filter(|line| line.contains("/memfd:warpbpf "));
+    shared.count()
+}
+
+#[test]
+fn applications_that_have_ended_take_no_mapping_and_keep_what_they_had() {
+    let context = |number| ContextInfo {
+        number,
+        device: 0,
+        name: "a device".into(),
+        sms: 1,
+        cpus: 1,
+        device_bytes: 0,
+    };
+    // Other tests may have some.
+    let before = mappings();
+    let mut ended = Vec::new();
+    for number in 0..300_u32 {
+        let (tool, agent) = ToolConnection::pair().unwrap();
+        let mut state = State::new(Some(tool), None);
+        let (mut writer, fd) = SharedWriter::create(&[8, 4096], 4096).unwrap();
+        writer.publish(0, &u64::from(number).to_le_bytes()).unwrap();
+        writer.count_lost(1);
+        chunk(&mut writer, 0, &[Some(1), Some(2)]);
+        state.open(context(number), Some(fd));
+        drop((agent, writer));
+        state.pump();
+        ended.push(state);
+    }
+    // Their events were not read yet.
+    assert!(mappings() >= 300, "{before}");
+    let mut batch = Batch::default();
+    for state in &mut ended {
+        state.events(Some(0), &mut batch);
+        assert_eq!(batch.len(), 2);
+        state.events(None, &mut batch);
+        assert_eq!(batch.len(), 0);
+    }
+    assert!(mappings() < before + 200, "{before} {}", mappings());
+    let mut bytes = Vec::new();
+    for (number, state) in (0..).zip(&ended) {
+        let context = &state.contexts[0];
+        assert!(matches!(context.shared, crate::seen::Seen::Kept(_)));
+        context.shared.snapshot(0, &mut bytes).unwrap();
+        assert_eq!(bytes, u64::to_le_bytes(number));
+        assert_eq!(state.losses(1).sum(), 1);
+        assert!(context.may_hold(0, 8) && !context.may_hold(0, 16));
+        let copied = context.copied(&[]).unwrap();
+        warpbpf_wire::SharedReader::open(copied).unwrap();
+    }
 }
 
 #[test]

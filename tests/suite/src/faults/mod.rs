@@ -19,6 +19,7 @@ use crate::run::{Bench, Case, Told, is_deep};
 use plan::{Fault, Site};
 use scenario::{SCENARIOS, Scenario};
 use trial::Trial;
+pub use trial::agent_has_sites;
 
 /// Faults of the small set, which is part of the suite: in each run, and in a deep one.
 const FEW: [usize; 2] = [24, 80];

@@ -33,6 +33,8 @@ pub(super) struct Told {
     counted: u64,
     sites: usize,
     notes: usize,
+    /// It was told that the agent has failed.
+    failed: bool,
     own_notes: usize,
 }
 
@@ -48,6 +50,7 @@ impl Told {
             counted: 0,
             sites: 1,
             notes,
+            failed: false,
             own_notes: 0,
         }
     }
@@ -88,6 +91,9 @@ impl Told {
             say(plain_note(note), None);
         }
         self.notes = state.notes.len();
+        if state.failed && !std::mem::replace(&mut self.failed, true) {
+            say(ToTool::Failed, None);
+        }
         for (guests, note) in state.parties.notes.iter().skip(self.own_notes) {
             if guests.contains(&self.guest) {
                 say(plain_note(note), None);
@@ -115,7 +121,8 @@ impl Told {
                     0 => ToTool::Ready(self.ready(state, info)),
                     _ => ToTool::Context(info),
                 };
-                say(message, context.memory[0].try_clone().ok());
+                let memory = context.memory.first();
+                say(message, memory.and_then(|memory| memory.try_clone().ok()));
                 self.parts.push(1);
             }
             let told = &mut self.parts[number];
