@@ -14,6 +14,7 @@ mod cuda;
 mod cuda_header;
 mod demo;
 mod features;
+mod fuzz;
 mod generated;
 mod header;
 mod helpers;
@@ -53,6 +54,7 @@ usage: cargo xtask COMMAND
   selftests     Linux's own verifier tests against our verifier (downloads 150 MB of kernel sources once)
   conformance   every case of bpf_conformance on the interpreter, the soft GPU and the GPU, as one table
   fuzz          generated programs on interpreter and GPU; `cargo xtask fuzz --help` tells the options
+  fuzz TARGET   any bytes to what reads bytes of others, for a minute or `--seconds N`; `fuzz list` tells the targets, `fuzz all` runs each
   bare          `demo` and `test` from a clone of what is committed, in a bare Debian root (as root, on Debian)
   gpu-bundle    pack all that tests/gpu/run.sh needs into target/gpu-bundle; `gpu-bundle dev` the same as `build tests` makes it, where nothing is timed
 ";
@@ -82,6 +84,12 @@ fn work() -> ExitCode {
         ["codegen", "--check"] => generated::check(),
         ["tidy"] => tidy::run(),
         ["conformance"] => conformance::run(),
+        ["fuzz", target, options @ ..] if !target.starts_with('-') => {
+            let words: Vec<&str> = std::iter::once(*target)
+                .chain(options.iter().copied())
+                .collect();
+            fuzz::command(&words)
+        }
         ["fuzz", options @ ..] => conformance::fuzz(options),
         ["bare"] => bare::alone(),
         ["gpu-bundle"] => bundle::run(Profile::Release),

@@ -175,6 +175,7 @@ pub const APPS: &[(&str, &str)] = &[
     ("odd", "tests/apps/odd.cu"),
     ("linked", "tests/apps/linked.cu"),
     ("swapstress", "tests/apps/swapstress.cu"),
+    ("soak", "tests/apps/soak.cu"),
     ("graphs", "tests/apps/graphs.cu"),
     (CONDITIONAL, "tests/apps/conditional.cu"),
     ("blocks", "tests/apps/blocks.cu"),

@@ -11,7 +11,7 @@ use crate::jobs::{Plan, StepResult};
 use crate::log::Log;
 use crate::setup::{self, Tools};
 use crate::shell::{Failure, cargo, failure, root, succeeds};
-use crate::{features, tidy, units};
+use crate::{features, fuzz, tidy, units};
 
 /// How much is tested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,6 +71,7 @@ pub fn run(depth: Depth) -> Result<(), Failure> {
             log.run(&mut command)?;
             line_with(log, "faults at")
         });
+        plan.cargo("fuzz", BUILT, |log| fuzz::all(log, fuzz::SECONDS));
         plan.cargo("bare machine", BUILT, bare::run);
     }
     plan.run()?;

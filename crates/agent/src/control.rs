@@ -40,6 +40,8 @@ const ALMOST_DONE: Duration = Duration::from_millis(20);
 const FAREWELL: Duration = Duration::from_secs(2);
 /// How long kernels are waited for at the end: less than who detaches waits for that.
 const KERNELS: Duration = Duration::from_secs(55);
+/// Between two looks at launches that are under way.
+const LAUNCHES: Duration = Duration::from_micros(200);
 
 /// What the thread is called in what is told of it.
 const WHOSE: &str = "its thread `warpbpf`";
@@ -481,8 +483,13 @@ impl Control {
         let ends = match agent.is_at_exit() {
             true => None,
             false => {
-                let goes_on = || !agent.is_at_exit();
-                Some(settled::wait_for(agent, Instant::now() + KERNELS, goes_on))
+                let (goes_on, until) = (|| !agent.is_at_exit(), Instant::now() + KERNELS);
+                // No new one has programs. One that has is in no stream yet, or not counted yet.
+                let mut begun = agent.generations.begun();
+                while !begun.are_over() && goes_on() && Instant::now() < until {
+                    std::thread::sleep(LAUNCHES);
+                }
+                Some(settled::wait_for(agent, until, goes_on))
             }
         };
         let mut ends = ends.filter(|_| !agent.is_at_exit());

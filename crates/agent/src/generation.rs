@@ -85,6 +85,19 @@ impl Drop for Flight {
     }
 }
 
+/// Launches that were under way at some time. Others begin meanwhile, so all counters are never zero at once where many threads launch; but a
+/// counter that was zero once since has none of those.
+#[derive(Debug)]
+pub(crate) struct Begun(Vec<&'static Lane>);
+
+impl Begun {
+    /// All of them are over.
+    pub(crate) fn are_over(&mut self) -> bool {
+        self.0.retain(|lane| lane.0.load(Ordering::SeqCst) != 0);
+        self.0.is_empty()
+    }
+}
+
 impl Default for Generations {
     fn default() -> Generations {
         let first = ptr::from_ref(Generation::leak(1, None)).cast_mut();
@@ -132,6 +145,14 @@ impl Generations {
         before
     }
 
+    /// The launches that are under way now.
+    pub(crate) fn begun(&self) -> Begun {
+        // SAFETY: it was leaked.
+        let before: &'static Generation = unsafe { &*self.before.load(Ordering::SeqCst) };
+        let lanes = [before, self.now()].map(|generation| generation.under_way.iter());
+        Begun(lanes.into_iter().flatten().collect())
+    }
+
     /// No launch is under way by the one in force, or by the one before it. Where launches are kept from beginning, none will be.
     pub(crate) fn are_left(&self) -> bool {
         // SAFETY: it was leaked.
@@ -167,6 +188,22 @@ mod tests {
         assert!(before.is_left() && generations.are_left());
         let _flight = generations.enter();
         assert!(!generations.are_left());
+    }
+
+    #[test]
+    fn launches_that_begin_later_are_not_waited_for() {
+        let generations = Generations::default();
+        let first = generations.enter();
+        let mut begun = generations.begun();
+        assert!(!begun.are_over());
+        drop(first);
+        assert!(begun.are_over());
+        // Whoever launches without a pause does not hold it up any more.
+        let _later = generations.enter();
+        assert!(begun.are_over());
+        generations.switch_to(Generation::leak(2, None));
+        // One of the generation before counts, too.
+        assert!(!generations.begun().are_over());
     }
 
     #[test]

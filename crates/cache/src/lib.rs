@@ -15,6 +15,9 @@ mod recipe;
 mod store;
 pub mod tend;
 
+#[cfg(test)]
+mod fuzz;
+
 pub use entry::{Damage, Entry};
 pub use folder::{FolderError, Unsafe, is_trusted};
 pub use place::{DEFAULT_BYTES, Place, PlaceError, VARIABLE};

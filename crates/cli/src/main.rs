@@ -65,6 +65,9 @@ mod users;
 mod values;
 mod wish;
 
+#[cfg(test)]
+mod fuzz;
+
 use std::io::Write as _;
 
 use clap::Parser as _;

@@ -362,9 +362,60 @@ fn cell(value: &Value) -> String {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::model::{Entry, Events, Threads};
+
+    /// Reports with everything that tables are made of.
+    pub(crate) fn reports() -> Vec<Report> {
+        let entry = |key: serde_json::Value, value: serde_json::Value| Entry { key, value };
+        let map = |kind: &str, entries: Vec<Entry>| Map {
+            name: "m".into(),
+            kind: kind.into(),
+            entries,
+            sum: Some(7u64.into()),
+            warnings: vec!["1 update failed".into()],
+            ..Map::default()
+        };
+        let values = serde_json::json!([1, 2, u64::MAX]);
+        let structs = serde_json::json!({ "launches": 3, "threads": [1, 2] });
+        let process = Process {
+            pid: 7,
+            exe: "/a/app".into(),
+            device: "H200".into(),
+            complete: true,
+            kernels: vec![Kernel {
+                name: "vectorAdd".into(),
+                way: "slice".into(),
+                left_out: vec![("in a call".into(), 2)],
+                ..Kernel::default()
+            }],
+            maps: vec![
+                map(
+                    "hash",
+                    vec![entry("a".into(), structs.clone()), entry(2.into(), structs)],
+                ),
+                map(
+                    "array",
+                    (0..20)
+                        .map(|n: u64| entry(n.into(), (n * n).into()))
+                        .collect(),
+                ),
+                map("percpu_array", vec![entry(0.into(), values)]),
+            ],
+            ..Process::default()
+        };
+        let mut several = Report {
+            version: crate::model::VERSION,
+            command: vec!["app".into()],
+            status: Some(0),
+            processes: vec![process.clone(), process.clone()],
+            notes: vec!["a\nb".into()],
+            ..Report::default()
+        };
+        several.together = process.maps.clone();
+        vec![Report::default(), several]
+    }
 
     #[test]
     fn what_linux_ran_stands_behind_the_processes() {

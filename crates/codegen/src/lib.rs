@@ -37,6 +37,7 @@ mod opaque;
 mod opt_atomics;
 mod opt_blocks;
 mod opt_copy;
+mod opt_counts;
 mod opt_dce;
 mod opt_fold;
 mod opt_gvn;
@@ -100,6 +101,7 @@ const PASSES: &[Pass] = &[
     ("opt_blocks.2", |f, _| opt_blocks::run(f)),
     ("opt_gvn.2", |f, _| opt_gvn::run(f)),
     ("opt_dce.2", |f, _| opt_dce::run(f)),
+    ("opt_counts", |f, _| opt_counts::run(f)),
     ("opt_atomics", |f, _| opt_atomics::run(f)),
     ("opt_stores", |f, _| opt_stores::run(f)),
     ("opt_fold.3", |f, _| opt_fold::run(f)),

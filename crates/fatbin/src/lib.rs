@@ -43,6 +43,9 @@ mod cubin;
 mod error;
 mod join;
 
+#[cfg(test)]
+mod fuzz;
+
 pub use choose::{Choice, choose, choose_unpacked, machine_code};
 pub use container::{
     Compression, Entry, EntryKind, FATBIN_HEADER_BYTES, entries, fatbin_len, flags,

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::error::InjectError;
-use crate::memory::Memory;
+use crate::memory::Bytes;
 
 const PT_LOAD: u32 = 1;
 const PT_DYNAMIC: u32 = 2;
@@ -16,13 +16,17 @@ const DT_GNU_HASH: u64 = 0x6fff_fef5;
 const SYMBOL: u64 = 24;
 /// `STT_GNU_IFUNC`: its address is that of a function that chooses one.
 const IFUNC: u8 = 10;
-/// Longest chain that is walked: a table that is longer is damaged.
-const MOST: u32 = 1 << 20;
+/// Most symbols that are looked at one by one, in a library without a table of hashes.
+const MOST: u32 = 1 << 16;
+/// Most symbols whose names have hashes that end alike: a chain that is longer is damaged, and each costs some calls.
+const MOST_ALIKE: u32 = 1 << 12;
+/// Most entries of a dynamic section that are looked at: libraries have some thirty.
+const MOST_TAGS: u64 = 4096;
 
 /// A loaded library.
 #[derive(Debug)]
 pub struct Library<'m> {
-    memory: &'m Memory,
+    memory: &'m dyn Bytes,
     bias: u64,
     strings: u64,
     symbols: u64,
@@ -32,18 +36,18 @@ pub struct Library<'m> {
 
 impl<'m> Library<'m> {
     /// Reads its headers, which lie at `base`. `None` if they are not those of a dynamic ELF file.
-    pub fn at(memory: &'m Memory, base: u64) -> Option<Library<'m>> {
+    pub fn at(memory: &'m dyn Bytes, base: u64) -> Option<Library<'m>> {
         let mut header = [0; 64];
         memory.read(base, &mut header).ok()?;
         if &header[..5] != b"\x7fELF\x02" {
             return None;
         }
-        let table = base + u64::from_le_bytes(header[32..40].try_into().ok()?);
+        let table = base.checked_add(u64::from_le_bytes(header[32..40].try_into().ok()?))?;
         let count = u64::from(u16::from_le_bytes(header[56..58].try_into().ok()?));
         let (mut low, mut dynamic) = (None, None);
         for n in 0..count {
             let mut entry = [0; 56];
-            memory.read(table + n * 56, &mut entry).ok()?;
+            memory.read(table.checked_add(n * 56)?, &mut entry).ok()?;
             let word = |at: usize| Some(u64::from_le_bytes(entry[at..at + 8].try_into().ok()?));
             match u32::from_le_bytes(entry[..4].try_into().ok()?) {
                 PT_LOAD if low.is_none() => low = Some(word(16)? & !0xfff),
@@ -54,9 +58,15 @@ impl<'m> Library<'m> {
         let bias = base.wrapping_sub(low?);
         let (at, bytes) = dynamic?;
         let (mut strings, mut symbols, mut gnu, mut sysv) = (None, None, None, None);
-        for n in 0..bytes / 16 {
-            let entry = bias.wrapping_add(at) + n * 16;
-            let (tag, value) = (memory.word(entry).ok()?, memory.word(entry + 8).ok()?);
+        for n in 0..(bytes / 16).min(MOST_TAGS) {
+            let entry = bias.wrapping_add(at).checked_add(n * 16)?;
+            let mut words = [0; 16];
+            memory.read(entry, &mut words).ok()?;
+            let [tag, value] = [0, 8].map(|at| {
+                let mut word = [0; 8];
+                word.copy_from_slice(&words[at..at + 8]);
+                u64::from_le_bytes(word)
+            });
             // The loader of glibc writes addresses where the file has offsets; that of the vDSO does not.
             let address = if value < base {
                 value.wrapping_add(bias)
@@ -94,7 +104,7 @@ impl<'m> Library<'m> {
             return Ok(None);
         };
         // Its second word is the number of symbols.
-        for n in 0..self.memory.half(sysv + 4)?.min(MOST) {
+        for n in 0..self.half(sysv, 4)?.min(MOST) {
             if let Some(found) = self.symbol(n, name)? {
                 return Ok(Some(found));
             }
@@ -106,7 +116,7 @@ impl<'m> Library<'m> {
         let hash = name.bytes().fold(5381u32, |hash, byte| {
             hash.wrapping_mul(33).wrapping_add(u32::from(byte))
         });
-        let half = |at: u64| self.memory.half(table + at);
+        let half = |at: u64| self.half(table, at);
         let (n_buckets, first, n_bloom) = (half(0)?, half(4)?, half(8)?);
         if n_buckets == 0 {
             return Ok(None);
@@ -117,7 +127,7 @@ impl<'m> Library<'m> {
         if begin < first {
             return Ok(None);
         }
-        for at in begin..begin.saturating_add(MOST) {
+        for at in begin..begin.saturating_add(MOST_ALIKE) {
             let there = half(chains + u64::from(at - first) * 4)?;
             if there | 1 == hash | 1
                 && let Some(found) = self.symbol(at, name)?
@@ -134,21 +144,38 @@ impl<'m> Library<'m> {
 
     /// The symbol with this number, if it is a function of this name.
     fn symbol(&self, number: u32, name: &str) -> Result<Option<Range<u64>>, InjectError> {
-        let at = self.symbols + u64::from(number) * SYMBOL;
-        let named = self.strings + u64::from(self.memory.half(at)?);
-        let info = self.memory.half(at + 4)?;
+        let row = u64::from(number) * SYMBOL;
+        let named = u64::from(self.half(self.symbols, row)?);
+        let info = self.half(self.symbols, row + 4)?;
         let (kind, section) = ((info & 0xf) as u8, info >> 16);
+        let named = place(self.strings, named)?;
         if section == 0 || kind == IFUNC || self.memory.text(named, name.len() + 1) != name {
             return Ok(None);
         }
-        let start = self.bias.wrapping_add(self.memory.word(at + 8)?);
-        Ok(Some(start..start + self.memory.word(at + 16)?))
+        let word = |at: u64| self.memory.word(place(self.symbols, row + at)?);
+        let start = self.bias.wrapping_add(word(8)?);
+        // One that goes beyond all addresses is none.
+        let end = start.checked_add(word(16)?);
+        Ok(end.map(|end| start..end))
     }
+
+    /// A small number in a table.
+    fn half(&self, table: u64, at: u64) -> Result<u32, InjectError> {
+        self.memory.half(place(table, at)?)
+    }
+}
+
+/// A place in a table, whose address is what the process says.
+fn place(table: u64, at: u64) -> Result<u64, InjectError> {
+    table
+        .checked_add(at)
+        .ok_or(InjectError::Table { at: table })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::Memory;
     use crate::process::Subject;
 
     #[test]

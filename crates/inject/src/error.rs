@@ -105,6 +105,8 @@ pub enum InjectError {
         "interrupted: what was begun in process {pid} ends by itself, and `warpbpf detach -p {pid}` takes out what is left of it"
     )]
     Interrupted { pid: u32 },
+    #[error("a table of a library, at {at:#x}, leads beyond the last address")]
+    Table { at: u64 },
     #[error("{call} of process {pid} failed: {source}")]
     Os {
         pid: u32,

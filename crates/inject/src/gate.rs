@@ -7,7 +7,7 @@ use std::ops::Range;
 use crate::elf::Library;
 use crate::error::InjectError;
 use crate::machine::{GATES, RESTORER, RESTORER_IN};
-use crate::memory::Memory;
+use crate::memory::{Bytes as _, Memory};
 use crate::process::Subject;
 
 /// Bytes that are read at once.
@@ -34,7 +34,7 @@ impl Gate {
         let library = Library::at(memory, base);
         let functions = names.iter().filter_map(|name| {
             let found = library.as_ref()?.function(name).ok()??;
-            Some(found.start..found.start + NEAR)
+            Some(found.start..found.start.saturating_add(NEAR))
         });
         let all = subject.code_of(base);
         let call = search(memory, functions.chain(all.clone()), code);
@@ -74,7 +74,7 @@ fn search(
             if let Some(found) = found {
                 return Some(at + found as u64);
             }
-            at += PIECE;
+            at = at.saturating_add(PIECE);
         }
         None
     })

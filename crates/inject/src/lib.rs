@@ -30,6 +30,9 @@ mod tracee;
 
 mod live;
 
+#[cfg(test)]
+mod fuzz;
+
 use std::path::Path;
 use std::time::Instant;
 

@@ -18,7 +18,7 @@ use crate::elf::Library;
 use crate::error::InjectError;
 use crate::gate::Gate;
 use crate::machine;
-use crate::memory::Memory;
+use crate::memory::{Bytes as _, Memory};
 use crate::place::Places;
 use crate::process::{AGENT_MEMORY, Subject};
 use crate::remote::{Borrowed, Purpose, borrow};

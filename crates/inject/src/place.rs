@@ -15,7 +15,7 @@ use crate::elf::Library;
 use crate::error::InjectError;
 use crate::hindrance::Hindrance;
 use crate::machine::{self, CALL_BYTES, RESTORER};
-use crate::memory::Memory;
+use crate::memory::{Bytes as _, Memory};
 use crate::process::{self, Mapping, Subject};
 use crate::tracee::Tracee;
 
@@ -264,7 +264,7 @@ impl Places {
         let start = machine::stack(&thread.registers) & !7;
         let stack = self.maps.iter().find(|m| m.range.contains(&start));
         // One that was mapped since is searched too.
-        let end = stack.map_or(start + STACK as u64, |m| m.range.end);
+        let end = stack.map_or(start.saturating_add(STACK as u64), |m| m.range.end);
         let bytes = (end - start).min(STACK as u64) as usize;
         let stack = memory.read_some(start, bytes);
         let words = stack.chunks_exact(8).map(|w| {
@@ -280,7 +280,7 @@ impl Places {
     /// It is in a restartable sequence: a call in the middle of one would make it forget that it has to be restarted.
     pub(crate) fn is_in_sequence(&self, memory: &Memory, thread: &Tracee) -> bool {
         // `rseq_cs` is its third word.
-        let there = thread.rseq().map(|rseq| memory.word(rseq + 8));
+        let there = thread.rseq().map(|rseq| memory.word(rseq.wrapping_add(8)));
         matches!(there, Some(Ok(sequence)) if sequence != 0)
     }
 

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::InjectError;
-use crate::memory::Memory;
+use crate::memory::{Bytes as _, Memory};
 
 /// A line of `/proc/PID/maps`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,7 +86,7 @@ pub(crate) fn in_maps(path: &Path) -> String {
     path.to_string_lossy().replace('\n', "\\012")
 }
 
-fn parse_maps(text: &str) -> Vec<Mapping> {
+pub(crate) fn parse_maps(text: &str) -> Vec<Mapping> {
     let hex = |digits: &str| u64::from_str_radix(digits, 16).ok();
     let parse = |line: &str| {
         let mut words = line.splitn(6, ' ');

@@ -8,7 +8,7 @@ use warpbpf_wire::late::Patch;
 use crate::GoesOn;
 use crate::error::InjectError;
 use crate::machine;
-use crate::memory::Memory;
+use crate::memory::{Bytes as _, Memory};
 use crate::place::{Places, Word};
 use crate::process;
 use crate::remote::{STOP, is_ours};

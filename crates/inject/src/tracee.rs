@@ -9,7 +9,7 @@ use crate::error::InjectError;
 use crate::machine::{
     self, BEFORE_BYTES, Registers, Return, SECOND_STACK, VECTORS, Vectors, Waiting,
 };
-use crate::memory::Memory;
+use crate::memory::{Bytes as _, Memory};
 use crate::process::{self, status_field};
 
 /// `PTRACE_EVENT_STOP` behind `SIGTRAP`, as a status shows it.

@@ -29,6 +29,9 @@ mod read;
 mod references;
 mod settings;
 
+#[cfg(test)]
+mod fuzz;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -25,6 +25,9 @@ mod lex;
 mod operand;
 mod sections;
 
+#[cfg(test)]
+mod fuzz;
+
 pub use decl::type_size;
 pub use error::PtxError;
 pub use index::index;

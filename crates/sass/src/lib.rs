@@ -40,6 +40,9 @@ mod scan;
 mod splice;
 mod text;
 
+#[cfg(test)]
+mod fuzz;
+
 pub use access::Access;
 pub use data::{Addresses, Variable};
 pub use error::{CheckError, ElfError, Refusal, SharedData};

@@ -58,6 +58,9 @@ mod tensor_maps;
 pub mod told;
 pub mod user_ring;
 pub mod variant;
+
+#[cfg(test)]
+mod fuzz;
 mod warnings;
 
 pub use allocations::{Allocation, Allocations, Fence, Kind, Readable, Taken};

@@ -58,6 +58,9 @@ mod wait;
 pub mod warn;
 pub mod warp;
 
+#[cfg(test)]
+mod fuzz;
+
 pub use apart::prove_apart;
 pub use bounded::{Bounded, prove_bounded};
 pub use budget::{HelperUse, helpers_used};

@@ -23,6 +23,9 @@ mod shared;
 mod timeline;
 mod words;
 
+#[cfg(test)]
+mod fuzz;
+
 pub use change::{Change, Changed, Refusal};
 pub use connection::{Connection, Frame, MOST_BLOB, Message, WireError, connect_to_own};
 pub use given::{Given, Giver, Taker};

@@ -58,6 +58,7 @@ pub fn all() -> Vec<Case> {
         crate::swap::cases,
         crate::guests::cases,
         crate::gate::cases,
+        crate::soak::cases,
         crate::slots::cases,
         crate::unharmed::cases,
         crate::bad_input::cases,

@@ -723,23 +723,51 @@ pub(crate) fn interrupt(pid: u32) {
     }
 }
 
-/// Debian's bpftrace. What its `count()` loses between lanes is chance (docs/loader.md), so how much it counts is known by its bounds only.
+/// Debian's bpftrace, as it is: what it counts, adds and sorts into a histogram has every thread, each once.
 fn bpftrace(bench: &Bench) -> Told {
+    const SHORT: App = ("vectoradd", &["20000", "3"]);
+    // Blocks are whole.
+    const EACH: u64 = 20_000u64.next_multiple_of(256) * 3;
     let found = Command::new("bpftrace").arg("--version").output();
     if !found.is_ok_and(|found| found.status.success()) {
         return Ok("skipped: bpftrace is not installed".into());
     }
-    let program = "kprobe:_Z9vectorAddPKfS0_Pfi { @[1] = count(); }";
-    let output = run(bench, &"bpftrace".into(), &["-e", program])?;
-    let said = text(&output);
-    let count = said.lines().find_map(|line| line.strip_prefix("@[1]: "));
-    let count: u64 = count
-        .and_then(|count| count.parse().ok())
-        .ok_or_else(|| format!("no count in {said}"))?;
-    if !(1..=THREADS).contains(&count) {
-        return Err(format!("{count} of {THREADS} threads"));
-    }
-    Ok(format!("{count} of {THREADS} threads by its `count()`"))
+    let said = |actions: &str| {
+        let program = format!("kprobe:_Z9vectorAddPKfS0_Pfi {{ {actions} }}");
+        let output = run_with(bench, &"bpftrace".into(), &["-e", &program], SHORT)?;
+        Ok::<_, String>(text(&output))
+    };
+    // One program with all of it would be more than one invocation may have.
+    let said = said("@n[1] = count(); @s = sum(3); @x++;")?
+        + &said("@h = hist(5); @spread = hist(nsecs % 256);")?;
+    let number = |name: &str| {
+        let count = said.lines().find_map(|line| line.strip_prefix(name));
+        count.and_then(|count| count.trim().parse::<u64>().ok())
+    };
+    same("count()", number("@n[1]: "), Some(EACH))?;
+    same("sum()", number("@s: "), Some(EACH * 3))?;
+    same("++", number("@x: "), Some(EACH))?;
+    // `[4, 8)     123 |@@@ |`, with `K` and more in the intervals only.
+    let buckets = |name: &str| {
+        let lines = said.lines().skip_while(|line| *line != name).skip(1);
+        let lines = lines.take_while(|line| line.starts_with(['[', '(']));
+        let counts = lines.filter_map(|line| {
+            line.split_once([')', ']'])?
+                .1
+                .split_whitespace()
+                .next()?
+                .parse()
+                .ok()
+        });
+        counts.collect::<Vec<u64>>()
+    };
+    same("hist(5)", buckets("@h: "), vec![EACH])?;
+    same(
+        "hist() of all",
+        buckets("@spread: ").iter().sum::<u64>(),
+        EACH,
+    )?;
+    Ok(format!("{EACH} threads, each once"))
 }
 
 /// A name that no kernel has is said, with those that there were.

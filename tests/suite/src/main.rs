@@ -55,6 +55,7 @@ mod run;
 mod selectors;
 mod signals;
 mod slots;
+mod soak;
 mod splice;
 mod splice_maps;
 mod splice_swap;
@@ -78,6 +79,7 @@ const USAGE: &str = "\
 usage: warpbpf-suite soft|gpu BUNDLE [PART-OF-A-NAME|K/N] [--quick] [--jobs N] [--show]
        warpbpf-suite list [PART-OF-A-NAME|K/N] [--quick]
        warpbpf-suite faults soft|gpu BUNDLE [SCENARIO [SITE:PASS]]
+       warpbpf-suite soak soft|gpu BUNDLE SECONDS
 
   --quick   a dozen cases that pass through every part
   --jobs N  cases at once; without it as many as there are processors, on a GPU four at most
@@ -156,6 +158,10 @@ fn work() -> ExitCode {
         (Some(_), ["faults", device @ ("soft" | "gpu"), folder, name, fault]) => {
             Some(faults::one(&bench(device, folder), name, fault))
         }
+        (Some(_), ["soak", device @ ("soft" | "gpu"), folder, seconds]) => seconds
+            .parse()
+            .ok()
+            .map(|seconds| soaked(&bench(device, folder), seconds)),
         (Some(_), ["case", device @ ("soft" | "gpu"), folder, name, told]) => {
             one(&bench(device, folder), name, told)
         }
@@ -187,6 +193,16 @@ fn choose<'c>(cases: &'c [Case], word: Option<&str>, flags: &Flags) -> Vec<&'c C
     let taken = numbered.filter(|(index, case)| chosen.takes(*index, case));
     let quick = taken.filter(|(_, case)| !flags.is_quick || list::QUICK.contains(&case.name));
     quick.map(|(_, case)| case).collect()
+}
+
+/// The soak for so long; says what came of it.
+fn soaked(bench: &Bench, seconds: u64) -> bool {
+    let done = soak::soak(bench, std::time::Duration::from_secs(seconds));
+    match &done {
+        Ok(told) => say!("ok   {told}"),
+        Err(reason) => say!("FAIL {reason}"),
+    }
+    done.is_ok()
 }
 
 /// What a process of a case does.

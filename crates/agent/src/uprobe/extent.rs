@@ -6,7 +6,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use object::read::elf::{ElfFile64, SectionHeader as _};
-use object::{Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _, ReadCache};
+use object::{
+    Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _, ReadCache, ReadRef,
+};
 use warpbpf_driver::regular;
 
 use crate::hook::Kind;
@@ -27,9 +29,14 @@ pub(super) fn of_function(path: &str, offset: u64) -> Result<(Kind, usize), Stri
         unread(&"Too many open files (os error 24)")
     })?;
     let file = regular::open(Path::new(path)).map_err(|error| unread(&error))?;
-    let cache = ReadCache::new(file);
+    in_elf(&ReadCache::new(file), path, offset)
+}
+
+/// The same of a file's bytes.
+fn in_elf<'d>(bytes: impl ReadRef<'d>, path: &str, offset: u64) -> Result<(Kind, usize), String> {
+    let unread = |error: &dyn std::fmt::Display| format!("`{path}` cannot be read: {error}");
     let elf: ElfFile64<'_, object::Endianness, _> =
-        ElfFile64::parse(&cache).map_err(|error| unread(&error))?;
+        ElfFile64::parse(bytes).map_err(|error| unread(&error))?;
     let segment = elf.segments().find_map(|segment| {
         let (start, bytes) = segment.file_range();
         let into = offset.checked_sub(start).filter(|into| *into < bytes)?;
@@ -228,6 +235,85 @@ mod tests {
         bytes.extend([0; 4]);
         bytes.extend([0; 4]);
         bytes
+    }
+
+    /// An executable with a function in its symbols and the one of [`section`].
+    fn executable() -> Vec<u8> {
+        let names = b"\0.shstrtab\0.text\0.eh_frame\0.symtab\0.strtab\0f\0";
+        let at = |name: &[u8]| names.windows(name.len()).position(|w| w == name).unwrap() as u32;
+        let mut symbols = vec![0u8; 24];
+        symbols.extend(at(b"f\0").to_le_bytes());
+        symbols.extend([0x12, 0, 2, 0]);
+        symbols.extend(0x1040u64.to_le_bytes());
+        symbols.extend(0x20u64.to_le_bytes());
+        // Name, type, address, link, contents.
+        type Part<'p> = (&'p [u8], u32, u64, u32, Vec<u8>);
+        let parts: [Part<'_>; 5] = [
+            (b".shstrtab\0", 3, 0, 0, names.to_vec()),
+            (b".text\0", 1, 0x1000, 0, vec![0x90; 0x80]),
+            (b".eh_frame\0", 1, 0x2000, 0, section()),
+            (b".symtab\0", 2, 0, 5, symbols),
+            (b".strtab\0", 3, 0, 0, names.to_vec()),
+        ];
+        let mut bytes = vec![0u8; 64 + 56];
+        let mut table = vec![0u8; 64];
+        for (name, kind, address, link, data) in parts {
+            if address == 0x1000 {
+                let segment = [
+                    1 | 5 << 32,
+                    bytes.len() as u64,
+                    0x1000,
+                    0x1000,
+                    0x80,
+                    0x80,
+                    16,
+                ];
+                let row = segment.iter().flat_map(|word: &u64| word.to_le_bytes());
+                bytes.splice(64..120, row);
+            }
+            table.extend(at(name).to_le_bytes());
+            table.extend(kind.to_le_bytes());
+            table.extend(if address == 0 { 0u64 } else { 2 }.to_le_bytes());
+            for word in [address, bytes.len() as u64, data.len() as u64] {
+                table.extend(word.to_le_bytes());
+            }
+            table.extend(link.to_le_bytes());
+            table.extend(1u32.to_le_bytes());
+            table.extend(8u64.to_le_bytes());
+            table.extend(if kind == 2 { 24u64 } else { 0 }.to_le_bytes());
+            bytes.extend(data);
+            bytes.resize(bytes.len().next_multiple_of(8), 0);
+        }
+        let start = bytes.len() as u64;
+        bytes.extend(table);
+        bytes[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
+        bytes[16..24].copy_from_slice(&[3, 0, 62, 0, 1, 0, 0, 0]);
+        bytes[32..40].copy_from_slice(&64u64.to_le_bytes());
+        bytes[40..48].copy_from_slice(&start.to_le_bytes());
+        bytes[52..64].copy_from_slice(&[64, 0, 56, 0, 1, 0, 64, 0, 6, 0, 1, 0]);
+        bytes
+    }
+
+    #[test]
+    fn fuzz_functions() {
+        let file = executable();
+        let text = file.windows(0x80).position(|w| w == [0x90; 0x80]).unwrap() as u64;
+        let found = |offset| in_elf(&file[..], "f", offset);
+        assert!(matches!(found(text + 0x40), Ok((Kind::Function, 0x20))));
+        assert!(matches!(found(text), Ok((Kind::Function, 0x40))));
+        let words: &[&[u8]] = &[b"zPLR\0", &[0xff; 4], &[0x1b], b".plt.sec\0"];
+        let seeds = vec![file.clone(), section()];
+        let target = warpbpf_fuzz::Target::new("functions", seeds);
+        target.words(words).run(|bytes| {
+            for offset in [text, text + 0x40, text + 0x7f] {
+                let _ = in_elf(bytes, "f", offset);
+            }
+            for base in [0x2000, u64::MAX] {
+                if let Some((_, length)) = function_of(bytes, base, 0x1000) {
+                    assert!(length > 0);
+                }
+            }
+        });
     }
 
     #[test]

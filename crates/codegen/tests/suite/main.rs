@@ -3,6 +3,7 @@
 mod accept;
 mod c_programs;
 mod common;
+mod counts;
 mod device;
 mod differential;
 mod dynptr;

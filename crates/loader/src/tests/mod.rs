@@ -1,6 +1,7 @@
 //! The kernel asked as libbpf asks it, without libbpf and without an application.
 
 mod exchange;
+mod fuzz;
 mod linux;
 mod maps;
 mod progs;
