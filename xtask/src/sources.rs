@@ -247,6 +247,7 @@ pub const KERNELS: &[(&str, Code)] = &[
     ("params", Code::Plain),
     ("doubles", Code::Plain),
     ("halves", Code::Plain),
+    ("limits", Code::Plain),
     ("counted", Code::Plain),
     ("device_launch", Code::Relocatable),
     ("captured", Code::Plain),

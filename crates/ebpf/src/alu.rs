@@ -7,76 +7,50 @@ use crate::insn::{AluOp, EndKind, JumpOp};
 
 /// `dst op src`. `src` is already sign-extended if it was an immediate.
 pub fn alu(wide: bool, op: AluOp, dst: u64, src: u64) -> u64 {
+    alu_of::<64, 32>(wide, op, dst, src)
+}
+
+/// [`alu`] for numbers of `BITS` bits, at most 64, with a low half of `HALF` bits. eBPF has those of 64 and 32; what is generic in
+/// its width can be tested at few bits with all the numbers that there are.
+pub fn alu_of<const BITS: u32, const HALF: u32>(wide: bool, op: AluOp, dst: u64, src: u64) -> u64 {
     if wide {
-        alu64(op, dst, src)
+        in_bits::<BITS>(op, dst, src)
     } else {
-        u64::from(alu32(op, dst as u32, src as u32))
+        in_bits::<HALF>(op, dst, src)
     }
 }
 
-fn alu64(op: AluOp, x: u64, y: u64) -> u64 {
-    let (sx, sy) = (x as i64, y as i64);
-    match op {
+/// The bits of a shift amount that count for numbers of `bits` bits: the amount modulo the width, where that is a power of two.
+/// Otherwise the amount may be larger than the width.
+pub const fn shift_mask(bits: u32) -> u64 {
+    bits.next_power_of_two() as u64 - 1
+}
+
+fn in_bits<const BITS: u32>(op: AluOp, x: u64, y: u64) -> u64 {
+    let (all, spare) = (u64::MAX >> (64 - BITS), 64 - BITS);
+    let (x, y) = (x & all, y & all);
+    let signed = |x: u64| (x << spare) as i64 >> spare;
+    let (sx, sy) = (signed(x), signed(y));
+    let amount = (y & shift_mask(BITS)) as u32;
+    let result = match op {
         AluOp::Add => x.wrapping_add(y),
         AluOp::Sub => x.wrapping_sub(y),
         AluOp::Mul => x.wrapping_mul(y),
         AluOp::Div => x.checked_div(y).unwrap_or(0),
-        AluOp::SDiv => {
-            if sy == 0 {
-                0
-            } else {
-                sx.wrapping_div(sy) as u64
-            }
-        }
+        AluOp::SDiv if sy == 0 => 0,
+        AluOp::SDiv => sx.wrapping_div(sy) as u64,
         AluOp::Or => x | y,
         AluOp::And => x & y,
-        // The wrapping shifts of Rust take the count modulo the width, as eBPF does.
-        AluOp::Lsh => x.wrapping_shl(y as u32),
-        AluOp::Rsh => x.wrapping_shr(y as u32),
+        AluOp::Lsh => x << amount,
+        AluOp::Rsh => x >> amount,
         AluOp::Mod => x.checked_rem(y).unwrap_or(x),
-        AluOp::SMod => {
-            if sy == 0 {
-                x
-            } else {
-                sx.wrapping_rem(sy) as u64
-            }
-        }
+        AluOp::SMod if sy == 0 => x,
+        AluOp::SMod => sx.wrapping_rem(sy) as u64,
         AluOp::Xor => x ^ y,
         AluOp::Mov => y,
-        AluOp::Arsh => sx.wrapping_shr(y as u32) as u64,
-    }
-}
-
-fn alu32(op: AluOp, x: u32, y: u32) -> u32 {
-    let (sx, sy) = (x as i32, y as i32);
-    match op {
-        AluOp::Add => x.wrapping_add(y),
-        AluOp::Sub => x.wrapping_sub(y),
-        AluOp::Mul => x.wrapping_mul(y),
-        AluOp::Div => x.checked_div(y).unwrap_or(0),
-        AluOp::SDiv => {
-            if sy == 0 {
-                0
-            } else {
-                sx.wrapping_div(sy) as u32
-            }
-        }
-        AluOp::Or => x | y,
-        AluOp::And => x & y,
-        AluOp::Lsh => x.wrapping_shl(y),
-        AluOp::Rsh => x.wrapping_shr(y),
-        AluOp::Mod => x.checked_rem(y).unwrap_or(x),
-        AluOp::SMod => {
-            if sy == 0 {
-                x
-            } else {
-                sx.wrapping_rem(sy) as u32
-            }
-        }
-        AluOp::Xor => x ^ y,
-        AluOp::Mov => y,
-        AluOp::Arsh => sx.wrapping_shr(y) as u32,
-    }
+        AluOp::Arsh => (sx >> amount) as u64,
+    };
+    result & all
 }
 
 /// `-value`.

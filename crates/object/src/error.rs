@@ -230,6 +230,44 @@ pub enum ObjectError {
         /// All of them.
         errors: Vec<FunctionDecodeError>,
     },
+    /// More than one thing is wrong: all that could be found out.
+    #[error("{}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Several {
+        /// At least two, each of which is told once.
+        errors: Vec<ObjectError>,
+    },
+}
+
+/// Errors that are collected, to be told in one go.
+#[derive(Default)]
+pub(crate) struct Errors(Vec<ObjectError>);
+
+impl Errors {
+    pub(crate) fn push(&mut self, error: ObjectError) {
+        match error {
+            ObjectError::Several { errors } => errors.into_iter().for_each(|e| self.push(e)),
+            error if self.0.contains(&error) => {}
+            error => self.0.push(error),
+        }
+    }
+
+    /// What is good of a result.
+    pub(crate) fn good<T>(&mut self, result: Result<T, ObjectError>) -> Option<T> {
+        result.map_err(|error| self.push(error)).ok()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// All of them as one.
+    pub(crate) fn end(mut self) -> Result<(), ObjectError> {
+        match self.0.len() {
+            0 => Ok(()),
+            1 => Err(self.0.remove(0)),
+            _ => Err(ObjectError::Several { errors: self.0 }),
+        }
+    }
 }
 
 /// A slot of a function that is no instruction.

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use crate::btf::{Btf, Linkage, Member, Type, TypeId};
 use crate::elf::{Elf, Place, R_BPF_64_ABS64, Relocation};
-use crate::error::ObjectError;
+use crate::error::{Errors, ObjectError};
 use crate::{InitialEntry, InitialValue, MapDef, MapKind};
 
 /// The declared maps and where they stand.
@@ -31,23 +31,28 @@ impl Declared {
     }
 }
 
-pub(crate) fn read(elf: &Elf<'_>, btf: Option<&Btf>) -> Result<Declared, ObjectError> {
+/// The maps of `.maps`. `errors` gets what is wrong with others, which are left out.
+pub(crate) fn read(elf: &Elf<'_>, btf: Option<&Btf>, errors: &mut Errors) -> Declared {
     let Some(section) = elf.section_index(".maps") else {
-        return Ok(Declared::default());
+        return Declared::default();
     };
-    let btf = btf.ok_or(ObjectError::MapsWithoutBtf)?;
     let mut declared = Declared {
         section: Some(section),
         ..Declared::default()
     };
-    let mut values_at = Vec::new();
+    let Some(btf) = btf else {
+        errors.push(ObjectError::MapsWithoutBtf);
+        return declared;
+    };
+    let (mut values_at, mut whole) = (Vec::new(), true);
     // What is filled into such a one does not matter either.
     let mut hidden: Vec<Range<u64>> = Vec::new();
     for var in btf.data_section(".maps").unwrap_or_default() {
         let Some(Type::Var { name, ty, linkage }) = btf.type_by_id(var.ty) else {
-            return Err(ObjectError::Damaged {
+            errors.push(ObjectError::Damaged {
                 detail: format!("type {} in `.maps` is not a variable", var.ty),
             });
+            return declared;
         };
         // Defined in another object, which is at fault only if code refers to it.
         let offset = u64::from(var.offset);
@@ -56,18 +61,28 @@ pub(crate) fn read(elf: &Elf<'_>, btf: Option<&Btf>) -> Result<Declared, ObjectE
             continue;
         }
         if declared.offsets.last().is_some_and(|last| *last >= offset) {
-            return Err(ObjectError::Damaged {
+            errors.push(ObjectError::Damaged {
                 detail: format!("map `{name}` and another stand at the same place"),
             });
+            return declared;
         }
+        let Some(map) = errors.good(define(btf, name, *ty)) else {
+            whole = false;
+            continue;
+        };
         declared.offsets.push(offset);
         values_at.push(values_offset(btf, *ty));
-        declared.maps.push(define(btf, name, *ty)?);
+        declared.maps.push(map);
+    }
+    // An initial value may be one of those that are left out.
+    if !whole {
+        return declared;
     }
     let values = (elf.sections[section].relocations.iter())
         .filter(|value| !hidden.iter().any(|place| place.contains(&value.offset)));
-    read_initial(elf, section, values, &mut declared, &values_at)?;
-    Ok(declared)
+    let initial = read_initial(elf, section, values, &mut declared, &values_at);
+    errors.good(initial);
+    declared
 }
 
 /// The definition of map `map`, whose variable has type `ty`.

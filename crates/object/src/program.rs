@@ -10,7 +10,7 @@ use crate::btf::Btf;
 use crate::btf_ext::{BtfExt, SectionExt};
 use crate::core::{self, Resolved, UNRESOLVED_CALL};
 use crate::elf::{Elf, Place};
-use crate::error::{FunctionDecodeError, ObjectError};
+use crate::error::{Errors, FunctionDecodeError, ObjectError};
 use crate::functions::{Function, entries, functions};
 use crate::map_defs::Declared;
 use crate::references::{Reference, Site};
@@ -22,11 +22,14 @@ pub(crate) fn load(
     wanted: &mut dyn FnMut(&str) -> bool,
 ) -> Result<Object, ObjectError> {
     let elf = Elf::parse(bytes)?;
-    refuse_sections(&elf)?;
+    let mut errors = Errors::default();
+    errors.good(refuse_sections(&elf));
     let (btf, ext) = types(&elf)?;
-    let mut declared = map_defs::read(&elf, btf.as_ref())?;
+    let mut declared = map_defs::read(&elf, btf.as_ref(), &mut errors);
     let mut maps = std::mem::take(&mut declared.maps);
-    let data = data::append(&elf, btf.as_ref(), &mut maps)?;
+    let data = errors.good(data::append(&elf, btf.as_ref(), &mut maps));
+    let data = data.unwrap_or_default();
+    let whole = errors.is_empty();
     let mut functions = functions(&elf)?;
     let resolved = match &btf {
         Some(btf) => core::apply(&elf, &ext, btf, options, &mut functions),
@@ -41,10 +44,18 @@ pub(crate) fn load(
         functions: &functions,
         resolved: &resolved,
     };
-    let programs = entries(&elf, &functions)
-        .filter(|entry| wanted(&entry.name))
-        .map(|entry| linker.link(entry))
-        .collect::<Result<_, _>>()?;
+    let mut programs = Vec::new();
+    for entry in entries(&elf, &functions).filter(|entry| wanted(&entry.name)) {
+        match linker.link(entry) {
+            Ok(program) => programs.push(program),
+            Err(all) => all.into_iter().for_each(|error| match error {
+                // It may be about what is not there because of the others.
+                ObjectError::Relocation { .. } if !whole => {}
+                error => errors.push(error),
+            }),
+        }
+    }
+    errors.end()?;
     let (license, version) = (license(&elf), version(&elf));
     Ok(Object {
         programs,
@@ -67,22 +78,23 @@ pub(crate) fn version(elf: &Elf<'_>) -> Option<u32> {
 }
 
 pub(crate) fn refuse_sections(elf: &Elf<'_>) -> Result<(), ObjectError> {
+    let mut errors = Errors::default();
     for section in &elf.sections {
         let name = || section.name.clone();
         if section.name == "maps" || section.name.starts_with("maps/") {
-            return Err(ObjectError::LegacyMaps { section: name() });
+            errors.push(ObjectError::LegacyMaps { section: name() });
         }
         let program = section.name.trim_start_matches('?');
         if section.name.starts_with(".struct_ops")
             || program.split(['/', '.']).next() == Some("struct_ops")
         {
-            return Err(ObjectError::StructOps { section: name() });
+            errors.push(ObjectError::StructOps { section: name() });
         }
         if section.name.starts_with(".addr_space.") {
-            return Err(ObjectError::Arena { section: name() });
+            errors.push(ObjectError::Arena { section: name() });
         }
     }
-    Ok(())
+    errors.end()
 }
 
 pub(crate) fn types(elf: &Elf<'_>) -> Result<(Option<Btf>, BtfExt), ObjectError> {
@@ -167,7 +179,9 @@ fn decode_errors(entry: &Function, placed: &[Placed<'_>], errors: Vec<DecodeErro
 }
 
 impl<'a> Linker<'a> {
-    fn link(&self, entry: &'a Function) -> Result<Program, ObjectError> {
+    /// # Errors
+    /// All that is wrong with it.
+    fn link(&self, entry: &'a Function) -> Result<Program, Vec<ObjectError>> {
         let placed = self.reach(entry)?;
         let mut bytes = Vec::new();
         let start_of: BTreeMap<(usize, u32), u32> = placed
@@ -182,8 +196,8 @@ impl<'a> Linker<'a> {
         for placed in &placed {
             self.emit(placed, &start_of, &mut bytes);
         }
-        let code =
-            warpbpf_ebpf::decode(&bytes).map_err(|errors| decode_errors(entry, &placed, errors))?;
+        let code = warpbpf_ebpf::decode(&bytes)
+            .map_err(|errors| vec![decode_errors(entry, &placed, errors)])?;
         let functions = self.function_table(&placed, &code);
         let lines = self.lines(&placed, &code);
         let unresolved = self.unresolved(&placed, &code);
@@ -199,24 +213,22 @@ impl<'a> Linker<'a> {
     }
 
     /// The entry and all it reaches, in order of discovery.
-    fn reach(&self, entry: &'a Function) -> Result<Vec<Placed<'a>>, ObjectError> {
+    fn reach(&self, entry: &'a Function) -> Result<Vec<Placed<'a>>, Vec<ObjectError>> {
         let mut order = vec![entry];
         let mut seen = BTreeSet::from([(entry.section, entry.start)]);
-        let mut placed = Vec::new();
+        let (mut placed, mut errors) = (Vec::new(), Vec::new());
         let mut start = 0;
         let mut next = 0;
         while let Some(function) = order.get(next).copied() {
             next += 1;
             let place = (function.section, function.start);
-            if let Some(fault) = self.resolved.faults.get(&place) {
-                return Err(fault.clone());
-            }
+            errors.extend(self.resolved.faults.get(&place).cloned());
             let references = Site {
                 linker: self,
                 entry,
                 function,
             }
-            .references()?;
+            .references(&mut errors);
             for reference in references.values() {
                 if let Reference::Address(callee) | Reference::Call(callee) = reference
                     && seen.insert((callee.section, callee.start))
@@ -231,7 +243,10 @@ impl<'a> Linker<'a> {
             });
             start += function.slots.len() as u32;
         }
-        Ok(placed)
+        match errors.is_empty() {
+            true => Ok(placed),
+            false => Err(errors),
+        }
     }
 
     fn emit(

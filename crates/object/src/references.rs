@@ -44,69 +44,77 @@ pub(crate) struct Site<'l, 'a> {
 }
 
 impl<'a> Site<'_, 'a> {
-    /// What each instruction refers to, by slot within the function.
-    pub(crate) fn references(&self) -> Result<BTreeMap<u32, Reference<'a>>, ObjectError> {
-        let (entry, function) = (self.entry, self.function);
+    /// What each instruction refers to, by slot within the function; `errors` gets what is wrong with others.
+    pub(crate) fn references(&self, errors: &mut Vec<ObjectError>) -> BTreeMap<u32, Reference<'a>> {
+        let function = self.function;
         let mut relocations = self.relocations();
         let mut references = BTreeMap::new();
         let mut slot = 0;
         while let Some(&insn) = function.slots.get(slot as usize) {
             let relocation = relocations.remove(&(u64::from(slot) * Slot::BYTES as u64));
-            let wide = insn.opcode == Slot::LDDW;
-            if wide && function.slots.len() == slot as usize + 1 {
-                let error = DecodeError {
-                    slot,
-                    kind: DecodeErrorKind::HalfLddw,
-                };
-                let errors = vec![FunctionDecodeError {
-                    function: function.name.clone(),
-                    error,
-                }];
-                return Err(ObjectError::Decode {
-                    program: entry.name.clone(),
-                    errors,
-                });
+            match self.reference(slot, insn, relocation) {
+                Ok(Some(reference)) => drop(references.insert(slot, reference)),
+                Ok(None) => {}
+                Err(error) => errors.push(error),
             }
-            if function.jumps_out(slot) {
+            slot += if insn.opcode == Slot::LDDW { 2 } else { 1 };
+        }
+        // Those that are left are of no instruction's first byte.
+        for (offset, relocation) in &relocations {
+            let slot = (offset / Slot::BYTES as u64) as u32;
+            errors.push(self.refuse(slot, relocation, "is not at the start of an instruction"));
+        }
+        references
+    }
+
+    fn reference(
+        &self,
+        slot: u32,
+        insn: Slot,
+        relocation: Option<Relocation>,
+    ) -> Result<Option<Reference<'a>>, ObjectError> {
+        let (entry, function) = (self.entry, self.function);
+        let wide = insn.opcode == Slot::LDDW;
+        if wide && function.slots.len() == slot as usize + 1 {
+            let error = DecodeError {
+                slot,
+                kind: DecodeErrorKind::HalfLddw,
+            };
+            let errors = vec![FunctionDecodeError {
+                function: function.name.clone(),
+                error,
+            }];
+            return Err(ObjectError::Decode {
+                program: entry.name.clone(),
+                errors,
+            });
+        }
+        if function.jumps_out(slot) {
+            let (program, function) = (entry.name.clone(), function.name.clone());
+            return Err(ObjectError::JumpOut {
+                program,
+                function,
+                slot,
+            });
+        }
+        match relocation {
+            Some(relocation) => self.relocated(slot, insn, relocation).map(Some),
+            None if wide && insn.src != 0 => {
                 let (program, function) = (entry.name.clone(), function.name.clone());
-                return Err(ObjectError::JumpOut {
+                Err(ObjectError::BakedReference {
                     program,
                     function,
                     slot,
-                });
+                    kind: insn.src,
+                })
             }
-            let reference = match relocation {
-                Some(relocation) => Some(self.relocated(slot, insn, relocation)?),
-                None if wide && insn.src != 0 => {
-                    let (program, function) = (entry.name.clone(), function.name.clone());
-                    return Err(ObjectError::BakedReference {
-                        program,
-                        function,
-                        slot,
-                        kind: insn.src,
-                    });
-                }
-                None if insn.opcode == CALL && insn.src == 1 => {
-                    let target =
-                        i64::from(function.start) + i64::from(slot) + 1 + i64::from(insn.imm);
-                    Some(Reference::Call(self.callee(
-                        slot,
-                        function.section,
-                        target,
-                    )?))
-                }
-                None => None,
-            };
-            if let Some(reference) = reference {
-                references.insert(slot, reference);
+            None if insn.opcode == CALL && insn.src == 1 => {
+                let target = i64::from(function.start) + i64::from(slot) + 1 + i64::from(insn.imm);
+                let callee = self.callee(slot, function.section, target)?;
+                Ok(Some(Reference::Call(callee)))
             }
-            slot += if wide { 2 } else { 1 };
+            None => Ok(None),
         }
-        if let Some((offset, relocation)) = relocations.first_key_value() {
-            let slot = (offset / Slot::BYTES as u64) as u32;
-            return Err(self.refuse(slot, relocation, "is not at the start of an instruction"));
-        }
-        Ok(references)
     }
 
     /// Relocations of the function by byte offset from its start.

@@ -50,7 +50,7 @@ impl<'j, 'a> Job<'j, 'a> {
         let module = symbols.module;
         check_version(module, kernel, attachments)?;
         let mut job = Job {
-            entry: SiteCode::of(Site::Entry, attachments),
+            entry: SiteCode::of(Site::Entry, attachments).rejoining(can_meet(module)),
             exit: SiteCode::of(Site::Exit, attachments),
             middle: Middle::of(symbols, closure, kernel, attachments, setting)?,
             programs: setting.programs,
@@ -324,6 +324,11 @@ impl<'j, 'a> Job<'j, 'a> {
     }
 }
 
+/// The module can have `activemask` and `bar.warp.sync`.
+pub(crate) fn can_meet(module: &Module<'_>) -> bool {
+    module.version >= (6, 2)
+}
+
 fn check_version(
     module: &Module<'_>,
     kernel: &str,
@@ -332,7 +337,7 @@ fn check_version(
     let (major, minor) = module.version;
     let masked =
         |a: &Attachment<'_>| needs_mask(a) || a.site == Site::Exit && a.scope == Scope::Block;
-    if attachments.iter().any(masked) && module.version < (6, 2) {
+    if attachments.iter().any(masked) && !can_meet(module) {
         return Err(PatchError::TooOld {
             kernel: kernel.to_owned(),
             what: "`activemask`",

@@ -6,7 +6,8 @@
 //! At a place of several kinds the code stands in the order line, insn, branch, barrier, mem, funcret; for one place,
 //! programs run in the order in which they are attached. In `warp` scope the leader of the lanes that arrive together
 //! runs a program, with what was captured in its own lane; in `block` scope thread 0 of the block runs it each time it
-//! passes the place.
+//! passes the place. Where lanes may go through the code differently they meet behind it, so that code of the application that
+//! relies on lanes which are together finds them so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -24,9 +25,10 @@ use crate::capture::{Block, Slots, Source};
 use crate::closure::Closure;
 use crate::find::{Anchor, Fact, Place, Scene, TextLines, is_last};
 use crate::gate::Gates;
+use crate::insert::can_meet;
 use crate::launch_bits::LaunchBits;
 use crate::program::Programs;
-use crate::scope::{not_first, not_leader};
+use crate::scope::{HERE, not_first, not_leader, parts_lanes};
 use crate::told::Told;
 use crate::{Attachment, PatchError, Select, SiteInfo, TensorLayout};
 
@@ -87,6 +89,7 @@ impl Middle {
                 kernel: closure.kernel(kernel)?.function,
                 setting,
                 text: symbols.module.text,
+                rejoins: can_meet(symbols.module),
                 lines: TextLines::from(symbols.module, body.function.span.start),
                 edits: Splices::new(),
                 middle: &mut middle,
@@ -134,6 +137,8 @@ struct Splicer<'s, 'b, 'm, 'a> {
     kernel: &'s Function<'a>,
     setting: Setting<'s, 'a>,
     text: &'s str,
+    /// Lanes can meet behind code that they may go through differently.
+    rejoins: bool,
     lines: TextLines<'s>,
     edits: Splices,
     middle: &'s mut Middle,
@@ -460,6 +465,8 @@ impl<'b, 'a> Splicer<'_, 'b, '_, 'a> {
         if timed {
             out.push_str(&gate);
         }
+        // Which launches a program is in is the same for all lanes.
+        let mut parts = guard.is_some() || !gates.is_empty();
         for (number, attachment) in attachments.iter().enumerate() {
             let elect = match attachment.scope {
                 Scope::Thread => None,
@@ -478,15 +485,28 @@ impl<'b, 'a> Splicer<'_, 'b, '_, 'a> {
                 let _ = writeln!(out, "{elect}\t@%wbpf_p bra {other};");
             }
             let kept = self.setting.kept && self.scene.body.function.is_entry;
+            let start = out.len();
             self.setting
                 .programs
                 .write(attachment.fragment, kept, &mut out);
+            parts |= elect.is_some() || parts_lanes(&out[start..]);
             if elect.is_some() || !test.is_empty() {
                 let _ = writeln!(out, "{other}:");
             }
         }
         if guard.is_some() || gates.closes_all() || chosen.leaves_all() {
             let _ = writeln!(out, "{skip}:");
+        }
+        if parts && self.rejoins {
+            // All lanes that came to the site are together again behind it, also those that went around the code.
+            let before_all = guard.is_none() && (timed || gates.is_empty() && chosen.is_empty());
+            let mut here = GROUP_MASK;
+            if !masked || !before_all {
+                here = HERE;
+                block.register("b32", here);
+                out.insert_str(0, &group_mask(here));
+            }
+            let _ = writeln!(out, "\tbar.warp.sync {here};");
         }
         out
     }

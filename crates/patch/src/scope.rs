@@ -21,6 +21,9 @@ use crate::program::Programs;
 use crate::told::Told;
 use crate::{Attachment, Gate};
 
+/// The register for the mask of the lanes that came to a site, also of those that go around its code.
+pub(crate) const HERE: &str = "%wbpf_here";
+
 /// The attachments of one site, by scope, in the order in which they run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct SiteCode<'a> {
@@ -30,6 +33,8 @@ pub(crate) struct SiteCode<'a> {
     block: Vec<Placed<'a>>,
     /// Cells that each block has for the programs of all sites.
     cells: u32,
+    /// Lanes meet behind code that they may go through differently.
+    rejoins: bool,
 }
 
 /// A fragment at its site.
@@ -69,7 +74,28 @@ impl<'a> SiteCode<'a> {
             warp: scoped(Scope::Warp),
             block: scoped(Scope::Block),
             cells: attachments.iter().map(|a| a.fragment.block_cells).sum(),
+            rejoins: false,
         }
+    }
+
+    /// The same, with lanes that meet behind it, if the module can say so.
+    pub(crate) fn rejoining(self, can: bool) -> SiteCode<'a> {
+        SiteCode {
+            rejoins: can,
+            ..self
+        }
+    }
+
+    /// Lanes may go through the code differently.
+    fn parts(&self, programs: &Programs<'_>) -> bool {
+        let gated = self.placed().any(|placed| placed.gate.is_some());
+        let elected = !self.warp.is_empty() || !self.block.is_empty();
+        let branches = |fragment: &Fragment| {
+            let mut code = String::new();
+            programs.write(fragment, false, &mut code);
+            parts_lanes(&code)
+        };
+        gated || elected || self.all().any(branches)
     }
 
     /// Puts a fragment of thread scope before all others, which always runs.
@@ -196,6 +222,12 @@ impl<'a> SiteCode<'a> {
             true => self.needs_mask(),
             false => self.needs_mask_alone(),
         };
+        // Behind code that lanes go through differently ptxas makes a second copy of whatever lanes do together, for lanes
+        // that come apart: it is slow, and at the limit of registers it was wrong (docs/measurements.md, "Lanes that meet").
+        let rejoins = self.rejoins && meets && self.parts(programs);
+        // Those that go around all of it meet the others, too.
+        let early = rejoins && (w.shuts || w.leaves);
+        let needs_mask = needs_mask || rejoins && !early;
         let bare = !needs_mask && self.block.is_empty() && self.warp.is_empty();
         if bare && !captured.declares() && w.gates.is_empty() && w.chosen.is_empty() {
             w.fragments(&self.thread, true);
@@ -208,6 +240,10 @@ impl<'a> SiteCode<'a> {
             w.line(".reg .b64 %wbpf_d, %wbpf_e, %wbpf_f;");
         }
         w.out.push_str(&captured.declarations());
+        if early {
+            w.put(format_args!(".reg .b32 {HERE};"));
+            w.out.push_str(&group_mask(HERE));
+        }
         if !w.chosen.is_empty() {
             for (ty, name) in LaunchBits::registers() {
                 w.put(format_args!(".reg .{ty} {name};"));
@@ -239,14 +275,15 @@ impl<'a> SiteCode<'a> {
             }
         } else {
             w.entry(&self.warp, &self.block);
-            if needs_mask && meets {
-                // Behind code that lanes go through differently ptxas makes a second copy of whatever lanes do together, for lanes
-                // that come apart: it is slow, and at the limit of registers it was wrong (docs/measurements.md, "Lanes that meet").
+            if needs_mask && meets && !early {
                 w.put(format_args!("bar.warp.sync {GROUP_MASK};"));
             }
         }
         if w.shuts || w.leaves {
             w.mark("shut");
+        }
+        if early {
+            w.put(format_args!("bar.warp.sync {HERE};"));
         }
         w.line("}");
         w.out
@@ -273,6 +310,20 @@ pub(crate) fn not_first() -> String {
     }
     out.push_str("\tsetp.ne.u32 %wbpf_p, %wbpf_a, 0;\n");
     out
+}
+
+/// Lanes that come to this code together may go through it differently: it has a branch under a predicate, or calls a function.
+pub(crate) fn parts_lanes(code: &str) -> bool {
+    code.lines().any(|line| {
+        let mut words = line.split_whitespace();
+        match words.next() {
+            Some(guard) if guard.starts_with('@') => {
+                words.next().is_some_and(|opcode| opcode == "bra")
+            }
+            Some(opcode) => opcode.starts_with("call") || opcode.starts_with("brx"),
+            None => false,
+        }
+    })
 }
 
 /// The fragment ends the thread (helper 507), and would leave a count of arrivals open.

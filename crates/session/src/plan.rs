@@ -124,7 +124,7 @@ pub enum SessionError {
     Place { map: String, there: String },
     #[error("program `{}` was refused\n{}", rejection.program, rejection.render())]
     Rejected { rejection: Box<Rejection> },
-    /// One for each program that is refused.
+    /// One for each program, or each map, that is refused.
     #[error("{}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n\n"))]
     Several { errors: Vec<SessionError> },
     #[error(
@@ -299,8 +299,13 @@ pub(crate) fn prove_programs(
             Err(error) => errors.push(error),
         }
     }
+    all_of(errors).map(|()| proved)
+}
+
+/// All errors as one.
+fn all_of(mut errors: Vec<SessionError>) -> Result<(), SessionError> {
     match errors.len() {
-        0 => Ok(proved),
+        0 => Ok(()),
         1 => Err(errors.remove(0)),
         _ => Err(SessionError::Several { errors }),
     }
@@ -425,10 +430,14 @@ impl Session {
         };
         let hardware = Hardware::new(info.sms, info.capability);
         let uses = sum_uses(&programs, &host_programs, &defs);
-        let mut maps = Vec::with_capacity(defs.len());
+        let (mut maps, mut errors) = (Vec::with_capacity(defs.len()), Vec::new());
         for (def, uses) in defs.iter().zip(&uses) {
-            maps.push(warpbpf_maps::plan_on(def, hardware, uses).map_err(SessionError::Map)?);
+            match warpbpf_maps::plan_on(def, hardware, uses) {
+                Ok(map) => maps.push(map),
+                Err(error) => errors.push(SessionError::Map(error)),
+            }
         }
+        all_of(errors)?;
         inner::check_all(&defs).map_err(SessionError::Map)?;
         let inner = defs
             .iter()

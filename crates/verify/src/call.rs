@@ -491,20 +491,21 @@ impl<'a> Call<'a, '_> {
     }
 
     /// Bytes behind a field that fill up to where the next one, or the end, is aligned, in a
-    /// variable of the running function.
+    /// variable of the running function or of one that called it.
     fn padding(&self, i: usize, reg: Reg, size: u64, problem: Rule) -> Rule {
         let (Rule::StackUninitialised { byte, .. }, Value::Pointer(p)) =
             (&problem, self.state.reg(reg))
         else {
             return problem;
         };
-        let (byte, frame) = (*byte, self.state.top());
-        let Some(start) = p
-            .fixed()
-            .filter(|_| p.target == Target::Stack(self.state.depth()))
-        else {
+        let byte = *byte;
+        let (Target::Stack(depth), Some(start)) = (p.target, p.fixed()) else {
             return problem;
         };
+        let Some(frame) = self.state.frames.get(depth as usize) else {
+            return problem;
+        };
+        let called = self.state.frames.get(depth as usize + 1);
         let end = start.saturating_add_unsigned(size).min(0);
         let next = (byte..end).find(|&at| frame.stack.is_written(at));
         let next = next.unwrap_or(end);
@@ -517,6 +518,7 @@ impl<'a> Call<'a, '_> {
                 index: i + 1,
                 offset: byte,
                 bytes,
+                caller: called.map(|frame| frame.return_to),
             };
         }
         problem

@@ -82,10 +82,16 @@ pub fn prove_padded(
 }
 
 fn gap(program: &Program, refused: &Rejection) -> Option<Gap> {
-    let Rule::Padding { offset, bytes, .. } = refused.rule else {
+    let Rule::Padding {
+        offset,
+        bytes,
+        caller,
+        ..
+    } = refused.rule
+    else {
         return None;
     };
-    let function = program.function_of(refused.pc)?;
+    let function = program.function_of(caller.unwrap_or(refused.pc))?;
     Some(Gap {
         function: function.start,
         offset,

@@ -1,6 +1,7 @@
 //! The rules, one variant each: what the message says, and what to do about it.
 
 use thiserror::Error;
+use warpbpf_ebpf::Pc;
 
 /// The rule that a program broke.
 #[derive(Clone, PartialEq, Eq, Debug, Error)]
@@ -142,13 +143,16 @@ pub enum Rule {
         wants: u64,
     },
     #[error(
-        "argument {index} of `bpf_{helper}` has a gap that was never written: {bytes} bytes at r10{offset:+}"
+        "argument {index} of `bpf_{helper}` has a gap that was never written: {bytes} bytes at r10{offset:+}{}",
+        if caller.is_some() { " of a caller" } else { "" }
     )]
     Padding {
         helper: &'static str,
         index: usize,
         offset: i64,
         bytes: u64,
+        /// The variable is one of the function that this instruction belongs to, which called the running one.
+        caller: Option<Pc>,
     },
     #[error("argument {index} of `bpf_{helper}` must be {expected}: {problem}")]
     Memory {

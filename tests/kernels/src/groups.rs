@@ -56,6 +56,10 @@ pub const GROUPS: &[Group] = &[
     group("params", "parameters of 4 KB and more"),
     group("doubles", "double precision"),
     group("halves", "half precision"),
+    group(
+        "limits",
+        "the limit of registers and large dynamic shared memory",
+    ),
     group("counted", "accesses in closed form"),
     Group {
         way: Way::Refused("starts other kernels from the device"),

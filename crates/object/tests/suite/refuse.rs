@@ -363,3 +363,52 @@ proptest! {
         let _ = load(&elf);
     }
 }
+
+#[test]
+fn all_that_is_wrong_is_told_at_once() {
+    let source = "extern int missing_one(void) __attribute__((section(\".ksyms\")));\n\
+        extern int missing_two(void) __attribute__((section(\".ksyms\")));\n\
+        struct { __uint(max_entries, 1); } no_type SEC(\".maps\");\n\
+        struct { __uint(type, 2); __uint(key_size, 4); __type(key, long); } two_keys SEC(\".maps\");\n\
+        __attribute__((noinline)) int both(void *ctx) { return missing_one() + missing_two(); }\n\
+        SEC(\"x\") int a(void *ctx) { return both(ctx); }\n\
+        SEC(\"x\") int fine(void *ctx) { return 0; }\n\
+        SEC(\"x\") int b(void *ctx) { return missing_two(); }\n\
+        SEC(\"x\") int uses(void *ctx) { return *(volatile int *)&no_type; }";
+    let bytes = compile(source);
+    let Err(ObjectError::Several { errors }) = load(&bytes) else {
+        panic!("several are wrong");
+    };
+    let told: Vec<String> = errors
+        .iter()
+        .map(|error| match error {
+            ObjectError::MapDef { map, .. } => format!("map {map}"),
+            ObjectError::Extern {
+                program, symbol, ..
+            } => format!("{program}: {symbol}"),
+            other => format!("{other:?}"),
+        })
+        .collect();
+    // What `uses` refers to is wrong itself, which is told.
+    assert_eq!(
+        told,
+        [
+            "map no_type",
+            "map two_keys",
+            "a: missing_one",
+            "a: missing_two",
+            "b: missing_two"
+        ]
+    );
+    let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    assert_eq!(message(&bytes), lines.join("\n"));
+}
+
+#[test]
+fn all_sections_that_cannot_be_are_told_at_once() {
+    let source = "int g SEC(\"maps\"); int h SEC(\"maps/more\"); SEC(\"struct_ops/x\") int f(void *ctx) { return 0; }";
+    let Err(ObjectError::Several { errors }) = load(&compile(source)) else {
+        panic!("several are wrong");
+    };
+    assert_eq!(errors.len(), 3, "{errors:?}");
+}

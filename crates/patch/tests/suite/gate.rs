@@ -115,10 +115,17 @@ fn a_site_reads_its_gate_once_and_first() {
     };
     let (read, group) = (
         at("ld.relaxed.gpu.global.u64 %wbpf_gate,"),
-        at("activemask"),
+        at("activemask.b32 %wbpf_mask;"),
     );
     assert_eq!((read.len(), group.len()), (1, 1), "{ptx}");
     assert!(read < group, "{ptx}");
+    // Who goes around all of it meets the others behind it.
+    let (here, meets) = (
+        at("activemask.b32 %wbpf_here;"),
+        at("bar.warp.sync %wbpf_here;"),
+    );
+    assert_eq!((here.len(), meets.len()), (1, 1), "{ptx}");
+    assert!(here < read && at("wbpf_shut_0:") < meets, "{ptx}");
     // Two that can be closed one by one: the whole group asks for each.
     assert_eq!(at("vote.sync.any.pred").len(), 2, "{ptx}");
     let ptx = empty_kernel(&counter(0, true), &[Gate::Program(3)]);

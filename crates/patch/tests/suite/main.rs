@@ -12,6 +12,7 @@ mod middle;
 mod ptxas;
 mod random;
 mod refusals;
+mod rejoin;
 mod soft;
 mod tools;
 mod words;

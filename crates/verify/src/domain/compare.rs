@@ -4,17 +4,18 @@
 use warpbpf_ebpf::JumpOp;
 
 use super::interval::{Bound, Interval};
-use super::scalar::Scalar;
+use super::scalar::Number;
 use super::tnum::Tnum;
+use super::width::{ones, signed};
 
-/// The operands of `a op b` given that it came out as `holds`. A 32-bit comparison looks at the low halves.
-pub fn refine(
+/// The operands of `a op b` given that it came out as `holds`. One that is not `wide` looks at the low halves.
+pub fn refine<const BITS: u32, const HALF: u32>(
     op: JumpOp,
     wide: bool,
-    a: &Scalar,
-    b: &Scalar,
+    a: &Number<BITS, HALF>,
+    b: &Number<BITS, HALF>,
     holds: bool,
-) -> Option<(Scalar, Scalar)> {
+) -> Option<(Number<BITS, HALF>, Number<BITS, HALF>)> {
     let relation = if holds {
         Relation::of(op)
     } else {
@@ -27,19 +28,18 @@ pub fn refine(
                 let both = a.meet(&b)?;
                 return Some((both, both));
             }
-            let low = a.bits.zero_extend(32).meet(b.bits.zero_extend(32))?;
-            let low = Tnum {
-                value: low.value,
-                mask: low.mask | !0 << 32,
-            };
+            let low = a
+                .bits
+                .unknown_above(HALF)
+                .meet(b.bits.unknown_above(HALF))?;
             let (u32, s32) = (a.u32.meet(b.u32)?, a.s32.meet(b.s32)?);
-            a = Scalar {
+            a = Number {
                 bits: a.bits.meet(low)?,
                 u32,
                 s32,
                 ..a
             };
-            b = Scalar {
+            b = Number {
                 bits: b.bits.meet(low)?,
                 u32,
                 s32,
@@ -53,7 +53,7 @@ pub fn refine(
             let common = if wide {
                 a.bits.and(b.bits)
             } else {
-                a.bits.and(b.bits).zero_extend(32)
+                a.bits.and(b.bits).zero_extend(HALF)
             };
             if common.max() == 0 {
                 return None;
@@ -63,22 +63,22 @@ pub fn refine(
                 let bit = common.max();
                 let set = Tnum {
                     value: bit,
-                    mask: !bit,
+                    mask: ones(BITS) & !bit,
                 };
                 a.bits = a.bits.meet(set)?;
                 b.bits = b.bits.meet(set)?;
             }
         }
         Relation::Disjoint => {
-            let width = if wide { u64::MAX } else { u64::from(u32::MAX) };
-            let (ones_a, ones_b) = (a.bits.value & width, b.bits.value & width);
+            let seen = ones(if wide { BITS } else { HALF });
+            let (ones_a, ones_b) = (a.bits.value & seen, b.bits.value & seen);
             a.bits = a.bits.meet(Tnum {
                 value: 0,
-                mask: !ones_b,
+                mask: ones(BITS) & !ones_b,
             })?;
             b.bits = b.bits.meet(Tnum {
                 value: 0,
-                mask: !ones_a,
+                mask: ones(BITS) & !ones_a,
             })?;
         }
         Relation::Less { signed, or_equal } => match (signed, wide) {
@@ -98,26 +98,30 @@ pub fn refine(
 }
 
 /// `a` where it is not `b`: only an end of an interval can be cut off, and only by a known number.
-fn differs(a: &Scalar, b: &Scalar, wide: bool) -> Option<Scalar> {
+fn differs<const BITS: u32, const HALF: u32>(
+    a: &Number<BITS, HALF>,
+    b: &Number<BITS, HALF>,
+    wide: bool,
+) -> Option<Number<BITS, HALF>> {
     let mut a = *a;
     if wide {
         if let Some(x) = b.known() {
             a.u64 = a.u64.without(x)?;
-            a.s64 = a.s64.without(x as i64)?;
+            a.s64 = a.s64.without(signed(BITS, x))?;
         }
-    } else if let Some(x) = b.bits.zero_extend(32).known() {
+    } else if let Some(x) = b.bits.low::<HALF>().known() {
         a.u32 = a.u32.without(x as u32)?;
-        a.s32 = a.s32.without(x as i32)?;
+        a.s32 = a.s32.without(signed(HALF, x) as i32)?;
     }
     Some(a)
 }
 
 /// `a < b`, or `a <= b`.
-fn less<T: Bound>(
-    a: Interval<T>,
-    b: Interval<T>,
+fn less<T: Bound, const BITS: u32>(
+    a: Interval<T, BITS>,
+    b: Interval<T, BITS>,
     or_equal: bool,
-) -> Option<(Interval<T>, Interval<T>)> {
+) -> Option<(Interval<T, BITS>, Interval<T, BITS>)> {
     if or_equal {
         Some((a.at_most(b.max)?, b.at_least(a.min)?))
     } else {

@@ -8,10 +8,11 @@ use super::interval::Interval;
 use super::pointer::{Target, Value};
 use super::scalar::Scalar;
 use super::stack::{Stack, Unreadable};
-use super::tnum::Tnum;
 use super::widen::{Step, join};
 
-const ALU: [AluOp; 14] = [
+type Tnum = super::tnum::Tnum<64>;
+
+pub(super) const ALU: [AluOp; 14] = [
     AluOp::Add,
     AluOp::Sub,
     AluOp::Mul,
@@ -28,7 +29,7 @@ const ALU: [AluOp; 14] = [
     AluOp::Arsh,
 ];
 
-const JUMPS: [JumpOp; 11] = [
+pub(super) const JUMPS: [JumpOp; 11] = [
     JumpOp::Eq,
     JumpOp::Ne,
     JumpOp::Set,
@@ -43,7 +44,7 @@ const JUMPS: [JumpOp; 11] = [
 ];
 
 /// RFC 9669 §4.1, written down once more and independently of the crate.
-fn concrete(op: AluOp, wide: bool, a: u64, b: u64) -> u64 {
+pub(super) fn concrete(op: AluOp, wide: bool, a: u64, b: u64) -> u64 {
     if wide {
         let (sa, sb) = (a as i64, b as i64);
         match op {
@@ -108,7 +109,7 @@ fn concrete(op: AluOp, wide: bool, a: u64, b: u64) -> u64 {
     }
 }
 
-fn holds(op: JumpOp, wide: bool, a: u64, b: u64) -> bool {
+pub(super) fn holds(op: JumpOp, wide: bool, a: u64, b: u64) -> bool {
     let (a, b) = if wide {
         (a, b)
     } else {
@@ -460,7 +461,7 @@ fn shift_pairs_extend_the_low_half() {
 }
 
 /// Numbers at which arithmetic of 64 and 32 bits changes its mind.
-fn corners() -> Vec<u64> {
+pub(super) fn corners() -> Vec<u64> {
     let near = [0, 1 << 31, 1 << 32, 1 << 63];
     let mut all: Vec<u64> = near
         .into_iter()

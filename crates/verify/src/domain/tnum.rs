@@ -1,36 +1,41 @@
-//! Known bits: for each bit of a 64-bit number 0, 1 or unknown.
+//! Known bits: for each bit of a number 0, 1 or unknown.
 //!
 //! The arithmetic is that of Vishwanathan et al., "Sound, Precise, and Fast Abstract Interpretation with Tristate
 //! Numbers" (CGO 2022).
 
-/// The set of numbers `x` with `x & !mask == value`. A bit of `value` is 0 where `mask` is 1.
+use super::width::{ones, signed, unsigned};
+
+/// The set of numbers `x` of `BITS` bits with `x & !mask == value`. A bit of `value` is 0 where `mask` is 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Tnum {
+#[cfg_attr(test, derive(Hash))]
+pub struct Tnum<const BITS: u32> {
     /// The known ones.
     pub value: u64,
     /// The unknown bits.
     pub mask: u64,
 }
 
-impl Tnum {
+impl<const BITS: u32> Tnum<BITS> {
     /// Every number.
-    pub const UNKNOWN: Tnum = Tnum {
+    pub const UNKNOWN: Self = Tnum {
         value: 0,
-        mask: u64::MAX,
+        mask: ones(BITS),
     };
 
     /// One number.
-    pub const fn constant(value: u64) -> Tnum {
-        Tnum { value, mask: 0 }
+    pub const fn constant(value: u64) -> Self {
+        Tnum {
+            value: value & ones(BITS),
+            mask: 0,
+        }
     }
 
     /// The smallest set that holds `min..=max`: their common leading bits.
-    pub const fn range(min: u64, max: u64) -> Tnum {
+    pub const fn range(min: u64, max: u64) -> Self {
         let differing = min ^ max;
-        let mask = match differing.leading_zeros() {
-            0 => u64::MAX,
-            64 => 0,
-            zeros => u64::MAX >> zeros,
+        let mask = match differing {
+            0 => 0,
+            _ => u64::MAX >> differing.leading_zeros(),
         };
         Tnum {
             value: min & !mask,
@@ -64,12 +69,12 @@ impl Tnum {
     }
 
     /// All members are in `other`.
-    pub const fn is_subset(self, other: Tnum) -> bool {
+    pub const fn is_subset(self, other: Self) -> bool {
         self.mask & !other.mask == 0 && self.value & !other.mask == other.value
     }
 
     /// What is in both; `None` if nothing is.
-    pub const fn meet(self, other: Tnum) -> Option<Tnum> {
+    pub const fn meet(self, other: Self) -> Option<Self> {
         if (self.value ^ other.value) & !self.mask & !other.mask != 0 {
             return None;
         }
@@ -80,34 +85,35 @@ impl Tnum {
         })
     }
 
-    /// `a + b`
-    pub const fn add(self, other: Tnum) -> Tnum {
-        let values = self.value.wrapping_add(other.value);
-        let sigma = values.wrapping_add(self.mask.wrapping_add(other.mask));
-        let mask = (sigma ^ values) | self.mask | other.mask;
+    /// The numbers whose low `BITS` bits are those of `value` but for those of `mask`.
+    const fn within(value: u64, mask: u64) -> Self {
+        let mask = mask & ones(BITS);
         Tnum {
-            value: values & !mask,
+            value: value & ones(BITS) & !mask,
             mask,
         }
+    }
+
+    /// `a + b`
+    pub const fn add(self, other: Self) -> Self {
+        let values = self.value.wrapping_add(other.value);
+        let sigma = values.wrapping_add(self.mask.wrapping_add(other.mask));
+        Self::within(values, (sigma ^ values) | self.mask | other.mask)
     }
 
     /// `a - b`
-    pub const fn sub(self, other: Tnum) -> Tnum {
+    pub const fn sub(self, other: Self) -> Self {
         let values = self.value.wrapping_sub(other.value);
         let high = values.wrapping_add(self.mask);
         let low = values.wrapping_sub(other.mask);
-        let mask = (high ^ low) | self.mask | other.mask;
-        Tnum {
-            value: values & !mask,
-            mask,
-        }
+        Self::within(values, (high ^ low) | self.mask | other.mask)
     }
 
     /// `a * b`
-    pub const fn mul(self, other: Tnum) -> Tnum {
-        let values = Tnum::constant(self.value.wrapping_mul(other.value));
+    pub const fn mul(self, other: Self) -> Self {
+        let values = Self::constant(self.value.wrapping_mul(other.value));
         let (mut a, mut b) = (self, other);
-        let mut unknown = Tnum::constant(0);
+        let mut unknown = Self::constant(0);
         while a.value != 0 || a.mask != 0 {
             if a.value & 1 != 0 {
                 unknown = unknown.add(Tnum {
@@ -127,7 +133,7 @@ impl Tnum {
     }
 
     /// `a & b`
-    pub const fn and(self, other: Tnum) -> Tnum {
+    pub const fn and(self, other: Self) -> Self {
         let value = self.value & other.value;
         Tnum {
             value,
@@ -136,7 +142,7 @@ impl Tnum {
     }
 
     /// `a | b`
-    pub const fn or(self, other: Tnum) -> Tnum {
+    pub const fn or(self, other: Self) -> Self {
         let value = self.value | other.value;
         Tnum {
             value,
@@ -145,7 +151,7 @@ impl Tnum {
     }
 
     /// `a ^ b`
-    pub const fn xor(self, other: Tnum) -> Tnum {
+    pub const fn xor(self, other: Self) -> Self {
         let mask = self.mask | other.mask;
         Tnum {
             value: (self.value ^ other.value) & !mask,
@@ -154,15 +160,12 @@ impl Tnum {
     }
 
     /// `a << n`, n below 64.
-    pub const fn lsh(self, n: u32) -> Tnum {
-        Tnum {
-            value: self.value << n,
-            mask: self.mask << n,
-        }
+    pub const fn lsh(self, n: u32) -> Self {
+        Self::within(self.value << n, self.mask << n)
     }
 
     /// `a >> n`, n below 64.
-    pub const fn rsh(self, n: u32) -> Tnum {
+    pub const fn rsh(self, n: u32) -> Self {
         Tnum {
             value: self.value >> n,
             mask: self.mask >> n,
@@ -170,29 +173,46 @@ impl Tnum {
     }
 
     /// `a >> n` keeping the sign, n below 64. An unknown sign bit makes all copies of it unknown.
-    pub const fn arsh(self, n: u32) -> Tnum {
+    pub const fn arsh(self, n: u32) -> Self {
         Tnum {
-            value: (self.value as i64 >> n) as u64,
-            mask: (self.mask as i64 >> n) as u64,
+            value: unsigned(BITS, signed(BITS, self.value) >> n),
+            mask: unsigned(BITS, signed(BITS, self.mask) >> n),
         }
     }
 
-    /// The low `bits` bits, the others zero. `bits` is 8, 16, 32 or 64.
-    pub const fn zero_extend(self, bits: u32) -> Tnum {
-        let keep = u64::MAX >> (64 - bits);
+    /// The low `bits` bits, the others zero.
+    pub const fn zero_extend(self, bits: u32) -> Self {
         Tnum {
-            value: self.value & keep,
-            mask: self.mask & keep,
+            value: self.value & ones(bits),
+            mask: self.mask & ones(bits),
         }
     }
 
-    /// The low `bits` bits, their sign in the others. `bits` is 8, 16, 32 or 64.
-    pub const fn sign_extend(self, bits: u32) -> Tnum {
-        self.lsh(64 - bits).arsh(64 - bits)
+    /// The low `bits` bits, their sign in the others.
+    pub const fn sign_extend(self, bits: u32) -> Self {
+        self.lsh(BITS - bits).arsh(BITS - bits)
     }
 
+    /// The low `bits` bits, the others unknown.
+    pub const fn unknown_above(self, bits: u32) -> Self {
+        Tnum {
+            value: self.value & ones(bits),
+            mask: self.mask | ones(BITS) & !ones(bits),
+        }
+    }
+
+    /// The low bits as a number of their own.
+    pub const fn low<const LOW: u32>(self) -> Tnum<LOW> {
+        Tnum {
+            value: self.value & ones(LOW),
+            mask: self.mask & ones(LOW),
+        }
+    }
+}
+
+impl Tnum<64> {
     /// The bytes in opposite order.
-    pub const fn swap_bytes(self) -> Tnum {
+    pub const fn swap_bytes(self) -> Self {
         Tnum {
             value: self.value.swap_bytes(),
             mask: self.mask.swap_bytes(),

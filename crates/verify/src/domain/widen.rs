@@ -7,9 +7,10 @@ use warpbpf_ebpf::{AluOp, Code, Insn, Source};
 
 use super::interval::{Bound, Interval};
 use super::pointer::{Target, Value};
-use super::scalar::Scalar;
+use super::scalar::Number;
 use super::state::State;
 use super::tnum::Tnum;
+use super::width::ones;
 
 /// How far to go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -95,11 +96,17 @@ fn widen_value(value: &mut Value, seen: &Value, step: Step, stops: &[u64]) {
 
 /// A set that holds both.
 /// Where `a` stays inside the bounds of `b`, which came before, these stay; where it goes beyond, it may go on so.
-pub fn join(a: &Scalar, b: &Scalar, step: Step, stops: &[u64]) -> Scalar {
+pub fn join<const BITS: u32, const HALF: u32>(
+    a: &Number<BITS, HALF>,
+    b: &Number<BITS, HALF>,
+    step: Step,
+    stops: &[u64],
+) -> Number<BITS, HALF> {
+    let above = |x| above::<BITS, HALF>(x, step, stops);
     let mut mask = a.bits.mask | b.bits.mask | (a.bits.value ^ b.bits.value);
     if step == Step::Far && mask != b.bits.mask {
         // Else the bits would grow one by one. Zeros at the low end stay.
-        mask |= above(mask, step, stops) >> mask.trailing_zeros() << mask.trailing_zeros();
+        mask |= above(mask) >> mask.trailing_zeros() << mask.trailing_zeros();
     }
     let bits = Tnum {
         value: a.bits.value & !mask,
@@ -107,42 +114,45 @@ pub fn join(a: &Scalar, b: &Scalar, step: Step, stops: &[u64]) -> Scalar {
     };
     let (u64, s64) = (hull(a.u64, b.u64), hull(a.s64, b.s64));
     let all = match step {
-        Step::Hull => Scalar {
+        Step::Hull => Number {
             bits,
             u64,
             s64,
             u32: hull(a.u32, b.u32),
             s32: hull(a.s32, b.s32),
         },
-        Step::Leap | Step::Far => Scalar {
+        Step::Leap | Step::Far => Number {
             bits,
             u64: Interval {
                 min: if u64.min == b.u64.min { u64.min } else { 0 },
                 max: if u64.max == b.u64.max {
                     u64.max
                 } else {
-                    above(u64.max, step, stops)
+                    above(u64.max)
                 },
             },
             s64: Interval {
                 min: match u64::try_from(s64.min) {
                     _ if s64.min == b.s64.min => s64.min,
                     Ok(_) => 0,
-                    Err(_) => i64::MIN,
+                    Err(_) => Interval::<i64, BITS>::FULL.min,
                 },
                 max: match u64::try_from(s64.max) {
                     _ if s64.max == b.s64.max => s64.max,
-                    Ok(max) => above(max, step, stops) as i64,
+                    Ok(max) => above(max) as i64,
                     Err(_) => -1,
                 },
             },
-            ..Scalar::UNKNOWN
+            ..Number::UNKNOWN
         },
     };
-    all.reduced().unwrap_or(Scalar::UNKNOWN)
+    all.reduced().unwrap_or(Number::UNKNOWN)
 }
 
-fn hull<T: Bound>(a: Interval<T>, b: Interval<T>) -> Interval<T> {
+fn hull<T: Bound, const BITS: u32>(
+    a: Interval<T, BITS>,
+    b: Interval<T, BITS>,
+) -> Interval<T, BITS> {
     Interval {
         min: a.min.min(b.min),
         max: a.max.max(b.max),
@@ -150,29 +160,25 @@ fn hull<T: Bound>(a: Interval<T>, b: Interval<T>) -> Interval<T> {
 }
 
 /// The next bound of the list.
-fn above(x: u64, step: Step, stops: &[u64]) -> u64 {
-    const FAR: [u64; 6] = [
-        u8::MAX as u64,
-        u16::MAX as u64,
-        i32::MAX as u64,
-        u32::MAX as u64,
-        i64::MAX as u64,
-        u64::MAX,
-    ];
+fn above<const BITS: u32, const HALF: u32>(x: u64, step: Step, stops: &[u64]) -> u64 {
+    let all = ones(BITS);
     match step {
         Step::Hull => x,
         Step::Leap => {
             let next = stops.get(stops.partition_point(|stop| *stop < x));
-            next.copied().unwrap_or(u64::MAX).min(ones(x))
+            next.copied().unwrap_or(all).min(filled(x))
         }
-        Step::Far => FAR.into_iter().find(|far| x <= *far).unwrap_or(u64::MAX),
+        Step::Far => {
+            let far = [BITS / 8, BITS / 4, HALF - 1, HALF, BITS - 1].map(|bits| ones(bits.max(1)));
+            far.into_iter().find(|far| x <= *far).unwrap_or(all)
+        }
     }
 }
 
 /// The next number of the form `2^n - 1`.
-fn ones(x: u64) -> u64 {
-    match x.leading_zeros() {
-        64 => 0,
-        zeros => u64::MAX >> zeros,
+fn filled(x: u64) -> u64 {
+    match x {
+        0 => 0,
+        _ => u64::MAX >> x.leading_zeros(),
     }
 }

@@ -90,6 +90,45 @@ fn keys_in_functions_and_callbacks_have_gaps_too() {
 }
 
 #[test]
+fn variables_of_callers_have_gaps_too() {
+    // The entry function's record goes through two functions; its own one is sent by a function that is called by both; and
+    // a callback sends what its caller has.
+    let send = "r2 = r1\nr1 = map[1]\nr3 = 16\nr4 = 0\ncall 130\nr0 = 0\nexit\n";
+    let pass = "*(u64 *)(r10 - 32) = 1\n*(u32 *)(r10 - 24) = 3\nr6 = r1\nr1 = r10\nr1 += -32\ncall send\nr1 = r6\ncall send\nr0 = 0\nexit\n";
+    let callback = "r1 = map[1]\nr3 = 16\nr4 = 0\ncall 130\nr0 = 0\nexit\n";
+    let text = format!(
+        "*(u64 *)(r10 - 16) = 1\n*(u16 *)(r10 - 8) = 2\n*(u32 *)(r10 - 4) = 2\nr1 = r10\nr1 += -16\ncall pass\n\
+         *(u32 *)(r10 - 48) = 1\n*(u64 *)(r10 - 40) = 1\nr1 = 3\nr2 = subprog[callback]\nr3 = r10\nr3 += -48\nr4 = 0\ncall 181\nr0 = 0\nexit\n\
+         pass:\n{pass}send:\n{send}callback:\n{callback}"
+    );
+    let verified = prove(&text, &[0, 16, 26, 33]).unwrap_or_else(|r| panic!("{}", r.render()));
+    let mut told: Vec<&str> = verified
+        .warnings()
+        .iter()
+        .map(|w| w.message.as_str())
+        .collect();
+    told.sort_unstable();
+    let gap = |bytes, at| {
+        format!(
+            "argument 2 of `bpf_ringbuf_output` has a gap that was never written: {bytes} bytes at r10{at:+} of a caller; they are set to zero"
+        )
+    };
+    assert_eq!(told, [gap(2, -6), gap(4, -20), gap(4, -44)]);
+    // Each is zeroed where the function begins whose variable it is.
+    let program = verified.program();
+    let first = |n: usize, count: u32| -> Vec<String> {
+        let start = program.functions[n].start.0;
+        let pcs = (start..start + count).map(warpbpf_ebpf::Pc);
+        pcs.map(|pc| warpbpf_ebpf::disasm::disassemble(&program.code, pc))
+            .collect()
+    };
+    let mut entry = first(0, 2);
+    entry.sort_unstable();
+    assert_eq!(entry, ["*(u16 *)(r10 - 6) = 0", "*(u32 *)(r10 - 44) = 0"]);
+    assert_eq!(first(1, 1), ["*(u32 *)(r10 - 20) = 0"]);
+}
+
+#[test]
 fn what_is_no_gap_is_refused() {
     let refused = |fields: &str, rule: &str| {
         let text = format!("{fields}{OUTPUT}r0 = 0\nexit");
