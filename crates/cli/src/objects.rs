@@ -36,7 +36,7 @@ impl Loaded {
             target_btf: target,
             no_target: None,
         };
-        let object = warpbpf_object::load_with(&self.bytes, &options);
+        let object = warpbpf_object::load_all(&self.bytes, &options);
         let object = object.map_err(|error| self.refused(error))?;
         let bytes = warpbpf_object::relocate(&self.bytes, types);
         let bytes = bytes.map_err(|error| self.refused(error))?;
@@ -117,7 +117,8 @@ pub fn read_all(flags: &ObjectFlags) -> Result<(Loaded, Option<Btf>), CliError> 
         }
         None => None,
     };
-    let object = warpbpf_object::load(&bytes).map_err(|error| refused(&name, error))?;
+    let object = warpbpf_object::load_all(&bytes, &LoadOptions::default())
+        .map_err(|error| refused(&name, error))?;
     let loaded = Loaded {
         name,
         bytes,

@@ -193,7 +193,9 @@ impl Kernel {
         };
         let section = cpu::section(&full.to_string_lossy(), offset, ret);
         let checked = self.gather(&[(at, section.clone())]).and_then(|gathered| {
-            let object = warpbpf_object::load(&gathered.object).map_err(|e| e.to_string())?;
+            let object =
+                warpbpf_object::load_all(&gathered.object, &warpbpf_object::LoadOptions::default())
+                    .map_err(|e| e.to_string())?;
             let program = object.programs.first().ok_or("it is gone")?;
             cpu::check(program, &object.maps, false).map_err(|error| error.to_string())
         });

@@ -170,7 +170,9 @@ impl Kernel {
             return Ok(Arc::clone(tried));
         }
         let gathered = self.gather(&[(at, prog.likely_section().to_owned())])?;
-        let object = warpbpf_object::load(&gathered.object).map_err(|error| error.to_string())?;
+        let object =
+            warpbpf_object::load_all(&gathered.object, &warpbpf_object::LoadOptions::default())
+                .map_err(|error| error.to_string())?;
         let (programs, maps) = warpbpf_session::plan::prove(object, &self.config.options)
             .map_err(|error| error.to_string())?;
         let tried = Arc::new(Proved {

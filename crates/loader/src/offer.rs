@@ -124,7 +124,9 @@ fn with_maps_of_all(
 ) -> Result<(Gathered, Object), String> {
     let with = |others: &[usize]| {
         let gathered = kernel.gather_beside(programs, others, &MapNames::new())?;
-        let object = warpbpf_object::load(&gathered.object).map_err(|error| error.to_string())?;
+        let object =
+            warpbpf_object::load_all(&gathered.object, &warpbpf_object::LoadOptions::default())
+                .map_err(|error| error.to_string())?;
         Ok::<_, String>((gathered, object))
     };
     let all = with(&[others, &kernel.loaded_for_gpu()].concat());

@@ -230,12 +230,28 @@ pub enum ObjectError {
         /// All of them.
         errors: Vec<FunctionDecodeError>,
     },
-    /// More than one thing is wrong: all that could be found out.
-    #[error("{}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
-    Several {
-        /// At least two, each of which is told once.
-        errors: Vec<ObjectError>,
-    },
+}
+
+/// All that is wrong with an object, as far as it could be found out: a line for each.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+pub struct ObjectErrors(Vec<ObjectError>);
+
+impl ObjectErrors {
+    /// At least one, each of which is told once.
+    pub fn all(self) -> Vec<ObjectError> {
+        self.0
+    }
+
+    pub(crate) fn first(mut self) -> ObjectError {
+        self.0.swap_remove(0)
+    }
+}
+
+impl From<ObjectError> for ObjectErrors {
+    fn from(error: ObjectError) -> ObjectErrors {
+        ObjectErrors(vec![error])
+    }
 }
 
 /// Errors that are collected, to be told in one go.
@@ -244,10 +260,8 @@ pub(crate) struct Errors(Vec<ObjectError>);
 
 impl Errors {
     pub(crate) fn push(&mut self, error: ObjectError) {
-        match error {
-            ObjectError::Several { errors } => errors.into_iter().for_each(|e| self.push(e)),
-            error if self.0.contains(&error) => {}
-            error => self.0.push(error),
+        if !self.0.contains(&error) {
+            self.0.push(error);
         }
     }
 
@@ -260,12 +274,11 @@ impl Errors {
         self.0.is_empty()
     }
 
-    /// All of them as one.
-    pub(crate) fn end(mut self) -> Result<(), ObjectError> {
-        match self.0.len() {
-            0 => Ok(()),
-            1 => Err(self.0.remove(0)),
-            _ => Err(ObjectError::Several { errors: self.0 }),
+    /// All of them.
+    pub(crate) fn end(self) -> Result<(), ObjectErrors> {
+        match self.0.is_empty() {
+            true => Ok(()),
+            false => Err(ObjectErrors(self.0)),
         }
     }
 }

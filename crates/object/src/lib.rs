@@ -1,6 +1,6 @@
 //! BPF object files: from the ELF that clang writes to relocated programs, maps, types and source lines.
 //!
-//! [`load`] and [`load_with`] do no I/O; the caller brings the bytes. What they return is complete: each program's code
+//! [`load`], [`load_with`] and [`load_all`] do no I/O; the caller brings the bytes. What they return is complete: each program's code
 //! starts with its entry function, holds every local function that it reaches, and names maps by their index in
 //! [`Object::maps`]. CO-RE relocations are resolved against the object's own types or a target's. What cannot be
 //! relocated is refused by name, so nothing half-understood reaches the verifier: `.kconfig` externs, kernel symbols
@@ -40,7 +40,7 @@ use warpbpf_ebpf::{Code, Imm64, Insn, Pc};
 
 pub use btf::{Btf, BtfError, Linkage, Member, SectionVar, Type, TypeId};
 pub use core::{UNRESOLVED_CALL, relocate};
-pub use error::{FunctionDecodeError, ObjectError};
+pub use error::{FunctionDecodeError, ObjectError, ObjectErrors};
 pub use hide::hide;
 pub use link::{
     AssembleError, Assembly, Difference, LinkError, LoadedLine, LoadedMap, LoadedProgram,
@@ -260,6 +260,14 @@ pub struct LoadOptions<'a> {
 /// # Errors
 /// Those of [`load`]. What the target does not have is no error but stands in [`Program::unresolved`].
 pub fn load_with(bytes: &[u8], options: &LoadOptions<'_>) -> Result<Object, ObjectError> {
+    load_all(bytes, options).map_err(ObjectErrors::first)
+}
+
+/// [`load_with`], with all that is wrong and not only the first of it.
+///
+/// # Errors
+/// Those of [`load`], of the sections, maps and programs together.
+pub fn load_all(bytes: &[u8], options: &LoadOptions<'_>) -> Result<Object, ObjectErrors> {
     program::load(bytes, options, &mut |_| true)
 }
 
@@ -272,5 +280,6 @@ pub fn load_some(
     bytes: &[u8],
     wanted: &mut dyn FnMut(&str) -> bool,
 ) -> Result<Object, ObjectError> {
-    program::load(bytes, &LoadOptions::default(), wanted)
+    let all = program::load(bytes, &LoadOptions::default(), wanted);
+    all.map_err(ObjectErrors::first)
 }

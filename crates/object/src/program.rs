@@ -10,7 +10,7 @@ use crate::btf::Btf;
 use crate::btf_ext::{BtfExt, SectionExt};
 use crate::core::{self, Resolved, UNRESOLVED_CALL};
 use crate::elf::{Elf, Place};
-use crate::error::{Errors, FunctionDecodeError, ObjectError};
+use crate::error::{Errors, FunctionDecodeError, ObjectError, ObjectErrors};
 use crate::functions::{Function, entries, functions};
 use crate::map_defs::Declared;
 use crate::references::{Reference, Site};
@@ -20,10 +20,10 @@ pub(crate) fn load(
     bytes: &[u8],
     options: &LoadOptions<'_>,
     wanted: &mut dyn FnMut(&str) -> bool,
-) -> Result<Object, ObjectError> {
+) -> Result<Object, ObjectErrors> {
     let elf = Elf::parse(bytes)?;
     let mut errors = Errors::default();
-    errors.good(refuse_sections(&elf));
+    refused_sections(&elf, &mut errors);
     let (btf, ext) = types(&elf)?;
     let mut declared = map_defs::read(&elf, btf.as_ref(), &mut errors);
     let mut maps = std::mem::take(&mut declared.maps);
@@ -79,6 +79,11 @@ pub(crate) fn version(elf: &Elf<'_>) -> Option<u32> {
 
 pub(crate) fn refuse_sections(elf: &Elf<'_>) -> Result<(), ObjectError> {
     let mut errors = Errors::default();
+    refused_sections(elf, &mut errors);
+    errors.end().map_err(ObjectErrors::first)
+}
+
+fn refused_sections(elf: &Elf<'_>, errors: &mut Errors) {
     for section in &elf.sections {
         let name = || section.name.clone();
         if section.name == "maps" || section.name.starts_with("maps/") {
@@ -94,7 +99,6 @@ pub(crate) fn refuse_sections(elf: &Elf<'_>) -> Result<(), ObjectError> {
             errors.push(ObjectError::Arena { section: name() });
         }
     }
-    errors.end()
 }
 
 pub(crate) fn types(elf: &Elf<'_>) -> Result<(Option<Btf>, BtfExt), ObjectError> {

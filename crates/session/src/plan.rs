@@ -13,7 +13,7 @@ use warpbpf_codegen::{MapBinding, map_uses};
 use warpbpf_driver::{DeviceInfo, DriverError};
 use warpbpf_ebpf::Pc;
 use warpbpf_maps::{Hardware, MapError, MapPlan, SumUse, inner, stops};
-use warpbpf_object::{Btf, MapDef, Object, ObjectError, Program};
+use warpbpf_object::{Btf, LoadOptions, MapDef, Object, ObjectError, Program};
 use warpbpf_patch::TensorLayout;
 use warpbpf_sanitizer::Sanitizer;
 pub use warpbpf_verify::LogStep;
@@ -302,12 +302,18 @@ pub(crate) fn prove_programs(
     all_of(errors).map(|()| proved)
 }
 
-/// All errors as one.
-fn all_of(mut errors: Vec<SessionError>) -> Result<(), SessionError> {
+/// All errors as one, if there are any.
+fn all_of(errors: Vec<SessionError>) -> Result<(), SessionError> {
+    match errors.is_empty() {
+        true => Ok(()),
+        false => Err(one_of(errors)),
+    }
+}
+
+fn one_of(mut errors: Vec<SessionError>) -> SessionError {
     match errors.len() {
-        0 => Ok(()),
-        1 => Err(errors.remove(0)),
-        _ => Err(SessionError::Several { errors }),
+        1 => errors.remove(0),
+        _ => SessionError::Several { errors },
     }
 }
 
@@ -422,8 +428,15 @@ impl Session {
         let (host_programs, programs, defs, types) = if object.is_empty() && options.timeline {
             Default::default()
         } else {
-            let object =
-                warpbpf_object::load(object).map_err(|source| SessionError::Object { source })?;
+            let object = warpbpf_object::load_all(object, &LoadOptions::default());
+            let object = match object {
+                Ok(object) => object,
+                Err(errors) => {
+                    let errors = errors.all().into_iter();
+                    let errors = errors.map(|source| SessionError::Object { source });
+                    return Err(one_of(errors.collect()));
+                }
+            };
             let types = object.btf.clone();
             let (host_programs, programs, defs) = prove_plainly(object, options)?;
             (host_programs, programs, defs, types)

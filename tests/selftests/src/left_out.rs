@@ -24,7 +24,6 @@ pub fn by_load_error(error: &ObjectError) -> Option<Reason> {
         | ObjectError::MapDef { .. }
         | ObjectError::DataTooLarge { .. }
         | ObjectError::DataRelocation { .. } => Some(format!("not loaded: {error}")),
-        ObjectError::Several { errors } => errors.first().and_then(by_load_error),
         _ => None,
     }
 }

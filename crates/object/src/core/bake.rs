@@ -32,7 +32,7 @@ pub fn relocate(bytes: &[u8], target: &Btf) -> Result<Vec<u8>, ObjectError> {
     };
     let resolved = core::apply(&elf, &ext, &btf, &options, &mut functions);
     if !resolved.faults.is_empty() {
-        program::load(bytes, &options, &mut |_| true)?;
+        crate::load_with(bytes, &options)?;
     }
     let mut write = |at: usize, bytes: &[u8]| {
         if let Some(place) = out.get_mut(at..).and_then(|out| out.get_mut(..bytes.len())) {

@@ -2,7 +2,7 @@
 
 use crate::common::{compile, compile_with};
 use proptest::prelude::*;
-use warpbpf_object::{ObjectError, link, load, set_variables};
+use warpbpf_object::{LoadOptions, ObjectError, link, load, load_all, set_variables};
 
 fn message(bytes: &[u8]) -> String {
     load(bytes).expect_err("it is refused").to_string()
@@ -376,9 +376,8 @@ fn all_that_is_wrong_is_told_at_once() {
         SEC(\"x\") int b(void *ctx) { return missing_two(); }\n\
         SEC(\"x\") int uses(void *ctx) { return *(volatile int *)&no_type; }";
     let bytes = compile(source);
-    let Err(ObjectError::Several { errors }) = load(&bytes) else {
-        panic!("several are wrong");
-    };
+    let refused = load_all(&bytes, &LoadOptions::default()).expect_err("it is refused");
+    let (text, errors) = (refused.to_string(), refused.all());
     let told: Vec<String> = errors
         .iter()
         .map(|error| match error {
@@ -401,14 +400,14 @@ fn all_that_is_wrong_is_told_at_once() {
         ]
     );
     let lines: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    assert_eq!(message(&bytes), lines.join("\n"));
+    assert_eq!(text, lines.join("\n"));
+    // Who asks for one gets the first.
+    assert_eq!(message(&bytes), lines[0]);
 }
 
 #[test]
 fn all_sections_that_cannot_be_are_told_at_once() {
     let source = "int g SEC(\"maps\"); int h SEC(\"maps/more\"); SEC(\"struct_ops/x\") int f(void *ctx) { return 0; }";
-    let Err(ObjectError::Several { errors }) = load(&compile(source)) else {
-        panic!("several are wrong");
-    };
-    assert_eq!(errors.len(), 3, "{errors:?}");
+    let refused = load_all(&compile(source), &LoadOptions::default()).expect_err("it is refused");
+    assert_eq!(refused.all().len(), 3);
 }
