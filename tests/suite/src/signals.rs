@@ -376,7 +376,7 @@ mkfifo "$FIFO"
 whom=$1 parent=$PPID self=$$; shift
 (
   exec 3>"$FIFO"; echo 3 >&3
-  until [ -s "$FIFO.out" ]; do sleep 0.05; done
+  until [ -s "$FIFO.out" ]; do sleep 0.05; done; sleep 0.6
   case $whom in
   app) kill -KILL $self;;
   tool) for pid in $(cat /proc/$parent/task/$parent/children); do
