@@ -51,7 +51,8 @@ impl Counting {
     fn count(by: isize) {
         // A thread that ends has no counters any more.
         let _ = MOST.try_with(|most| {
-            if most.get() == 0 {
+            // What a panic prints, with a backtrace, is not the input's.
+            if most.get() == 0 || std::thread::panicking() {
                 return;
             }
             let used = USED.get().saturating_add(by);
