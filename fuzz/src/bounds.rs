@@ -1,5 +1,5 @@
-//! What an input may cost, measured: the thread's CPU time and what it has allocated. What goes beyond cannot be ended from within, so
-//! the process is, with the input in a file.
+//! What an input may cost, measured: the thread's CPU time and what it has allocated. What goes
+//! beyond cannot be ended from within, so the process is, with the input in a file.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -37,7 +37,8 @@ impl Bounds {
 }
 
 thread_local! {
-    /// Bytes that the thread has allocated and not freed since its input began; negative if it frees what was there before.
+    /// Bytes that the thread has allocated and not freed since its input began; negative if it
+    /// frees what was there before.
     static USED: Cell<isize> = const { Cell::new(0) };
     /// Most that it may have; 0 where nothing is bounded.
     static MOST: Cell<usize> = const { Cell::new(0) };
@@ -91,7 +92,8 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// The input under test and where it goes if it ends the process. Targets of one test program may run side by side: one at a time has it.
+/// The input under test and where it goes if it ends the process. Targets of one test program may
+/// run side by side: one at a time has it.
 static UNDER_TEST: Mutex<Option<(PathBuf, Vec<u8>)>> = Mutex::new(None);
 
 fn die(why: &str) -> ! {

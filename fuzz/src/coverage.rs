@@ -1,6 +1,7 @@
-//! Which edges of the code were taken, where the compiler counts them: `cargo xtask fuzz` asks it to (`-C passes=sancov-module` with
-//! `-sanitizer-coverage-inline-8bit-counters`), and each object file then announces its counters here. Without that nothing is known,
-//! and no mutant is kept.
+//! Which edges of the code were taken, where the compiler counts them: `cargo xtask fuzz` asks it
+//! to (`-C passes=sancov-module` with
+//! `-sanitizer-coverage-inline-8bit-counters`), and each object file then announces its counters
+//! here. Without that nothing is known, and no mutant is kept.
 
 use std::sync::Mutex;
 
@@ -85,8 +86,9 @@ impl Coverage {
 fn each(mut work: impl FnMut(&mut [u8])) {
     let Ok(parts) = PARTS.lock() else { return };
     for part in parts.iter() {
-        // SAFETY: the object file announced them. Threads beside this one may count, too: an edge more or less is no harm, and code that
-        // counts is compiled as plain stores by LLVM, which no Rust code refers to.
+        // SAFETY: the object file announced them. Threads beside this one may count, too: an edge
+        // more or less is no harm, and code that counts is compiled as plain stores by LLVM, which
+        // no Rust code refers to.
         work(unsafe { std::slice::from_raw_parts_mut(part.start as *mut u8, part.bytes) });
     }
 }

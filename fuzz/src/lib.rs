@@ -1,12 +1,15 @@
-//! A fuzzer for what reads bytes of others: a target is a test of the crate that reads them, so that it can reach what is private there.
+//! A fuzzer for what reads bytes of others: a target is a test of the crate that reads them, so
+//! that it can reach what is private there.
 //!
-//! A target has a name, seeds and a function. In a plain run of the tests it gets its seeds, the inputs of `fuzz/corpus/NAME` and some
-//! hundred mutants of them by one fixed seed. `cargo xtask fuzz` sets [`SECONDS`] and [`FOLDER`]: then it runs for so long, and what it
-//! found out is kept in the folder, so that the next run goes on where this one ended. `cargo xtask fuzz` also builds
+//! A target has a name, seeds and a function. In a plain run of the tests it gets its seeds, the
+//! inputs of `fuzz/corpus/NAME` and some hundred mutants of them by one fixed seed. `cargo xtask
+//! fuzz` sets [`SECONDS`] and [`FOLDER`]: then it runs for so long, and what it found out is kept
+//! in the folder, so that the next run goes on where this one ended. `cargo xtask fuzz` also builds
 //! with counters at each edge, and mutants that come to new code are kept.
 //!
-//! What must hold of each input: no panic, no more time and memory than [`Bounds`] says. An input that breaks this is written to a file,
-//! made as small as it can be, and the test fails with the file's name.
+//! What must hold of each input: no panic, no more time and memory than [`Bounds`] says. An input
+//! that breaks this is written to a file, made as small as it can be, and the test fails with the
+//! file's name.
 //!
 //! Reading order: [`Target`], `run` (what is done in which order), `mutate`, `bounds`, `coverage`, `folder`.
 
@@ -27,7 +30,8 @@ pub const FOLDER: &str = "WARPBPF_FUZZ_FOLDER";
 /// Mutants of a plain run of the tests.
 pub const QUICK: u64 = 300;
 
-/// Counts what each test allocates. A test program with targets has this allocator because it is linked with this crate.
+/// Counts what each test allocates. A test program with targets has this allocator because it is
+/// linked with this crate.
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 

@@ -1,4 +1,5 @@
-//! Changes of bytes by chance: what parsers stumble over are single bits, numbers at their limits, parts that are missing, doubled or another input's.
+//! Changes of bytes by chance: what parsers stumble over are single bits, numbers at their limits,
+//! parts that are missing, doubled or another input's.
 
 use crate::rng::Rng;
 

@@ -1,5 +1,6 @@
-//! Runs the targets that get any bytes (`fuzz/`): each is a test of the crate that reads such bytes, built here with counters at the
-//! edges of its code, so that mutants that come to new code are kept.
+//! Runs the targets that get any bytes (`fuzz/`): each is a test of the crate that reads such
+//! bytes, built here with counters at the edges of its code, so that mutants that come to new code
+//! are kept.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

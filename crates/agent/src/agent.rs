@@ -164,7 +164,7 @@ pub(crate) struct Agent {
     pub(crate) said: Said,
     pub(crate) finish: Mutex<Finish>,
     pub(crate) finished: Condvar,
-    /// Drivers beside the one that is hooked.
+    /// Copies of the driver that are loaded and not hooked.
     pub(crate) drivers: Drivers,
     /// Ends without handlers.
     pub(crate) ends: Ends,

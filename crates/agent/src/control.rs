@@ -43,8 +43,8 @@ const KERNELS: Duration = Duration::from_secs(55);
 /// Between two looks at launches that are under way.
 const LAUNCHES: Duration = Duration::from_micros(200);
 
-/// What the thread is called in what is told of it.
-const WHOSE: &str = "its thread `warpbpf`";
+/// The name of the thread in messages.
+const THREAD: &str = "its thread `warpbpf`";
 
 /// How far the thread is.
 enum Step {
@@ -130,7 +130,7 @@ impl Drop for End {
 }
 
 fn run(agent: &'static Agent, connection: AgentConnection) {
-    let _ = caught(WHOSE, || {
+    let _ = caught(THREAD, || {
         let mut thread = Control {
             agent,
             identity: Identity::of(connection.as_fd()),
@@ -149,7 +149,8 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
             compaction: Compaction::new(),
         };
         let ended = catch_unwind(AssertUnwindSafe(|| thread.run()));
-        // The tool is gone, or nobody speaks with it any more: what it asked for does not go on in kernels that never end.
+        // The tool is gone, or nobody speaks with it any more: what it asked for does not go on in
+        // kernels that never end.
         if !matches!(ended, Ok(Ok(()))) {
             agent.table.close();
             agent.shut_gates();
@@ -158,7 +159,7 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
             let said = said_by(&*payload);
             // Dropping a panic's payload may panic again.
             std::mem::forget(payload);
-            thread.last_cry(&said);
+            thread.report_failure(&said);
         }
         // The application may live on: its memory shall not be ours.
         thread.each_context(|agent, pump, _| {
@@ -569,17 +570,17 @@ impl Control {
             .send(&ToTool::Bye { reason }, &[], None, FAREWELL)
     }
 
-    /// The thread has failed: the tool is told, and hears no good-bye, as not all came home.
-    fn last_cry(&mut self, said: &str) {
+    /// Tells the tool that this thread panicked. No `Bye` follows, because data may be missing.
+    fn report_failure(&mut self, said: &str) {
         if !self.has_socket() {
             return;
         }
         let note = ToTool::Note {
             level: NoteLevel::Error,
-            text: internal_failure(WHOSE, said),
+            text: internal_failure(THREAD, said),
             guests: Vec::new(),
         };
-        // Whoever does not hear it sees that the connection ends without a word.
+        // A tool that gets neither message sees the connection close without `Bye`.
         for message in [note, ToTool::Failed] {
             let _ = self.connection.send(&message, &[], None, FAREWELL);
         }

@@ -1,5 +1,5 @@
-//! Drivers beside the one that is hooked: a process may load two copies of it, each by its own
-//! path. What it does by the other one is not seen, which the report says.
+//! Finds copies of the driver that are not hooked: a process may load two files of the driver, each
+//! by its own path. Launches through a copy that is not hooked are not seen, and the report says so.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -85,8 +85,9 @@ impl Drop for Flight {
     }
 }
 
-/// Launches that were under way at some time. Others begin meanwhile, so all counters are never zero at once where many threads launch; but a
-/// counter that was zero once since has none of those.
+/// Launches that were under way at some time. Others begin meanwhile, so all counters are never
+/// zero at once where many threads launch; but a counter that was zero once since has none of
+/// those.
 #[derive(Debug)]
 pub(crate) struct Begun(Vec<&'static Lane>);
 

@@ -55,8 +55,9 @@ fn set_errno(value: i32) {
 }
 
 /// Runs `body` in place of `original`, on a stack of ours unless it needs little (`is_small`).
-/// Inside ourselves it is `original`; if `body` panics, `broke` is told what was said, and the
-/// application gets what the driver said to it already, or `original` is called now.
+/// On a thread that runs our code already it calls `original`. If `body` panics, `broke` gets the
+/// panic's message, and the application gets the driver's result if there is one by then; otherwise
+/// `original` is called now.
 pub(crate) fn protect(
     is_small: bool,
     original: impl Fn() -> CUresult,
@@ -110,8 +111,9 @@ pub(crate) fn quietly<T>(body: impl FnOnce() -> T) -> Option<T> {
     result
 }
 
-/// What `body` gives. If it panics nothing, and the tool is told in which part of ours that was.
-pub(crate) fn caught<T>(whose: &str, body: impl FnOnce() -> T) -> Option<T> {
+/// Runs `body` and returns its result, or `None` if it panics: then the tool gets a note that names
+/// the part of the agent (`part`).
+pub(crate) fn caught<T>(part: &str, body: impl FnOnce() -> T) -> Option<T> {
     let done = catch_unwind(AssertUnwindSafe(body));
     let tell = |payload: Box<dyn std::any::Any + Send>| {
         let said = said_by(&*payload);
@@ -120,7 +122,7 @@ pub(crate) fn caught<T>(whose: &str, body: impl FnOnce() -> T) -> Option<T> {
         // What is told of a panic is no reason for another one to leave.
         let tell = || {
             if let Some(agent) = agent() {
-                agent.failed(whose, &said);
+                agent.failed(part, &said);
             }
         };
         let _ = catch_unwind(AssertUnwindSafe(tell)).map_err(std::mem::forget);

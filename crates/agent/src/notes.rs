@@ -62,8 +62,8 @@ impl Agent {
         }
     }
 
-    /// A thread of ours, or what we do in a call of the application's (`whose`), failed in a way that nobody thought of: the tool is
-    /// told once, and the application is not.
+    /// A thread of ours, or what we do in a call of the application's (`whose`), failed in a way
+    /// that nobody thought of: the tool is told once, and the application is not.
     pub(crate) fn failed(&self, whose: &str, said: &str) {
         // In a forked child another thread may have had the locks.
         if !self.is_on() {

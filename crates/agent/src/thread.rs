@@ -17,8 +17,8 @@ pub(crate) fn start_large(name: &str, run: impl FnOnce() + Send + 'static) -> st
     start_with(name, LARGE_STACK, run)
 }
 
-/// Does something that a limit on the size of files may answer with a signal, on a thread that may be the application's: the signal
-/// does not come there.
+/// Does something that a limit on the size of files may answer with a signal, on a thread that may
+/// be the application's: the signal does not come there.
 pub(crate) fn without_xfsz<T>(work: impl FnOnce() -> T) -> T {
     let _held = Held::back();
     work()

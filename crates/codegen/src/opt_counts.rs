@@ -1,11 +1,13 @@
-//! Turns look-up, add, write back of one value of a hash into an atomic addition. bpftrace's `count()`, `sum()`, `hist()` and `@x++` are compiled as
+//! Turns look-up, add, write back of one value of a hash into an atomic addition. bpftrace's
+//! `count()`, `sum()`, `hist()` and `@x++` are compiled as
 //!
 //! ```text
 //! p = lookup(map, key);  n = p ? *p + x : x;  update(map, key, n, BPF_ANY)
 //! ```
 //!
-//! which is right where nobody comes in between, as on a CPU with values per CPU. On a GPU lanes that look together see the same number. What they
-//! mean is one addition, and an insertion that does not overwrite:
+//! which is right where nobody comes in between, as on a CPU with values per CPU. On a GPU lanes
+//! that look together see the same number. What they mean is one addition, and an insertion that
+//! does not overwrite:
 //!
 //! ```text
 //! p = lookup(map, key)
@@ -17,11 +19,13 @@
 //! if (p) atomic_add(p, x)
 //! ```
 //!
-//! Later versions of bpftrace, and programs in C, add through the pointer where something was found, and insert with `BPF_ANY` where nothing was: there it
-//! is the insertion alone that overwrites, and it becomes the same.
+//! Later versions of bpftrace, and programs in C, add through the pointer where something was
+//! found, and insert with `BPF_ANY` where nothing was: there it is the insertion alone that
+//! overwrites, and it becomes the same.
 //!
-//! It is done only if what was looked up is used for nothing else, the key and the addend are the same values on both ways, and the thread writes
-//! nothing that others can see in between: then nobody can tell the two apart but by what is lost. A key that another thread deletes in between
+//! It is done only if what was looked up is used for nothing else, the key and the addend are the
+//! same values on both ways, and the thread writes nothing that others can see in between: then
+//! nobody can tell the two apart but by what is lost. A key that another thread deletes in between
 //! takes the addition with it, as if it had come just before.
 
 use warpbpf_abi::maps::{BPF_ANY, BPF_NOEXIST, EEXIST};
@@ -210,8 +214,8 @@ impl<'f> Search<'f> {
         })
     }
 
-    /// `block` is where a look-up found nothing, and where it found something the same is added to it: where they part, what was looked up, and
-    /// what is added to which bytes.
+    /// `block` is where a look-up found nothing, and where it found something the same is added to
+    /// it: where they part, what was looked up, and what is added to which bytes.
     fn insertion(&self, block: Block, new: Value) -> Option<(Block, Value, Origin, Addend)> {
         let mut preds = self.flow.preds(block);
         let from = preds.next().filter(|_| preds.next().is_none())?;
@@ -261,8 +265,9 @@ impl<'f> Search<'f> {
         number.unwrap_or(Addend::Value(value))
     }
 
-    /// The two ways into a block that part in one block, from which both come at once or through one block more: that where the
-    /// branch found null, that where it did not, and where they part.
+    /// The two ways into a block that part in one block, from which both come at once or through
+    /// one block more: that where the branch found null, that where it did not, and where they
+    /// part.
     fn ways(&self, block: Block) -> Option<(Way<'f>, Way<'f>, Block)> {
         let preds: Vec<Block> = self.flow.preds(block).collect();
         let &[a, b] = preds.as_slice() else {

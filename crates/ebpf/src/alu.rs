@@ -10,8 +10,9 @@ pub fn alu(wide: bool, op: AluOp, dst: u64, src: u64) -> u64 {
     alu_of::<64, 32>(wide, op, dst, src)
 }
 
-/// [`alu`] for numbers of `BITS` bits, at most 64, with a low half of `HALF` bits. eBPF has those of 64 and 32; what is generic in
-/// its width can be tested at few bits with all the numbers that there are.
+/// [`alu`] for numbers of `BITS` bits, at most 64, with a low half of `HALF` bits. eBPF has those
+/// of 64 and 32; what is generic in its width can be tested at few bits with all the numbers that
+/// there are.
 pub fn alu_of<const BITS: u32, const HALF: u32>(wide: bool, op: AluOp, dst: u64, src: u64) -> u64 {
     if wide {
         in_bits::<BITS>(op, dst, src)
@@ -20,8 +21,8 @@ pub fn alu_of<const BITS: u32, const HALF: u32>(wide: bool, op: AluOp, dst: u64,
     }
 }
 
-/// The bits of a shift amount that count for numbers of `bits` bits: the amount modulo the width, where that is a power of two.
-/// Otherwise the amount may be larger than the width.
+/// The bits of a shift amount that count for numbers of `bits` bits: the amount modulo the width,
+/// where that is a power of two. Otherwise the amount may be larger than the width.
 pub const fn shift_mask(bits: u32) -> u64 {
     bits.next_power_of_two() as u64 - 1
 }

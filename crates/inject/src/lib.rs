@@ -40,7 +40,8 @@ pub use error::InjectError;
 pub use live::Done;
 pub use process::{Mapping, Subject, folder, lives, mappings, status_field, text};
 
-/// How often an attach is tried that failed because the process closed what the agent, or the dynamic linker, had open in it.
+/// How often an attach is tried that failed because the process closed what the agent, or the
+/// dynamic linker, had open in it.
 const TRIES: u32 = 8;
 /// In between.
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(20);

@@ -1,8 +1,10 @@
-//! Descriptors that go over Unix sockets (`SCM_RIGHTS`), or are taken out of a process (`pidfd_getfd`): within the tool they are
-//! followed; one that comes to another process is an empty file there, which is told.
+//! Descriptors that go over Unix sockets (`SCM_RIGHTS`), or are taken out of a process
+//! (`pidfd_getfd`): within the tool they are followed; one that comes to another process is an
+//! empty file there, which is told.
 //!
-//! Our descriptors are eventfds with an owner and a signal that no eventfd sends: both are the open file's, whoever has it by
-//! whatever number. The kernel tells eventfds apart (`eventfd-id` in `/proc/PID/fdinfo`).
+//! Our descriptors are eventfds with an owner and a signal that no eventfd sends: both are the open
+//! file's, whoever has it by whatever number. The kernel tells eventfds apart (`eventfd-id` in
+//! `/proc/PID/fdinfo`).
 
 use std::ffi::{c_int, c_long, c_uint};
 use std::os::fd::{BorrowedFd, RawFd};

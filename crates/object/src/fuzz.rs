@@ -5,6 +5,9 @@ use std::process::{Command, Stdio};
 
 use warpbpf_fuzz::{Bounds, Target};
 
+#[path = "../../../tests/clang.rs"]
+mod clang;
+
 /// Two kinds of map, a variable, a call, a loop, and types.
 const SOURCE: &str = "
 #define SEC(name) __attribute__((section(name), used))
@@ -25,33 +28,20 @@ SEC(\"gpu/entry\") int on_entry(void *ctx) {
 char LICENSE[] SEC(\"license\") = \"GPL\";
 ";
 
-/// Compiles with the clang of the machine, as the crate's other tests do.
 fn compile(flags: &[&str]) -> Vec<u8> {
-    let chosen = std::env::var("WARPBPF_CLANG").ok();
-    let known = [
-        "clang-19", "clang-22", "clang-21", "clang-20", "clang-18", "clang",
-    ];
-    let all = chosen.into_iter().chain(known.map(str::to_owned));
-    for clang in all {
-        let mut command = Command::new(clang);
-        command.args(["-target", "bpf", "-O2", "-x", "c", "-c", "-", "-o", "-"]);
-        command
-            .args(flags)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped());
-        let Ok(mut child) = command.spawn() else {
-            continue;
-        };
-        let mut input = child.stdin.take().expect("a pipe");
-        input.write_all(SOURCE.as_bytes()).expect("clang reads it");
-        drop(input);
-        let done = child.wait_with_output().expect("clang ends");
-        assert!(done.status.success(), "clang");
-        return done.stdout;
-    }
-    panic!(
-        "this test needs clang with the BPF target; run `cargo xtask setup` (or set WARPBPF_CLANG)"
-    )
+    let mut child = Command::new(clang::clang())
+        .args(["-target", "bpf", "-O2", "-x", "c", "-c", "-", "-o", "-"])
+        .args(flags)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("clang starts");
+    let mut input = child.stdin.take().expect("a pipe");
+    input.write_all(SOURCE.as_bytes()).expect("clang reads it");
+    drop(input);
+    let done = child.wait_with_output().expect("clang ends");
+    assert!(done.status.success(), "clang");
+    done.stdout
 }
 
 #[test]

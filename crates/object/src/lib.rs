@@ -1,9 +1,10 @@
 //! BPF object files: from the ELF that clang writes to relocated programs, maps, types and source lines.
 //!
-//! [`load`], [`load_with`] and [`load_all`] do no I/O; the caller brings the bytes. What they return is complete: each program's code
-//! starts with its entry function, holds every local function that it reaches, and names maps by their index in
-//! [`Object::maps`]. CO-RE relocations are resolved against the object's own types or a target's. What cannot be
-//! relocated is refused by name, so nothing half-understood reaches the verifier: `.kconfig` externs, kernel symbols
+//! [`load`], [`load_with`] and [`load_all`] do no I/O; the caller brings the bytes. What they
+//! return is complete: each program's code starts with its entry function, holds every local
+//! function that it reaches, and names maps by their index in [`Object::maps`]. CO-RE relocations
+//! are resolved against the object's own types or a target's. What cannot be relocated is refused
+//! by name, so nothing half-understood reaches the verifier: `.kconfig` externs, kernel symbols
 //! that are not served, `struct_ops`, the legacy `maps` section, arenas.
 //!
 //! [`link`] makes one object of several, [`assemble`] one of what a loader has passed to `bpf()`, and [`set_variables`] gives global variables other values, both as bytes of an

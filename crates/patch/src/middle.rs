@@ -1,13 +1,14 @@
 //! Programs at places in the middle of a kernel and of the functions that it reaches: which place gets which program, its
 //! number, and the edits that put the code there.
 //!
-//! The original instruction stays as it is and is executed once. Code before it runs under its predicate by a branch
-//! around the code; code behind it stands with it in a `{ … }`, whose registers hold what the instruction would overwrite.
-//! At a place of several kinds the code stands in the order line, insn, branch, barrier, mem, funcret; for one place,
-//! programs run in the order in which they are attached. In `warp` scope the leader of the lanes that arrive together
-//! runs a program, with what was captured in its own lane; in `block` scope thread 0 of the block runs it each time it
-//! passes the place. Where lanes may go through the code differently they meet behind it, so that code of the application that
-//! relies on lanes which are together finds them so.
+//! The original instruction stays as it is and is executed once. Code before it runs under its
+//! predicate by a branch around the code; code behind it stands with it in a `{ … }`, whose
+//! registers hold what the instruction would overwrite. At a place of several kinds the code stands
+//! in the order line, insn, branch, barrier, mem, funcret; for one place, programs run in the order
+//! in which they are attached. In `warp` scope the leader of the lanes that arrive together runs a
+//! program, with what was captured in its own lane; in `block` scope thread 0 of the block runs it
+//! each time it passes the place. Where lanes may go through the code differently they meet behind
+//! it, so that code of the application that relies on lanes which are together finds them so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;

@@ -222,8 +222,9 @@ impl<'a> SiteCode<'a> {
             true => self.needs_mask(),
             false => self.needs_mask_alone(),
         };
-        // Behind code that lanes go through differently ptxas makes a second copy of whatever lanes do together, for lanes
-        // that come apart: it is slow, and at the limit of registers it was wrong (docs/measurements.md, "Lanes that meet").
+        // Behind code that lanes go through differently ptxas makes a second copy of whatever lanes
+        // do together, for lanes that come apart: it is slow, and at the limit of registers it was
+        // wrong (docs/measurements.md, "Lanes that meet").
         let rejoins = self.rejoins && meets && self.parts(programs);
         // Those that go around all of it meet the others, too.
         let early = rejoins && (w.shuts || w.leaves);
@@ -312,7 +313,8 @@ pub(crate) fn not_first() -> String {
     out
 }
 
-/// Lanes that come to this code together may go through it differently: it has a branch under a predicate, or calls a function.
+/// Lanes that come to this code together may go through it differently: it has a branch under a
+/// predicate, or calls a function.
 pub(crate) fn parts_lanes(code: &str) -> bool {
     code.lines().any(|line| {
         let mut words = line.split_whitespace();

@@ -130,13 +130,7 @@ mod tests {
         let count = KernelCount {
             mangled: "k".into(),
             launches: 1,
-            missed: 0,
-            skipped: 0,
-            contexts: Vec::new(),
-            unwanted: 0,
-            generations: Vec::new(),
-            programs: Vec::new(),
-            context_programs: Vec::new(),
+            ..KernelCount::default()
         };
         let counts = ToTool::Counts(Counts {
             kernels: vec![count],

@@ -292,13 +292,7 @@ mod tests {
         let count = |mangled: &str, launches| KernelCount {
             mangled: mangled.into(),
             launches,
-            missed: 0,
-            skipped: 0,
-            contexts: Vec::new(),
-            unwanted: 0,
-            generations: Vec::new(),
-            programs: Vec::new(),
-            context_programs: Vec::new(),
+            ..KernelCount::default()
         };
         let total = count("k", 7);
         state.counts.insert("k".into(), total.clone());

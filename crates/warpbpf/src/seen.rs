@@ -1,5 +1,6 @@
-//! What an application shows of its maps, rings and losses: shared memory while it runs, and what a report needs of that once it has
-//! ended, so that a tool which sees thousands come and go has no mapping for each.
+//! What an application shows of its maps, rings and losses: shared memory while it runs, and what a
+//! report needs of that once it has ended, so that a tool which sees thousands come and go has no
+//! mapping for each.
 
 use std::os::fd::OwnedFd;
 

@@ -151,8 +151,8 @@ impl State {
         self.unmap();
     }
 
-    /// Of an application that has ended nothing stays mapped once its events were read. A guest's first tool may have gone before the
-    /// agent has written all.
+    /// Of an application that has ended nothing stays mapped once its events were read. A guest's
+    /// first tool may have gone before the agent has written all.
     fn unmap(&mut self) {
         if self.connection.is_none() && self.host.is_none() {
             self.contexts.iter_mut().for_each(InContext::unmap);

@@ -405,7 +405,8 @@ impl Tool {
         Ok(change)
     }
 
-    /// How long another tool may say nothing that may have an application which [`Tool::attach_to`] is for: 5 s where nobody says.
+    /// How long another tool may say nothing that may have an application which [`Tool::attach_to`]
+    /// is for: 5 s where nobody says.
     pub fn wait_for_tools(&self, patience: Duration) {
         *lock(&self.shared.patience) = patience;
     }

@@ -105,7 +105,8 @@ pub enum ToTool {
     Maps(MoreMaps),
     /// The agent came into a process that ran already, and from now on sees each launch, of what was loaded before too.
     Attached,
-    /// Something of the agent failed in a way that nobody thought of, which a note tells of: its good-bye does not mean that all is there.
+    /// Something of the agent failed in a way that nobody thought of, which a note tells of: its
+    /// good-bye does not mean that all is there.
     Failed,
     /// A kernel was loaded. Sent once per image and kernel.
     Kernel(Kernel),
@@ -504,7 +505,7 @@ pub struct PartyCounts {
 }
 
 /// Launches of one kernel.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelCount {
     /// Name in the image.
     pub mangled: String,

@@ -59,8 +59,9 @@ pub fn handle_signals() {
     }
 }
 
-/// Runs all of them and calls `tell` for each in its order, as soon as those before it have been told. Returns how many were not
-/// started, because a signal ended the run; those that had ended by then have been told of.
+/// Runs all of them and calls `tell` for each in its order, as soon as those before it have been
+/// told. Returns how many were not started, because a signal ended the run; those that had ended by
+/// then have been told of.
 pub fn run(way: &Way, cases: &[&Case], mut tell: impl FnMut(&Case, &Done) + Send) -> usize {
     let pool = Pool::new(way);
     let results: Mutex<(Vec<Option<Done>>, usize)> =

@@ -182,7 +182,8 @@ fn terminal(bench: &Bench) -> Told {
     Ok("Ctrl-C and Ctrl-\\ once, and the terminal's end".into())
 }
 
-/// A shell with one job, in whose terminal Ctrl-Z is typed: it says how that job and its children stand, and lets it go on.
+/// A shell with one job, in whose terminal Ctrl-Z is typed: it says how that job and its children
+/// stand, and lets it go on.
 const SHELL: &str = r#"
 import os, pty, signal, sys, time
 out, command = sys.argv[1], sys.argv[2:]

@@ -1,5 +1,6 @@
-//! Attach, replace, detach, again and again, while an application launches as fast as it can: afterwards it has as many descriptors and threads as
-//! before, and its memory has grown by no more than is known to stay (docs/measurements.md).
+//! Attach, replace, detach, again and again, while an application launches as fast as it can:
+//! afterwards it has as many descriptors and threads as before, and its memory has grown by no more
+//! than is known to stay (docs/measurements.md).
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -23,7 +24,8 @@ const WARM: u64 = 4;
 const LEAST: u64 = WARM + 3;
 /// What the application's memory may differ by: its allocator keeps more or less of what was given back, by chance.
 const SLACK_KB: u64 = 8 << 10;
-/// What a round may leave there besides. Some of it is known: memory that is shared with the tool, where a thread was in a hook all the time.
+/// What a round may leave there besides. Some of it is known: memory that is shared with the tool,
+/// where a thread was in a hook all the time.
 const ROUND_KB: u64 = 640;
 /// As much of mappings.
 const ROUND_MAPPINGS: u64 = 2;
@@ -125,7 +127,8 @@ pub(crate) fn soak(bench: &Bench, time: Duration) -> Told {
     ))
 }
 
-/// Attach, until launches are counted; replace, until others are; detach. Each launch with programs had those of one version, whole.
+/// Attach, until launches are counted; replace, until others are; detach. Each launch with programs
+/// had those of one version, whole.
 fn one(bench: &Bench, application: &Application, round: u64) -> Result<(), String> {
     let pid = application.pid();
     let attached = Attached::start(bench, application, "swap")?;

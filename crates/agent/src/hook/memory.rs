@@ -326,8 +326,8 @@ mod tests {
         let region = Region::near(near, near, PAGE, REACHES[0]).unwrap();
         let base = region.base();
         region.finish(ONE).unwrap();
-        // A limit is a process's.
-        // SAFETY: the child does what is below and ends by `_exit`; it calls nothing that another thread may hold a lock of.
+        // A limit is a process's. SAFETY: the child does what is below and ends by `_exit`; it
+        // calls nothing that another thread may hold a lock of.
         let status = unsafe {
             match libc::fork() {
                 0 => {

@@ -17,6 +17,9 @@ use crate::guard::Outcome;
 use crate::lives::{self, LiveState};
 use crate::{contexts, launch, loads};
 
+#[path = "../../../../tests/clang.rs"]
+mod clang;
+
 const SECOND: Duration = Duration::from_secs(1);
 
 pub(super) const PTX: &str = "\
@@ -75,16 +78,7 @@ pub(super) fn compile(name: &str, program: &str) -> Vec<u8> {
     let source = std::env::temp_dir().join(name).with_extension("bpf.c");
     let object = source.with_extension("o");
     std::fs::write(&source, program).unwrap();
-    let chosen = std::env::var("WARPBPF_CLANG").ok();
-    let known = [
-        "clang-19", "clang-22", "clang-21", "clang-20", "clang-18", "clang",
-    ];
-    let clang = chosen
-        .into_iter()
-        .chain(known.map(str::to_owned))
-        .find(|c| Command::new(c).arg("--version").output().is_ok())
-        .expect("no clang: run `cargo xtask setup` (or set WARPBPF_CLANG)");
-    let status = Command::new(clang)
+    let status = Command::new(clang::clang())
         .args(["-O2", "-g", "-target", "bpf", "-c"])
         .arg(format!("-I{}", root.join("include").display()))
         .arg("-I/usr/include/x86_64-linux-gnu")

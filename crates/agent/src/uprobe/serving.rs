@@ -1,5 +1,6 @@
-//! Which library serves the application, where a program is at another copy: by its path a tool names one file, and the application may have loaded
-//! another of that name, or have the CUDA runtime in itself.
+//! Which library serves the application, where a program is at another copy: by its path a tool
+//! names one file, and the application may have loaded another of that name, or have the CUDA
+//! runtime in itself.
 
 use std::path::PathBuf;
 
@@ -9,7 +10,8 @@ use crate::maps::{Mapping, mappings};
 
 /// Bytes of an executable that are looked through.
 const MOST: u64 = 64 << 20;
-/// In every copy of the CUDA runtime, which gives it out as the name of an error. Backwards, so that it is not found in this agent.
+/// In every copy of the CUDA runtime, which gives it out as the name of an error. Backwards, so
+/// that it is not found in this agent.
 const RUNTIME: &[u8] = b"\0noitcnuFeciveDdilavnIrorrEaduc";
 
 /// A library's name without its version.
@@ -17,7 +19,8 @@ fn stem(name: &str) -> Option<&str> {
     Some(name.split_once(".so")?.0)
 }
 
-/// Files with code that are called as this one but for the version, each once, by a `/proc/PID/maps` text. A file is known by device and inode.
+/// Files with code that are called as this one but for the version, each once, by a
+/// `/proc/PID/maps` text. A file is known by device and inode.
 fn copies<'m>(maps: &'m [u8], name: &str) -> Vec<Mapping<'m>> {
     let Some(wanted) = stem(name) else {
         return Vec::new();

@@ -3,6 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+#[path = "../../../../tests/clang.rs"]
+mod clang;
+
 /// The object of a program, `name` being the test's own.
 pub fn compile(name: &str, program: &str) -> Vec<u8> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
@@ -10,16 +13,7 @@ pub fn compile(name: &str, program: &str) -> Vec<u8> {
     let source = folder.join(format!("{name}.bpf.c"));
     let object = folder.join(format!("{name}.bpf.o"));
     std::fs::write(&source, program).unwrap();
-    let chosen = std::env::var("WARPBPF_CLANG").ok();
-    let known = [
-        "clang-19", "clang-22", "clang-21", "clang-20", "clang-18", "clang",
-    ];
-    let clang = chosen
-        .into_iter()
-        .chain(known.map(str::to_owned))
-        .find(|c| Command::new(c).arg("--version").output().is_ok())
-        .expect("no clang: run `cargo xtask setup` (or set WARPBPF_CLANG)");
-    let status = Command::new(clang)
+    let status = Command::new(clang::clang())
         .args(["-O2", "-g", "-target", "bpf", "-c"])
         .arg(format!("-I{}", root.join("include").display()))
         .arg("-I/usr/include/x86_64-linux-gnu")

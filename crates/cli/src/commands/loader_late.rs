@@ -133,8 +133,8 @@ impl<'s, 't> Late<'s, 't> {
         Ok(())
     }
 
-    /// The next one that the tool is to be told of. It sees the maps of the one that came last, so the order is that of the command line,
-    /// unless one takes long.
+    /// The next one that the tool is to be told of. It sees the maps of the one that came last, so
+    /// the order is that of the command line, unless one takes long.
     fn next_ready(&self) -> Option<usize> {
         for target in &self.targets {
             let place = self.ready.iter().position(|(pid, ..)| *pid == target.pid);

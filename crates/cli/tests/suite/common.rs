@@ -5,6 +5,9 @@ use std::process::{Command, Output};
 
 use serde_json::Value;
 
+#[path = "../../../../tests/clang.rs"]
+mod clang;
+
 /// A folder of its own for each test.
 pub struct Folder(pub PathBuf);
 
@@ -23,26 +26,21 @@ impl Folder {
 
     /// Compiles `source` to the file `name`.
     pub fn compile(&self, name: &str, source: &str) {
-        let chosen = std::env::var("WARPBPF_CLANG").ok();
-        let known = ["clang-19", "clang-22", "clang-21", "clang-20", "clang"].map(str::to_owned);
         let headers = "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n";
         std::fs::write(self.0.join("source.c"), format!("{headers}{source}\n"))
             .expect("it is written");
-        let done = chosen.into_iter().chain(known).find_map(|clang| {
-            Command::new(clang)
-                .current_dir(&self.0)
-                .args(["-O2", "-g", "-target", "bpf", "-mcpu=v3"])
-                .args([
-                    "-I/usr/include/x86_64-linux-gnu",
-                    "-c",
-                    "source.c",
-                    "-o",
-                    name,
-                ])
-                .output()
-                .ok()
-        });
-        let done = done.expect("these tests need clang with the BPF target; run `cargo xtask setup` (or set WARPBPF_CLANG)");
+        let done = Command::new(clang::clang())
+            .current_dir(&self.0)
+            .args(["-O2", "-g", "-target", "bpf", "-mcpu=v3"])
+            .args([
+                "-I/usr/include/x86_64-linux-gnu",
+                "-c",
+                "source.c",
+                "-o",
+                name,
+            ])
+            .output()
+            .expect("clang starts");
         assert!(
             done.status.success(),
             "{}",

@@ -18,6 +18,9 @@ use warpbpf_object::{MapDef, MapKind, Object, Program};
 use warpbpf_softgpu::{Config, Gpu, Launch, Module, Outcome};
 use warpbpf_verify::{Platform, Subject, Verified, prove_bounded, verify};
 
+#[path = "../../../../tests/clang.rs"]
+mod tool;
+
 /// `.target` and `.version` pairs that must assemble: the oldest version that knows the target, and the newest we have.
 pub const TARGETS: &[(&str, u32, (u32, u32))] = &[
     ("sm_75", 75, (6, 3)),
@@ -574,19 +577,7 @@ pub fn clang(name: &str, source: &str, cpu: &str) -> Object {
     ));
     let (input, output) = (stem.with_extension("bpf.c"), stem.with_extension("bpf.o"));
     std::fs::write(&input, source).expect("temporary file");
-    let chosen = std::env::var("WARPBPF_CLANG").ok();
-    let known = [
-        "clang-19", "clang-22", "clang-21", "clang-20", "clang-18", "clang",
-    ];
-    let mut all = chosen.into_iter().chain(known.map(str::to_owned));
-    let clang = all.find(|name| {
-        Command::new(name)
-            .arg("--version")
-            .output()
-            .is_ok_and(|output| output.status.success())
-    });
-    let clang = clang.expect("clang is not there: run `cargo xtask setup` (or set WARPBPF_CLANG)");
-    let result = Command::new(clang)
+    let result = Command::new(tool::clang())
         .args(["-O2", "-g", "-target", "bpf", "-c", &format!("-mcpu={cpu}")])
         .arg("-I")
         .arg(workspace().join("include"))

@@ -1,5 +1,5 @@
-//! Look-up, add, write back, as bpftrace compiles `count()`, `sum()` and `hist()`: exact with many warps at once, and left alone where it may be
-//! something else.
+//! Look-up, add, write back, as bpftrace compiles `count()`, `sum()` and `hist()`: exact with many
+//! warps at once, and left alone where it may be something else.
 
 use warpbpf_abi::layout::{HashLayout, MapLayout};
 use warpbpf_abi::maps::MapType;
@@ -13,7 +13,8 @@ const KEYS: u64 = 7;
 const GRID: u32 = 24;
 const BLOCK: u32 = 96;
 
-/// Each thread counts one under its number modulo [`KEYS`]; `behind` stands between the look-up's two ways and the update.
+/// Each thread counts one under its number modulo [`KEYS`]; `behind` stands between the look-up's
+/// two ways and the update.
 fn counts(behind: &str) -> String {
     format!(
         "r7 = *(u32 *)(r1 + 24)

@@ -8,26 +8,10 @@ use warpbpf_ebpf::{Pc, Slot, decode, disassemble};
 
 use crate::{bytes, canonical, slots};
 
-/// The first clang that answers: `WARPBPF_CLANG`, else the versions that are known to do.
-fn clang() -> String {
-    let chosen = std::env::var("WARPBPF_CLANG").ok();
-    let known = [
-        "clang-19", "clang-22", "clang-21", "clang-20", "clang-18", "clang",
-    ]
-    .map(str::to_owned);
-    let answers = |name: &String| {
-        Command::new(name)
-            .arg("--version")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .is_ok_and(|s| s.success())
-    };
-    let found = chosen.into_iter().chain(known).find(answers);
-    found.expect(
-        "this test needs clang with the BPF target; run `cargo xtask setup` (or set WARPBPF_CLANG)",
-    )
-}
+#[path = "../../../../tests/clang.rs"]
+mod clang;
+
+use clang::clang;
 
 /// Forms whose text is ours, because LLVM writes a relocation or a plain number there, or does not know them yet.
 fn ours(shape: Shape) -> bool {

@@ -109,7 +109,8 @@ fn loader_bpf() {
         &4096u64.to_ne_bytes(),
         &[0x9f, 0xeb, 1, 0, 24, 0, 0, 0],
     ];
-    // Maps without an application are the tool's own, and Linux lets a tool have gigabytes of them; what an array takes is by its attributes.
+    // Maps without an application are the tool's own, and Linux lets a tool have gigabytes of them;
+    // what an array takes is by its attributes.
     let bounds = Bounds {
         bytes: 64 << 20,
         per_byte: 1 << 16,

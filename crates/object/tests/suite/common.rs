@@ -10,24 +10,10 @@ const HEADERS: &str = "#include <linux/bpf.h>
 #endif
 ";
 
-/// The first clang that answers: `WARPBPF_CLANG`, else the versions that are known to do.
-fn clang() -> String {
-    let chosen = std::env::var("WARPBPF_CLANG").ok();
-    let known = [
-        "clang-19", "clang-22", "clang-21", "clang-20", "clang-18", "clang",
-    ]
-    .map(str::to_owned);
-    let answers = |name: &String| {
-        Command::new(name)
-            .arg("--version")
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .status()
-            .is_ok_and(|s| s.success())
-    };
-    let found = chosen.into_iter().chain(known).find(answers);
-    found.expect("these tests need clang with the BPF target; run `cargo xtask setup` (or set WARPBPF_CLANG)")
-}
+#[path = "../../../../tests/clang.rs"]
+mod clang;
+
+use clang::clang;
 
 /// Runs clang on `tests/bpf/NAME`.
 pub fn compile_file(name: &str, flags: &[&str]) -> Vec<u8> {

@@ -1,5 +1,5 @@
-//! Lanes that came to a place together are together behind it: where they may go through the code differently they meet, and
-//! only there.
+//! Lanes that came to a place together are together behind it: where they may go through the code
+//! differently they meet, and only there.
 
 use crate::common::{OPTIONS, adder, every, ptxas, scratch};
 use warpbpf_abi::attach::{Scope, Site};

@@ -12,6 +12,9 @@ use warpbpf_session::{
     NO_SITE, Options, Prepared, PreparedKernel, ProgramChange, Session, SessionError, inspect,
 };
 
+#[path = "../../../../tests/clang.rs"]
+mod clang;
+
 const CAPABILITY: (u32, u32) = (9, 0);
 
 /// Two kernels that share a function; `looks` needs a clone, because its constant is initialised in the module.
@@ -103,26 +106,21 @@ fn compiled(source: &str) -> Vec<u8> {
         "#include <linux/bpf.h>\n#include <bpf/bpf_helpers.h>\n{source}\nchar LICENSE[] SEC(\"license\") = \"GPL\";\n"
     );
     std::fs::write(&c, text).expect("it is written");
-    let chosen = std::env::var("WARPBPF_CLANG").ok();
-    let known = ["clang-19", "clang-22", "clang-21", "clang-20", "clang"].map(str::to_owned);
-    let done = chosen.into_iter().chain(known).find_map(|clang| {
-        Command::new(clang)
-            .args([
-                "-O2",
-                "-g",
-                "-target",
-                "bpf",
-                "-mcpu=v3",
-                "-I/usr/include/x86_64-linux-gnu",
-                "-c",
-            ])
-            .arg(&c)
-            .arg("-o")
-            .arg(&o)
-            .output()
-            .ok()
-    });
-    let done = done.expect("these tests need clang with the BPF target; run `cargo xtask setup` (or set WARPBPF_CLANG)");
+    let done = Command::new(clang::clang())
+        .args([
+            "-O2",
+            "-g",
+            "-target",
+            "bpf",
+            "-mcpu=v3",
+            "-I/usr/include/x86_64-linux-gnu",
+            "-c",
+        ])
+        .arg(&c)
+        .arg("-o")
+        .arg(&o)
+        .output()
+        .expect("clang starts");
     assert!(
         done.status.success(),
         "{}",

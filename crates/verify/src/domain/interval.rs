@@ -1,10 +1,12 @@
-//! Intervals of machine integers: unsigned or signed, of any number of bits. Arithmetic that may wrap gives the full interval.
+//! Intervals of machine integers: unsigned or signed, of any number of bits. Arithmetic that may
+//! wrap gives the full interval.
 
 use std::fmt;
 
 use super::width::{ones, signed, unsigned};
 
-/// An integer type that holds the bounds of an [`Interval`]; signed ones have copies of the sign above the interval's width.
+/// An integer type that holds the bounds of an [`Interval`]; signed ones have copies of the sign
+/// above the interval's width.
 pub trait Bound: Copy + Ord + fmt::Debug + fmt::Display {
     /// Smallest and largest number of as many bits as the index says.
     const LIMITS: [(Self, Self); 65];

@@ -1,9 +1,10 @@
 //! Numbers: known bits, unsigned and signed intervals of all bits and of their low half, each sharpening the others.
 //!
-//! Programs have numbers of 64 bits with a low half of 32, for which the parts are named; tests have others, too.
-//! One implementation of each operation serves whole numbers and low halves. The low half of a sum, product or bit
-//! operation depends only on the low halves of its operands, so such an operation is done twice on whole numbers, once on
-//! zero- and once on sign-extended operands: the first gives the unsigned interval of the result, the second the signed one.
+//! Programs have numbers of 64 bits with a low half of 32, for which the parts are named; tests
+//! have others, too. One implementation of each operation serves whole numbers and low halves. The
+//! low half of a sum, product or bit operation depends only on the low halves of its operands, so
+//! such an operation is done twice on whole numbers, once on zero- and once on sign-extended
+//! operands: the first gives the unsigned interval of the result, the second the signed one.
 
 use std::fmt;
 

@@ -1,5 +1,5 @@
-//! The domain at 6 and at 4 bits, where every abstract value can be tried against every number: the code is the same as at 64
-//! bits, with low halves of 3 and 2 bits.
+//! The domain at 6 and at 4 bits, where every abstract value can be tried against every number: the
+//! code is the same as at 64 bits, with low halves of 3 and 2 bits.
 //!
 //! A set of numbers is a word with a bit for each member, so that "holds all results" is one operation on words.
 
@@ -420,7 +420,8 @@ fn reduced<const B: u32, const H: u32>(parts: &[Vec<Number<B, H>>]) -> Vec<Numbe
     distinct(parts.iter().flatten().filter_map(|set| set.reduced()))
 }
 
-/// Every value that two parts of those given say something of; one in `each` of their pairs is met, and that keeps what is in both.
+/// Every value that two parts of those given say something of; one in `each` of their pairs is met,
+/// and that keeps what is in both.
 fn of_two_parts<const B: u32, const H: u32>(
     parts: &[Vec<Number<B, H>>],
     each: usize,

@@ -1,5 +1,5 @@
-//! The domain at 64 bits by long random walks: what operations make is used by the next ones, so that values come up which
-//! no list has.
+//! The domain at 64 bits by long random walks: what operations make is used by the next ones, so
+//! that values come up which no list has.
 
 use warpbpf_ebpf::AluOp;
 

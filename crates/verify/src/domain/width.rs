@@ -1,6 +1,7 @@
 //! Numbers of fewer than 64 bits in 64: unsigned ones with zeros above, signed ones with copies of their sign.
 //!
-//! The domain is generic in its width, so that what proves programs at 64 bits is tested at 6, where all there is can be tried.
+//! The domain is generic in its width, so that what proves programs at 64 bits is tested at 6,
+//! where all there is can be tried.
 
 /// The largest unsigned number of `bits` bits, 1 to 64.
 pub const fn ones(bits: u32) -> u64 {

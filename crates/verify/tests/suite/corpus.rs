@@ -276,25 +276,10 @@ fn programs() {
     }
 }
 
-/// The first that runs and knows the target: `WARPBPF_CLANG`, else the versions that are known to do.
-pub fn clang() -> String {
-    let chosen = std::env::var("WARPBPF_CLANG").ok();
-    let known = [
-        "clang-19", "clang-22", "clang-21", "clang-20", "clang-18", "clang",
-    ];
-    let mut all = chosen.into_iter().chain(known.map(str::to_owned));
-    let found = all.find(|name| {
-        Command::new(name)
-            .args(["-target", "bpf", "--version"])
-            .output()
-            .is_ok_and(|out| out.status.success())
-    });
-    found.unwrap_or_else(|| {
-        panic!(
-            "there is no clang that compiles for BPF: run `cargo xtask setup` (or set WARPBPF_CLANG)"
-        )
-    })
-}
+#[path = "../../../../tests/clang.rs"]
+mod clang;
+
+pub use clang::clang;
 
 fn compile(clang: &str, name: &str) -> Vec<u8> {
     let object =

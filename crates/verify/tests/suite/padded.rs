@@ -91,8 +91,8 @@ fn keys_in_functions_and_callbacks_have_gaps_too() {
 
 #[test]
 fn variables_of_callers_have_gaps_too() {
-    // The entry function's record goes through two functions; its own one is sent by a function that is called by both; and
-    // a callback sends what its caller has.
+    // The entry function's record goes through two functions; its own one is sent by a function
+    // that is called by both; and a callback sends what its caller has.
     let send = "r2 = r1\nr1 = map[1]\nr3 = 16\nr4 = 0\ncall 130\nr0 = 0\nexit\n";
     let pass = "*(u64 *)(r10 - 32) = 1\n*(u32 *)(r10 - 24) = 3\nr6 = r1\nr1 = r10\nr1 += -32\ncall send\nr1 = r6\ncall send\nr0 = 0\nexit\n";
     let callback = "r1 = map[1]\nr3 = 16\nr4 = 0\ncall 130\nr0 = 0\nexit\n";

@@ -1,5 +1,5 @@
-//! All tools of this user asked at once: one that is stopped or stuck is waited for once, not one after the other, and is known by its
-//! number then.
+//! All tools of this user asked at once: one that is stopped or stuck is waited for once, not one
+//! after the other, and is known by its number then.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use super::{Client, Reply, Request, SessionInfo};
 
-/// How long tools may take to say what they have, where nobody says: longer than one of them is busy with another's question.
+/// How long tools may take to say what they have, where nobody says: longer than one of them is
+/// busy with another's question.
 pub const TOOL_PATIENCE: Duration = Duration::from_secs(5);
 /// How long one may take that has not answered before.
 const BRIEFLY: Duration = Duration::from_millis(10);
@@ -35,6 +36,8 @@ pub struct Asked {
     pub answered: Vec<Answered>,
     /// Processes of those that have not.
     pub silent: Vec<u32>,
+    /// How long they were waited for.
+    pub patience: Duration,
 }
 
 impl Asked {
@@ -49,7 +52,7 @@ impl Asked {
         Some(format!(
             "{of} {} did not answer within {} s, and what is there is not known: `kill -CONT` lets one that is stopped go on",
             all.join(", "),
-            TOOL_PATIENCE.as_secs()
+            self.patience.as_secs_f64()
         ))
     }
 }
@@ -82,7 +85,10 @@ impl Asker {
             }
             std::thread::sleep(TICK);
         }
-        let mut all = Asked::default();
+        let mut all = Asked {
+            patience,
+            ..Asked::default()
+        };
         for (client, answer) in asked {
             match answer {
                 Some((session, object)) => {
@@ -104,7 +110,8 @@ impl Asker {
 }
 
 impl Client {
-    /// Asks all tools of this user on this machine what they have. Those that do not say so within `patience`, or as long as it `goes_on`, are left.
+    /// Asks all tools of this user on this machine what they have. Those that do not say so within
+    /// `patience`, or as long as it `goes_on`, are left.
     pub fn ask_all(patience: Duration, goes_on: &dyn Fn() -> bool) -> Asked {
         Asker::default().ask(patience, goes_on)
     }

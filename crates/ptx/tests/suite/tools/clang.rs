@@ -3,18 +3,10 @@
 use std::path::Path;
 use std::process::Command;
 
-/// The first clang that answers: `WARPBPF_CLANG`, else the versions that are known to do.
-fn clang() -> String {
-    let chosen = std::env::var("WARPBPF_CLANG").ok();
-    let known = [
-        "clang-19", "clang-22", "clang-21", "clang-20", "clang-18", "clang",
-    ];
-    let found = chosen
-        .into_iter()
-        .chain(known.into_iter().map(str::to_owned))
-        .find(|name| Command::new(name).arg("--version").output().is_ok());
-    found.expect("these tests need clang; run `cargo xtask setup` (or set WARPBPF_CLANG)")
-}
+#[path = "../../../../../tests/clang.rs"]
+mod chosen;
+
+use chosen::clang;
 
 /// What clang makes of a file of the corpus, with no headers but its own; `None` if it was built without the NVPTX
 /// target.
