@@ -278,9 +278,10 @@ fn stops(bench: &Bench) -> Told {
             };
             let go = bench.scratch("go");
             let _ = std::fs::remove_file(&go);
-            let script = format!(
-                "{trap} echo ready; while [ ! -e \"$0\" ]; do sleep 0.02; done; \"$@\"; exit 7"
-            );
+            let made = Command::new("mkfifo").arg(&go).status();
+            same("mkfifo", made.is_ok_and(|status| status.success()), true)?;
+            // It starts no process while it waits: a shell whose `vfork` is stopped between is in no state of those that stand.
+            let script = format!("{trap} echo ready; read line <\"$0\"; \"$@\"; exit 7");
             command.args(["--", "env", "--default-signal", "sh", "-c", &script]);
             command
                 .arg(&go)
@@ -312,7 +313,7 @@ fn stops(bench: &Bench) -> Told {
                 same("the command stands", state(child.id()) == Some('T'), false)?;
                 send(Signal::GoOn)?;
             }
-            std::fs::write(&go, "").map_err(|e| e.to_string())?;
+            std::fs::write(&go, "go\n").map_err(|e| e.to_string())?;
             lines.for_each(drop);
             let status = child.wait().map_err(|e| e.to_string())?;
             same(trap, status.code(), Some(7))?;
