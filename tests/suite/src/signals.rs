@@ -211,14 +211,16 @@ if shell == 0:
         if turn: _, status = os.waitpid(job, 0)
     os._exit(os.waitstatus_to_exitcode(status))
 deadline = time.time() + 60
-for word in (b"ready 1", b"ready 2"):
+for word, key in (b"ready 1", b"\x1a"), (b"0 [", b"\n"), (b"ready 2", b"\x1a"), (b"1 [", b"\n"):
     while time.time() < deadline and not (os.path.exists(out) and word in open(out, "rb").read()): time.sleep(0.02)
-    os.write(master, b"\x1a")
+    os.write(master, key)
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(shell, 0)[1]))
 "#;
 
-/// Says that it is ready, twice, uses CUDA, and ends with its own status. In between it is stopped.
-const STOPPED: &str = "echo ready 1; sleep 0.3; echo ready 2; sleep 0.3; \"$@\"; exit 7";
+/// Says that it is ready and waits for a line, twice, uses CUDA, and ends with its own status. It is
+/// stopped while it waits: a shell that starts a process just then waits in `vfork` for a stopped
+/// child, and does not stop itself.
+const STOPPED: &str = "echo ready 1; read line; echo ready 2; read line; \"$@\"; exit 7";
 
 fn job(bench: &Bench) -> Told {
     if Command::new("python3").arg("--version").output().is_err() {
