@@ -106,7 +106,7 @@ pub(crate) struct Finish {
     pub(crate) done: bool,
 }
 
-/// See the module.
+/// See the module. It is freed when no thread can be in its code any more ([`crate::retired`]).
 #[derive(Debug)]
 pub(crate) struct Agent {
     /// Our own calls: trampolines where a function is hooked.
@@ -122,7 +122,7 @@ pub(crate) struct Agent {
     handed_over: AtomicBool,
     /// From kernel handles to their replacement.
     pub(crate) table: Table<Entry>,
-    spare: &'static EmptyTable<Entry>,
+    spare: EmptyTable<Entry>,
     pub(crate) graphs: Graphs,
     /// Which programs are in force.
     pub(crate) generations: Generations,
@@ -183,7 +183,7 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// An agent that lives as long as the process.
+    /// An agent that lives until it is [freed](Agent::free).
     pub(crate) fn leak(
         driver: Driver,
         symbols: Symbols,
@@ -200,7 +200,7 @@ impl Agent {
             forked: AtomicBool::new(false),
             handed_over: AtomicBool::new(false),
             table: Table::new(),
-            spare: Box::leak(Box::new(EmptyTable::new())),
+            spare: EmptyTable::new(),
             graphs: Graphs::default(),
             generations: Generations::default(),
             swap: Swap::default(),
@@ -239,6 +239,17 @@ impl Agent {
             threads: AtomicU32::new(0),
             elapsed,
         }))
+    }
+
+    /// Frees it, and all that it keeps.
+    ///
+    /// # Safety
+    /// It is off and has been [given back](Agent::give_back), and nobody has a reference to it or to
+    /// what it keeps.
+    pub(crate) unsafe fn free(&'static self) {
+        let agent = std::ptr::from_ref(self).cast_mut();
+        // SAFETY: `leak` made it of a box; the caller's promise.
+        drop(unsafe { Box::from_raw(agent) });
     }
 
     /// Hooks have work to do.
@@ -301,7 +312,7 @@ impl Agent {
         self.on.store(false, Ordering::Relaxed);
         self.unknown.close();
         self.pending.store(0, Ordering::Relaxed);
-        self.table.replace_after_fork(self.spare);
+        self.table.replace_after_fork(&self.spare);
         self.quiet.forget();
         self.door.forget_in_child();
         self.graphs.forget_in_child();

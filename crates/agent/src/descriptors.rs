@@ -112,7 +112,7 @@ impl FileThread {
         let kept = kept.map(|fd| fd.as_raw_fd());
         let (sender, receiver) = mpsc::sync_channel(1);
         let own = Arc::clone(&thread);
-        thread::start("warpbpf-files", move || {
+        thread::start_without_agent("warpbpf-files", move || {
             let begun = own.begin(kept);
             let is_here = begun.is_ok();
             if sender.send(begun).is_ok() && is_here {

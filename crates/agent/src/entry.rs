@@ -358,7 +358,7 @@ impl Entry {
     pub(crate) fn places(&self) -> impl Iterator<Item = &'static Place> {
         let mut next = self.first.load(Ordering::Acquire).cast_const();
         std::iter::from_fn(move || {
-            // SAFETY: null, or a place that `add` leaked.
+            // SAFETY: null, or a place that `add` put there, which lives as long as the entry.
             let place = unsafe { next.as_ref() }?;
             next = place.next;
             Some(place)
@@ -391,7 +391,7 @@ impl Entry {
             // SAFETY: nobody else sees it yet.
             unsafe { (*place).next = first };
         }
-        // SAFETY: just made, and never freed.
+        // SAFETY: just made; it lives as long as the entry, which lives as long as the agent.
         unsafe { &*place }
     }
 
@@ -529,6 +529,17 @@ impl Entry {
     pub(crate) fn launched(&self) -> u64 {
         let launches: u64 = self.launches().map(|(_, _, count)| count).sum();
         launches + self.without().iter().sum::<u64>()
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let mut next = *self.first.get_mut();
+        while !next.is_null() {
+            // SAFETY: `add` made it of a box; the agent ends, and nobody looks at it any more.
+            let place = unsafe { Box::from_raw(next) };
+            next = place.next.cast_mut();
+        }
     }
 }
 

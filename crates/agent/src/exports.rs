@@ -28,8 +28,19 @@ static AGENT: AtomicPtr<Agent> = AtomicPtr::new(std::ptr::null_mut());
 /// The agent of this process.
 #[inline]
 pub(crate) fn agent() -> Option<&'static Agent> {
-    // SAFETY: null, or the leaked agent that `publish` was given.
+    // SAFETY: null, or the agent that `publish` was given, which lives until no thread is in our code.
     unsafe { AGENT.load(Ordering::Acquire).as_ref() }
+}
+
+/// Hides the agent, if it is still the one of this process.
+pub(crate) fn unpublish(agent: &'static Agent) {
+    let agent = std::ptr::from_ref(agent).cast_mut();
+    let _ = AGENT.compare_exchange(
+        agent,
+        std::ptr::null_mut(),
+        Ordering::SeqCst,
+        Ordering::Relaxed,
+    );
 }
 
 /// Makes the agent visible to hooks.

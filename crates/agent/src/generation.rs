@@ -10,6 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use warpbpf_session::Session;
 
+use crate::arena::Arena;
 use crate::choice::Launches;
 
 /// Counters of launches under way; threads share one that have the same number in it.
@@ -33,18 +34,18 @@ pub(crate) struct Generation {
 struct Lane(AtomicUsize);
 
 impl Generation {
-    fn leak(number: u64, session: Option<Arc<Session>>) -> &'static Generation {
+    fn new(number: u64, session: Option<Arc<Session>>) -> Generation {
         let once = OnceLock::new();
         if let Some(session) = session {
             // It is empty.
             let _ = once.set(session);
         }
-        Box::leak(Box::new(Generation {
+        Generation {
             number,
             session: once,
             launches: OnceLock::new(),
             under_way: Default::default(),
-        }))
+        }
     }
 
     /// Which launches its programs are in.
@@ -66,6 +67,7 @@ impl Generation {
 /// The one that is in force.
 #[derive(Debug)]
 pub(crate) struct Generations {
+    all: Arena<Generation>,
     now: AtomicPtr<Generation>,
     /// The one that was before it, or is about to be.
     before: AtomicPtr<Generation>,
@@ -101,8 +103,11 @@ impl Begun {
 
 impl Default for Generations {
     fn default() -> Generations {
-        let first = ptr::from_ref(Generation::leak(1, None)).cast_mut();
+        let all = Arena::default();
+        // SAFETY: generations are a part of an agent.
+        let first = ptr::from_ref(unsafe { all.keep(Generation::new(1, None)) }).cast_mut();
         Generations {
+            all,
             now: AtomicPtr::new(first),
             before: AtomicPtr::new(first),
         }
@@ -113,7 +118,7 @@ impl Generations {
     /// The one in force now.
     #[inline]
     pub(crate) fn now(&self) -> &'static Generation {
-        // SAFETY: it was leaked.
+        // SAFETY: it lives as long as the agent.
         unsafe { &*self.now.load(Ordering::SeqCst) }
     }
 
@@ -134,11 +139,13 @@ impl Generations {
 
     /// Launches from now on are of the session's programs. The one before.
     pub(crate) fn switch(&self, session: Arc<Session>) -> &'static Generation {
-        self.switch_to(Generation::leak(session.generation(), Some(session)))
+        self.switch_to(Generation::new(session.generation(), Some(session)))
     }
 
     /// One thread at a time does this.
-    fn switch_to(&self, next: &'static Generation) -> &'static Generation {
+    fn switch_to(&self, next: Generation) -> &'static Generation {
+        // SAFETY: generations are a part of an agent.
+        let next = unsafe { self.all.keep(next) };
         let before = self.now();
         // Who sees the next one in force sees this one here.
         (self.before).store(ptr::from_ref(before).cast_mut(), Ordering::SeqCst);
@@ -182,7 +189,7 @@ mod tests {
         let generations = Generations::default();
         let flight = generations.enter();
         assert_eq!(flight.generation.number, 1);
-        let before = generations.switch_to(Generation::leak(2, None));
+        let before = generations.switch_to(Generation::new(2, None));
         assert!(!before.is_left() && !generations.are_left());
         assert_eq!(generations.enter().generation.number, 2);
         drop(flight);
@@ -202,7 +209,7 @@ mod tests {
         // Whoever launches without a pause does not hold it up any more.
         let _later = generations.enter();
         assert!(begun.are_over());
-        generations.switch_to(Generation::leak(2, None));
+        generations.switch_to(Generation::new(2, None));
         // One of the generation before counts, too.
         assert!(!generations.begun().are_over());
     }
@@ -227,7 +234,7 @@ mod tests {
                 });
             }
             for number in 2..2000 {
-                let before = generations.switch_to(Generation::leak(number, None));
+                let before = generations.switch_to(Generation::new(number, None));
                 while !before.is_left() {
                     std::hint::spin_loop();
                 }

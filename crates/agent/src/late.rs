@@ -24,9 +24,10 @@ use crate::exports::{agent, publish};
 use crate::guard::quietly;
 use crate::hook;
 use crate::install::{Hooks, Moment, claim, hooked_api, watch_the_end};
+use crate::retired::retire;
 use crate::settled::{self, Unsettled};
 use crate::symbols::{Library, Symbols};
-use crate::{modules, nvrtc, thread, timeline, unknown};
+use crate::{modules, nvrtc, thread, timeline, unknown, uprobe};
 
 /// How long whoever called us may take for the changes; after that it is taken for dead.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -256,6 +257,11 @@ impl Call {
             ));
         }
         agent.give_back();
+        // Programs on the CPU and a timeline know it for good.
+        if !uprobe::sites().is_some_and(|sites| std::ptr::eq(sites.agent, agent)) {
+            // No hook is in any more: all threads are looked at once again.
+            retire(agent, || self.patch(&[]).unwrap_or(false));
+        }
         Ok(String::new())
     }
 }

@@ -26,6 +26,7 @@ mod guard;
 mod hook;
 
 mod answers;
+mod arena;
 mod artefacts;
 mod aside;
 mod attributes;
@@ -55,6 +56,7 @@ mod origin;
 mod params;
 mod parties;
 mod quiet;
+mod retired;
 mod roster;
 mod sanitizer;
 mod settled;

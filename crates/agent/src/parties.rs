@@ -168,7 +168,7 @@ impl Tallies {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &'static Tally> {
         let mut next = self.0.load(Ordering::Acquire).cast_const();
         std::iter::from_fn(move || {
-            // SAFETY: null, or a tally that `of` leaked.
+            // SAFETY: null, or a tally that `of` put there, which lives as long as these.
             let tally = unsafe { next.as_ref() }?;
             next = tally.next;
             Some(tally)
@@ -200,8 +200,19 @@ impl Tallies {
             // SAFETY: nobody else sees it yet.
             unsafe { (*tally).next = first };
         }
-        // SAFETY: just made, and never freed.
+        // SAFETY: just made; it lives as long as the kernel's entry, which lives as long as the agent.
         unsafe { &*tally }
+    }
+}
+
+impl Drop for Tallies {
+    fn drop(&mut self) {
+        let mut next = *self.0.get_mut();
+        while !next.is_null() {
+            // SAFETY: `of` made it of a box; the agent ends, and nobody looks at it any more.
+            let tally = unsafe { Box::from_raw(next) };
+            next = tally.next.cast_mut();
+        }
     }
 }
 

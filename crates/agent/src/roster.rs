@@ -1,6 +1,6 @@
 //! Launches per kernel, over all images that were ever loaded.
 //!
-//! An entry is never freed, because a launch may be looking at it. But an image that is loaded and unloaded again and
+//! An entry lives as long as the agent, because a launch may be looking at it. But an image that is loaded and unloaded again and
 //! again must not make the sums slower: what its kernels counted is kept by name, and the entries are let go.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -11,11 +11,17 @@ use warpbpf_session::LoadedVariant;
 use warpbpf_session::guest::OWN;
 use warpbpf_wire::{Counts, KernelCount, PartyCounts};
 
+use crate::arena::Arena;
 use crate::entry::Entry;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Roster(Mutex<Inner>);
+pub(crate) struct Roster {
+    inner: Mutex<Inner>,
+    /// All that there were.
+    kept: Arena<Entry>,
+    numbers: Arena<AtomicU64>,
+}
 
 #[derive(Debug, Default)]
 struct Inner {
@@ -192,19 +198,24 @@ impl Inner {
 
 impl Roster {
     fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What numbers the launches of the kernels of this name. Never freed, as entries are not: there is one for each name.
+    /// What numbers the launches of the kernels of this name. It lives as long as the agent, as entries do: there is one for each name.
     pub(crate) fn made(&self, mangled: &str) -> &'static AtomicU64 {
         let mut inner = self.lock();
         let made = inner.made.entry(mangled.to_owned());
-        made.or_insert_with(|| Box::leak(Box::default()))
+        // SAFETY: the roster is a part of an agent.
+        made.or_insert_with(|| unsafe { self.numbers.keep(AtomicU64::default()) })
     }
 
-    /// Remembers an entry.
-    pub(crate) fn add(&self, entry: &'static Entry) {
+    /// What stands for a kernel of this name in another image than those before.
+    pub(crate) fn add(&self, mangled: &str) -> &'static Entry {
+        let entry = Entry::new(mangled.to_owned(), self.made(mangled));
+        // SAFETY: the roster is a part of an agent.
+        let entry = unsafe { self.kept.keep(entry) };
         self.lock().entries.push(entry);
+        entry
     }
 
     /// These are launched no more.
@@ -321,14 +332,7 @@ mod tests {
     #[test]
     fn what_is_retired_still_counts() {
         let roster = Roster::default();
-        let leak = |name: &str| -> &'static Entry {
-            let made = roster.made(name);
-            Box::leak(Box::new(Entry::new(name.into(), made)))
-        };
-        let (a, again, b) = (leak("a"), leak("a"), leak("b"));
-        for entry in [a, again, b] {
-            roster.add(entry);
-        }
+        let (a, again, b) = (roster.add("a"), roster.add("a"), roster.add("b"));
         a.add(Place::new(16, (0, 4), 1, (None, Choices::default())));
         b.add(Place::new(16, (0, 4), 1, (None, Choices::default())));
         b.add(Place::new(32, (1, 4), 1, (None, Choices::default())));
@@ -361,11 +365,9 @@ mod tests {
     fn nothing_is_kept_of_who_is_told_no_more() {
         let roster = Roster::default();
         let wanted = || -> &'static Entry {
-            let made = roster.made("a");
-            let entry: &'static Entry = Box::leak(Box::new(Entry::new("a".into(), made)));
+            let entry = roster.add("a");
             let place = Place::new(16, (0, 4), 1, (None, Choices::default()));
             entry.add(place.of(&[1, 2], &[]));
-            roster.add(entry);
             entry
         };
         roster.welcome(1);

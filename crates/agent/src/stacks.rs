@@ -22,6 +22,7 @@ use warpbpf_driver::regular;
 use warpbpf_wire::{HostModule, HostStack, HostStacks, ToTool};
 
 use crate::agent::Agent;
+use crate::arena::Arena;
 use crate::lock::lock;
 use crate::maps::{self, Mapping, mappings};
 use crate::uprobe::sites;
@@ -48,6 +49,7 @@ struct Known {
 /// See the module.
 pub(crate) struct Stacks {
     known: AtomicPtr<Known>,
+    all: Arena<Known>,
     /// A stack left what is known.
     strange: AtomicBool,
     looks: AtomicU64,
@@ -78,6 +80,7 @@ impl Stacks {
     pub(crate) fn new() -> Stacks {
         let stacks = Stacks {
             known: AtomicPtr::new(std::ptr::null_mut()),
+            all: Arena::default(),
             strange: AtomicBool::new(false),
             looks: AtomicU64::new(0),
             looked: Mutex::default(),
@@ -103,12 +106,14 @@ impl Stacks {
         }
         self.looks.fetch_add(1, Ordering::Relaxed);
         // The one before stays: a thread may be in it.
+        // SAFETY: what knows stacks is a part of an agent.
+        let known = unsafe { self.all.keep(known) };
         self.known
-            .store(Box::into_raw(Box::new(known)), Ordering::Release);
+            .store(std::ptr::from_ref(known).cast_mut(), Ordering::Release);
     }
 
     fn known(&self) -> Option<&'static Known> {
-        // SAFETY: null, or leaked by `look`.
+        // SAFETY: null, or what `look` keeps as long as the agent lives.
         unsafe { self.known.load(Ordering::Acquire).as_ref() }
     }
 

@@ -13,6 +13,7 @@ use warpbpf_session::names::is_like;
 use warpbpf_wire::StreamPick;
 
 use crate::agent::Agent;
+use crate::arena::Arena;
 use crate::exports::original;
 use crate::guard::Outcome;
 use crate::launch::{LEGACY_STREAM, PER_THREAD_STREAM, StreamName};
@@ -23,6 +24,7 @@ use crate::table::Table;
 #[derive(Debug)]
 pub(crate) struct Streams {
     numbers: Table<AtomicU64>,
+    kept: Arena<AtomicU64>,
     last: Mutex<u64>,
 }
 
@@ -30,6 +32,7 @@ impl Default for Streams {
     fn default() -> Streams {
         Streams {
             numbers: Table::new(),
+            kept: Arena::default(),
             last: Mutex::new(0),
         }
     }
@@ -47,8 +50,9 @@ impl Streams {
     }
 
     fn give(&self, handle: usize, number: u64) {
-        self.numbers
-            .insert(handle, Box::leak(Box::new(AtomicU64::new(number))));
+        // SAFETY: streams are a part of an agent.
+        let number = unsafe { self.kept.keep(AtomicU64::new(number)) };
+        self.numbers.insert(handle, number);
     }
 
     /// The number of a stream; 0 for the default one and those of threads.

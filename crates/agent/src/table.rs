@@ -1,17 +1,21 @@
 //! From a kernel handle to what replaces it. Read by every launch, without a lock and without a write.
 //!
-//! Open addressing over atomics. Writers hold a lock; a full table is replaced by a larger one. Replaced tables and the
-//! entries are never freed, because a launch on another thread may be looking at them: all tables together are at most
-//! twice the last one, and entries are one per kernel of an image.
+//! Open addressing over atomics. Writers hold a lock; a full table is replaced by a larger one. Replaced tables stay as
+//! long as the agent, because a launch on another thread may be looking at them: all tables together are at most
+//! twice the last one.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-/// A map from non-null handles to leaked values.
+use crate::arena::Arena;
+
+/// A map from non-null handles to values that live as long as the agent.
 #[derive(Debug)]
 pub(crate) struct Table<T: 'static> {
     current: AtomicPtr<Slots<T>>,
+    /// Those that were current, and the one that is.
+    all: Arena<Slots<T>>,
     /// Held by writers; the value says whether the table is closed for good.
     writer: Mutex<bool>,
 }
@@ -34,15 +38,15 @@ struct Slot<T> {
 const FIRST: usize = 256;
 
 impl<T> Slots<T> {
-    fn leak(size: usize) -> &'static Slots<T> {
+    fn new(size: usize) -> Slots<T> {
         let slot = || Slot {
             key: AtomicUsize::new(0),
             value: AtomicPtr::new(ptr::null_mut()),
         };
-        Box::leak(Box::new(Slots {
+        Slots {
             slots: (0..size).map(|_| slot()).collect(),
             used: AtomicUsize::new(0),
-        }))
+        }
     }
 
     /// The slot of `key`, or the first empty one of its probe. There always is one: a quarter is kept empty.
@@ -76,16 +80,34 @@ fn hash(key: usize) -> usize {
 
 impl<T: Sync> Table<T> {
     pub(crate) fn new() -> Table<T> {
-        Table {
-            current: AtomicPtr::new(ptr::from_ref(Slots::leak(FIRST)).cast_mut()),
+        let table = Table {
+            current: AtomicPtr::new(ptr::null_mut()),
+            all: Arena::default(),
             writer: Mutex::new(false),
-        }
+        };
+        table.put_in_force(FIRST);
+        table
+    }
+
+    /// An empty one is current from now on.
+    fn put_in_force(&self, size: usize) {
+        self.store(self.make(size));
+    }
+
+    fn make(&self, size: usize) -> &'static Slots<T> {
+        // SAFETY: the table is a part of an agent.
+        unsafe { self.all.keep(Slots::new(size)) }
+    }
+
+    fn store(&self, slots: &Slots<T>) {
+        self.current
+            .store(ptr::from_ref(slots).cast_mut(), Ordering::Release);
     }
 
     /// What stands for `key`.
     #[inline]
     pub(crate) fn get(&self, key: usize) -> Option<&'static T> {
-        // SAFETY: tables are leaked, so whatever pointer was current lives on.
+        // SAFETY: whatever pointer was current lives as long as the table.
         let slots = unsafe { &*self.current.load(Ordering::Acquire) };
         let slot = slots.find(key);
         if slot.key.load(Ordering::Relaxed) != key || key == 0 {
@@ -123,22 +145,19 @@ impl<T: Sync> Table<T> {
     pub(crate) fn close(&self) {
         let mut closed = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
         *closed = true;
-        let empty = ptr::from_ref(Slots::leak(FIRST)).cast_mut();
-        self.current.store(empty, Ordering::Release);
+        self.put_in_force(FIRST);
     }
 
     /// Removes everything.
     pub(crate) fn clear(&self) {
         let _writer = self.writer.lock().unwrap_or_else(PoisonError::into_inner);
-        let empty = ptr::from_ref(Slots::leak(FIRST)).cast_mut();
-        self.current.store(empty, Ordering::Release);
+        self.put_in_force(FIRST);
     }
 
     /// [`Table::close`] for a forked child, where the lock may be held by a thread that does not exist there.
     /// `empty` was made before the fork.
-    pub(crate) fn replace_after_fork(&self, empty: &'static EmptyTable<T>) {
-        self.current
-            .store(ptr::from_ref(empty.0).cast_mut(), Ordering::Release);
+    pub(crate) fn replace_after_fork(&self, empty: &EmptyTable<T>) {
+        self.store(&empty.0);
     }
 
     fn grow(&self, old: &'static Slots<T>) -> &'static Slots<T> {
@@ -154,23 +173,22 @@ impl<T: Sync> Table<T> {
             .filter(|(_, value)| !value.is_null())
             .collect();
         let size = (live.len() * 4).next_power_of_two().max(FIRST);
-        let new = Slots::leak(size);
+        let new = self.make(size);
         for (key, value) in live {
             new.put(key, value);
         }
-        self.current
-            .store(ptr::from_ref(new).cast_mut(), Ordering::Release);
+        self.store(new);
         new
     }
 }
 
-/// An empty table in reserve, see [`Table::replace_after_fork`].
+/// An empty table in reserve, see [`Table::replace_after_fork`]. It lives as long as the table that it is for.
 #[derive(Debug)]
-pub(crate) struct EmptyTable<T: 'static>(&'static Slots<T>);
+pub(crate) struct EmptyTable<T: 'static>(Box<Slots<T>>);
 
 impl<T> EmptyTable<T> {
     pub(crate) fn new() -> EmptyTable<T> {
-        EmptyTable(Slots::leak(FIRST))
+        EmptyTable(Box::new(Slots::new(FIRST)))
     }
 }
 
@@ -219,7 +237,7 @@ mod tests {
             table.insert(key, value);
             table.remove(key);
         }
-        // SAFETY: tables are leaked.
+        // SAFETY: it lives as long as the table.
         let slots = unsafe { &*table.current.load(Ordering::Relaxed) };
         assert_eq!(slots.slots.len(), FIRST);
         assert!((1..20_000).all(|key| table.get(key).is_none()));

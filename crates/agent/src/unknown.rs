@@ -321,11 +321,9 @@ pub(crate) fn ask(agent: &Agent, function: CUfunction) -> Option<&'static Entry>
         }
         return None;
     }
-    let made = agent.roster.made(&name);
-    let entry = Box::leak(Box::new(Entry::new(name.clone(), made)));
+    let entry = agent.roster.add(&name);
     // That it is not instrumented yet is no news.
     entry.told_context.store(true, Ordering::Relaxed);
-    agent.roster.add(entry);
     agent.table.insert(function as usize, entry);
     let mut waiting = lock(&unknown.waiting);
     let counting = waiting.counting.entry(image).or_default();

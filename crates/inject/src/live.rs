@@ -388,8 +388,8 @@ impl<'g> Live<'g> {
                     self.memory
                         .write(at(offset_of!(Control, state)), &answer.to_le_bytes())?;
                     changed = done.map(|(count, change)| {
-                        pause = change.pause;
-                        count
+                        pause = pause.max(change.pause);
+                        changed.unwrap_or_default().max(count)
                     });
                 }
                 state::DONE => break text(),

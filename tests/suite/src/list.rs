@@ -1,7 +1,7 @@
 //! All cases in their order, and what the order of a run depends on besides: which run alone, which are quick, how long one may
 //! take.
 
-use crate::run::Case;
+use crate::run::{Case, is_deep};
 
 /// All cases, in the order in which they are told of.
 pub fn all() -> Vec<Case> {
@@ -126,6 +126,9 @@ pub const QUICK: &[&str] = &[
 /// Seconds after which a case is ended, on two busy cores. It is there for what hangs: nothing is measured by it.
 pub const SECONDS: u64 = 300;
 
+/// How many times as long a case may take whose searches are whole (`cargo xtask test --deep`).
+const DEEP: u64 = 6;
+
 /// Cases that may take longer, and how long.
 pub const LONGER: &[(&str, u64)] = &[
     // On a GPU: a bundle that is not optimised compares code for longer than kernels run.
@@ -141,7 +144,8 @@ impl Case {
     /// How long it may take.
     pub fn seconds(&self) -> u64 {
         let longer = LONGER.iter().find(|(name, _)| *name == self.name);
-        longer.map_or(SECONDS, |(_, seconds)| *seconds)
+        let seconds = longer.map_or(SECONDS, |(_, seconds)| *seconds);
+        if is_deep() { DEEP * seconds } else { seconds }
     }
 }
 

@@ -26,7 +26,7 @@ const LEAST: u64 = WARM + 3;
 const SLACK_KB: u64 = 8 << 10;
 /// What a round may leave there besides. Some of it is known: memory that is shared with the tool,
 /// where a thread was in a hook all the time.
-const ROUND_KB: u64 = 640;
+const ROUND_KB: u64 = 16;
 /// As much of mappings.
 const ROUND_MAPPINGS: u64 = 2;
 

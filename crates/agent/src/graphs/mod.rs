@@ -29,6 +29,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use warpbpf_driver::sys::{self, CUfunction, CUgraph, CUgraphNode, CUresult, CUstream};
 
 use crate::agent::Agent;
+use crate::arena::Arena;
 use crate::entry::{Entry, Place};
 use crate::exports::original;
 use crate::guard::Outcome;
@@ -51,6 +52,7 @@ pub(crate) struct Graphs {
     blind: AtomicBool,
     /// From a variant's function to what it is.
     variants: Table<Variant>,
+    known: Arena<Variant>,
     pub(crate) captures: captures::Captures,
     /// Executable graphs that hold kernels which programs want; all of them, if there is a timeline.
     execs: RwLock<HashMap<usize, Arc<Mutex<Exec>>>>,
@@ -67,7 +69,7 @@ pub(crate) struct Graphs {
     bodies: bodies::Bodies,
 }
 
-/// A kernel and what runs in its place in a context. Never freed, because somebody may be looking at it.
+/// A kernel and what runs in its place in a context. It lives as long as the agent, because somebody may be looking at it.
 #[derive(Debug)]
 pub(crate) struct Variant {
     entry: &'static Entry,
@@ -92,6 +94,7 @@ impl Default for Graphs {
             held: AtomicBool::new(false),
             blind: AtomicBool::new(false),
             variants: Table::new(),
+            known: Arena::default(),
             captures: captures::Captures::default(),
             execs: RwLock::default(),
             n_execs: AtomicUsize::new(0),
@@ -139,7 +142,8 @@ impl Graphs {
     /// What runs in a kernel's place in a context is there.
     pub(crate) fn know(&self, entry: &'static Entry, place: &'static Place) {
         if let Some(variant) = &place.variant {
-            let known = Box::leak(Box::new(Variant { entry, place }));
+            // SAFETY: graphs are a part of an agent.
+            let known = unsafe { self.known.keep(Variant { entry, place }) };
             self.variants.insert(variant.function.0 as usize, known);
         }
     }

@@ -47,10 +47,8 @@ pub(super) fn enlist(
         if let Some(entry) = entries.get(mangled) {
             return entry;
         }
-        let made = agent.roster.made(mangled);
-        let entry: &'static Entry = Box::leak(Box::new(Entry::new(mangled.to_owned(), made)));
+        let entry = agent.roster.add(mangled);
         entry.told_context.store(quietly, Ordering::Relaxed);
-        agent.roster.add(entry);
         agent.graphs.expect();
         entries.insert(mangled.to_owned(), entry);
         entry

@@ -774,6 +774,13 @@ fn a_key_comes_and_goes() {
 #[test]
 fn few_keys_come_and_go_from_many_lanes() {
     const EACH: u32 = 72;
+    // The last of them is not the soft GPU's own order.
+    let seeds = common::seeds();
+    let seeds = if common::is_deep() {
+        seeds
+    } else {
+        &seeds[1..]
+    };
     for (map_type, key_words, value_words) in [
         (MapType::Hash, 1, 1),
         (MapType::GpuHash, 3, 1),
@@ -794,7 +801,7 @@ fn few_keys_come_and_go_from_many_lanes() {
                         }
                     })
                     .collect();
-                for &seed in common::seeds() {
+                for &seed in seeds {
                     let (answers, ran) = run(&case, config(seed, SMS), 256, &records);
                     let map = contents(&case, &ran);
                     let (mut balance, mut came, mut busy) = (BTreeMap::<u64, i64>::new(), 0, 0);
@@ -830,7 +837,8 @@ fn few_keys_come_and_go_from_many_lanes() {
 #[test]
 fn refused_inserts_use_up_no_slot() {
     const LANES: u32 = 64;
-    const ROUNDS: u64 = 1000;
+    // More than a probe has places.
+    let rounds = if common::is_deep() { 1000 } else { 300 };
     for (map_type, key_words, value_words) in [
         (MapType::Hash, 1, 1),
         (MapType::Hash, 1, 4),
@@ -854,7 +862,7 @@ fn refused_inserts_use_up_no_slot() {
             };
             let stays = vec![Record::update(1 << 40, [1; VALUE_WORDS], BPF_ANY); LANES as usize];
             round_of(&stays);
-            for round in 0..ROUNDS {
+            for round in 0..rounds {
                 // The same keys each time, so that what is used up is told by the slots of keys that were never there.
                 let wanted: Vec<Record> = (0..u64::from(LANES))
                     .map(|lane| Record::update(lane, [round; VALUE_WORDS], BPF_NOEXIST))
@@ -880,8 +888,8 @@ fn refused_inserts_use_up_no_slot() {
                 let (gone, ran) = round_of(&deletes);
                 assert_eq!(gone.iter().filter(|a| a.result == 0).count(), 1);
                 assert_eq!(contents(&case, &ran).len(), 1);
-                if round == ROUNDS - 1 {
-                    let full = ROUNDS * u64::from(LANES - 1);
+                if round == rounds - 1 {
+                    let full = rounds * u64::from(LANES - 1);
                     assert_eq!(counted(&case, &ran), (full, 0));
                 }
             }

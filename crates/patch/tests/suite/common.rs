@@ -200,12 +200,22 @@ pub fn nvcc(dir: &Path, source: &str, arch: &str, options: &[&str]) -> String {
     std::fs::read_to_string(out).unwrap()
 }
 
+/// What ptxas is to do with a text beside accepting it: nothing. It optimises in `cargo xtask test
+/// --deep` alone, which takes three times as long.
+fn level(arch: &str, options: &[&str]) -> Option<&'static str> {
+    // Without it, ptxas has something to say of warpgroups, which the architectures `sm_NNa` have.
+    let is_chosen =
+        arch.ends_with('a') || options.iter().any(|o| o.starts_with("-O") || *o == "-g");
+    (!is_chosen && std::env::var_os("WARPBPF_DEEP").is_none()).then_some("-O0")
+}
+
 /// ptxas accepts `text` for `arch` and has nothing to say about it.
 pub fn ptxas(dir: &Path, name: &str, text: &str, arch: &str, options: &[&str]) {
     let file = dir.join(format!("{name}.{arch}.ptx"));
     std::fs::write(&file, text).unwrap();
     let run = Command::new(cuda().join("bin/ptxas"))
         .arg(format!("-arch=sm_{arch}"))
+        .args(level(arch, options))
         .args(options)
         .arg(&file)
         .args(["-o", "/dev/null"])

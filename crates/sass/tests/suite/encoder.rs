@@ -212,7 +212,7 @@ fn of_random_operands_the_compilers_words_are_ours() {
         ("sm_90", Arch::Sm90, &of_90[..]),
     ] {
         let mut seen = Seen::new();
-        let mut runner = TestRunner::new(Config::with_cases(if is_deep() { 12 } else { 6 }));
+        let mut runner = TestRunner::new(Config::with_cases(if is_deep() { 12 } else { 4 }));
         let collected = std::cell::RefCell::new(&mut seen);
         runner
             .run(&operands(), |operands| {
