@@ -41,6 +41,7 @@ mod generation;
 mod graphs;
 mod image;
 mod launch;
+mod launches;
 mod links;
 mod loads;
 mod made;

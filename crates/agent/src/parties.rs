@@ -109,6 +109,9 @@ impl Wish {
     }
 }
 
+/// Counters in memory that the tool sees, of missed, skipped and unwanted launches.
+pub(crate) type Shared = Option<[&'static AtomicU64; 3]>;
+
 /// Launches of a kernel that ran the original, of one generation of programs. Never freed, because a launch may be looking at it.
 #[derive(Debug)]
 pub(crate) struct Tally {
@@ -121,6 +124,8 @@ pub(crate) struct Tally {
     pub(crate) skipped: AtomicU64,
     /// No program wanted the kernel.
     pub(crate) unwanted: AtomicU64,
+    /// What counts the same in memory that the tool sees.
+    pub(crate) shared: Shared,
     next: *const Tally,
 }
 
@@ -179,15 +184,17 @@ impl Tallies {
     pub(crate) fn of(
         &self,
         generation: u64,
-        wishes: impl FnOnce() -> Box<[Wish]>,
+        made: impl FnOnce() -> (Box<[Wish]>, Shared),
     ) -> &'static Tally {
         if let Some(known) = self.iter().find(|tally| tally.generation == generation) {
             return known;
         }
         let mut first = self.0.load(Ordering::Relaxed);
+        let (wishes, shared) = made();
         let tally = Box::into_raw(Box::new(Tally {
             generation,
-            wishes: wishes(),
+            wishes,
+            shared,
             missed: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
             unwanted: AtomicU64::new(0),
@@ -257,11 +264,11 @@ mod tests {
             })],
             not_for_it: AtomicU64::new(0),
         };
-        let first = tallies.of(1, Box::default);
+        let first = tallies.of(1, Default::default);
         first.missed.fetch_add(2, Ordering::Relaxed);
-        let second = tallies.of(2, || [wish(0, 2), wish(1, 1)].into());
+        let second = tallies.of(2, || ([wish(0, 2), wish(1, 1)].into(), None));
         second.unwanted.fetch_add(1, Ordering::Relaxed);
-        assert!(ptr::eq(tallies.of(1, Box::default), first));
+        assert!(ptr::eq(tallies.of(1, Default::default), first));
         let all: Vec<_> = tallies.iter().map(|t| (t.generation, t.all())).collect();
         assert_eq!(all, [(2, [0, 0, 1]), (1, [2, 0, 0])]);
         // Of those that were missed the first tool would not have had one.
@@ -276,9 +283,9 @@ mod tests {
             .map(|wish| (wish.guest, wish.not_for_it()));
         assert_eq!(not_for.collect::<Vec<_>>(), [(0, 1), (1, 0)]);
         // Nobody is told apart from one alone.
-        let third = tallies.of(3, || [wish(1, 1)].into());
+        let third = tallies.of(3, || ([wish(1, 1)].into(), None));
         assert_eq!(third.not_for(|_| false), 0);
-        let many = tallies.of(4, || (0..70).map(|guest| wish(guest, 2)).collect());
+        let many = tallies.of(4, || ((0..70).map(|guest| wish(guest, 2)).collect(), None));
         let all = many.not_for(|_| false);
         assert_eq!((all, many.counters_of(all).count()), (u64::MAX, 64));
     }

@@ -322,7 +322,8 @@ pub(crate) fn ask(agent: &Agent, function: CUfunction) -> Option<&'static Entry>
         return None;
     }
     let made = agent.roster.made(&name);
-    let entry = Box::leak(Box::new(Entry::new(name.clone(), made)));
+    let entry = Entry::new(name.clone(), made).counted_in(agent.launches.get());
+    let entry = Box::leak(Box::new(entry));
     // That it is not instrumented yet is no news.
     entry.told_context.store(true, Ordering::Relaxed);
     agent.roster.add(entry);

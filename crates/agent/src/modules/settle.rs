@@ -48,7 +48,8 @@ pub(super) fn enlist(
             return entry;
         }
         let made = agent.roster.made(mangled);
-        let entry: &'static Entry = Box::leak(Box::new(Entry::new(mangled.to_owned(), made)));
+        let entry = Entry::new(mangled.to_owned(), made).counted_in(agent.launches.get());
+        let entry: &'static Entry = Box::leak(Box::new(entry));
         entry.told_context.store(quietly, Ordering::Relaxed);
         agent.roster.add(entry);
         agent.graphs.expect();
