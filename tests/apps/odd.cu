@@ -8,7 +8,13 @@
 //   thread KIB     all of it on a thread with so much stack
 //   context KIB    the same on a stack of its own making
 //   leader         the main thread ends first
-//   leave HOW      ends by _exit, quick (quick_exit), exec (another program), handler (_exit in a signal handler) or system (exit_group)
+//   leave HOW      ends by _exit, quick (quick_exit), exec (another program), handler (_exit in a
+//                  signal handler), system (exit_group), abort, kill (a signal) or exit
+//   graph HOW      launches a graph of two nodes as often, and ends so
+//   running        ends by _exit while a kernel runs
+//   late WHAT      one more launch at its end, in an exit handler (handler, or early: registered
+//                  before it uses CUDA) or in a destructor (destructor, or static: of what was
+//                  there before it uses CUDA)
 //   workers HOW    two forked children do all of it, and end so; the parent never uses CUDA
 //   sizes          no file of it may grow (RLIMIT_FSIZE), and it has no handler for the signal
 #include <atomic>
@@ -32,8 +38,11 @@
 #define LAUNCHES 10
 #define FILES 40
 
-__global__ void odd_add(int *sum)
+// Waits first, if it is to.
+__global__ void odd_add(int *sum, const volatile int *go)
 {
+    while (go && !*go)
+        ;
     atomicAdd(sum, 1);
 }
 
@@ -49,7 +58,7 @@ static void prepare(void)
 static void launch(int times)
 {
     for (int i = 0; i < times; i++) {
-        odd_add<<<2, 32>>>(device);
+        odd_add<<<2, 32>>>(device, nullptr);
         CHECK(cudaGetLastError());
     }
     launched += times;
@@ -229,12 +238,18 @@ static void in_a_handler(int)
 }
 
 // Nothing is behind the last launch.
-static int leave(const char *how)
+static int end_by(const char *how, int wrong)
 {
-    prepare();
-    launch(LAUNCHES);
-    int wrong = finish();
+    struct rlimit none = {0, 0};
+
+    setrlimit(RLIMIT_CORE, &none);
     fflush(stdout);
+    if (!strcmp(how, "abort"))
+        abort();
+    if (!strcmp(how, "kill"))
+        raise(SIGKILL);
+    if (!strcmp(how, "exit"))
+        exit(wrong);
     if (!strcmp(how, "_exit"))
         _exit(wrong);
     if (!strcmp(how, "quick"))
@@ -248,6 +263,81 @@ static int leave(const char *how)
         raise(SIGUSR1);
     }
     return 2;
+}
+
+static int leave(const char *how)
+{
+    prepare();
+    launch(LAUNCHES);
+    return end_by(how, finish());
+}
+
+static int leave_graph(const char *how)
+{
+    cudaStream_t stream;
+    cudaGraph_t graph;
+    cudaGraphExec_t exec;
+
+    prepare();
+    CHECK(cudaStreamCreate(&stream));
+    CHECK(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+    for (int i = 0; i < 2; i++)
+        odd_add<<<2, 32, 0, stream>>>(device, nullptr);
+    CHECK(cudaStreamEndCapture(stream, &graph));
+    CHECK(cudaGraphInstantiate(&exec, graph, 0));
+    for (int i = 0; i < LAUNCHES; i += 2)
+        CHECK(cudaGraphLaunch(exec, stream));
+    CHECK(cudaStreamSynchronize(stream));
+    launched += LAUNCHES;
+    return end_by(how, finish());
+}
+
+static int leave_running(void)
+{
+    volatile int *go;
+    cudaStream_t stream;
+
+    prepare();
+    launch(LAUNCHES);
+    int wrong = finish();
+    CHECK(cudaHostAlloc((void **)&go, sizeof(*go), cudaHostAllocMapped));
+    *go = 0;
+    CHECK(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+    odd_add<<<1, 1, 0, stream>>>(device, go);
+    CHECK(cudaGetLastError());
+    return end_by("_exit", wrong);
+}
+
+static void launch_once_more(void)
+{
+    launch(1);
+    finish();
+    fflush(stdout);
+}
+
+struct LaunchesInTheEnd {
+    bool wanted;
+    ~LaunchesInTheEnd()
+    {
+        if (wanted)
+            launch_once_more();
+    }
+};
+
+static int launch_late(const char *what)
+{
+    auto is = [&](const char *name) { return !strcmp(what, name); };
+    if (is("early"))
+        atexit(launch_once_more);
+    if (is("static"))
+        static LaunchesInTheEnd first{true};
+    prepare();
+    launch(LAUNCHES);
+    if (is("handler"))
+        atexit(launch_once_more);
+    if (is("destructor"))
+        static LaunchesInTheEnd last{true};
+    return finish();
 }
 
 static int workers(const char *how)
@@ -292,6 +382,12 @@ int main(int argc, char **argv)
         return without_a_leader();
     if (is("leave"))
         return leave(argument);
+    if (is("graph"))
+        return leave_graph(argument);
+    if (is("running"))
+        return leave_running();
+    if (is("late"))
+        return launch_late(argument);
     if (is("workers"))
         return workers(argument);
     if (is("sizes"))

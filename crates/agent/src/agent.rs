@@ -10,10 +10,10 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use warpbpf_driver::{Context, DeviceInfo, Driver, DriverError};
-use warpbpf_session::{Assembled, Placement, Sanitizer, Session, SessionError};
+use warpbpf_session::{Assembled, Sanitizer, Session, SessionError};
 use warpbpf_wire::{
-    AgentConnection, CacheWish, HANDSHAKE, NoteLevel, Place, SharedError, ToAgent, ToTool,
-    WireError, connect_to_own,
+    AgentConnection, CacheWish, HANDSHAKE, NoteLevel, SharedError, ToAgent, ToTool, WireError,
+    connect_to_own,
 };
 
 use crate::bound::MemoryBound;
@@ -25,7 +25,8 @@ use crate::ends::Ends;
 use crate::entry::Entry;
 use crate::generation::Generations;
 use crate::graphs::Graphs;
-use crate::greeting::hello;
+use crate::greeting::{hello, placement};
+use crate::launches::SharedLaunches;
 use crate::links::Links;
 use crate::lives::{LiveState, Lives};
 use crate::lock::lock;
@@ -159,6 +160,7 @@ pub(crate) struct Agent {
     /// Images that may have to be instrumented in a context that comes.
     pending: AtomicIsize,
     pub(crate) roster: Roster,
+    pub(crate) launches: SharedLaunches,
     pub(crate) streams: Streams,
     outbox: Mutex<Vec<Outgoing>>,
     pub(crate) said: Said,
@@ -224,6 +226,7 @@ impl Agent {
             unknown: Unknown::default(),
             pending: AtomicIsize::new(0),
             roster: Roster::default(),
+            launches: SharedLaunches::default(),
             streams: Streams::default(),
             outbox: Mutex::default(),
             said: Said::default(),
@@ -239,17 +242,6 @@ impl Agent {
             threads: AtomicU32::new(0),
             elapsed,
         }))
-    }
-
-    /// Frees it, and all that it keeps.
-    ///
-    /// # Safety
-    /// It is off and has been [given back](Agent::give_back), and nobody has a reference to it or to
-    /// what it keeps.
-    pub(crate) unsafe fn free(&'static self) {
-        let agent = std::ptr::from_ref(self).cast_mut();
-        // SAFETY: `leak` made it of a box; the caller's promise.
-        drop(unsafe { Box::from_raw(agent) });
     }
 
     /// Hooks have work to do.
@@ -285,7 +277,9 @@ impl Agent {
         self.unknown.close();
         self.graphs.forget_older();
         self.pending.store(0, Ordering::Relaxed);
-        self.table.close();
+        if !self.is_late() {
+            self.table.close();
+        }
         self.quiet.forget();
         self.memory.forget_if_unused();
         self.links.forget();
@@ -524,6 +518,7 @@ impl Agent {
                     match made {
                         Ok(session) => {
                             self.begin_answers(answers);
+                            self.share_launches(&mut connection)?;
                             self.attached(session)
                         }
                         Err(message) => {
@@ -700,12 +695,4 @@ impl Agent {
                 .0;
         }
     }
-}
-
-fn placement((map, place): (String, Place)) -> (String, Placement) {
-    let place = match place {
-        Place::Device => Placement::Device,
-        Place::Host => Placement::Host,
-    };
-    (map, place)
 }

@@ -118,6 +118,9 @@ struct End(&'static Agent);
 impl Drop for End {
     fn drop(&mut self) {
         self.0.turn_off();
+        if !self.0.is_late() {
+            self.0.launches.give_back(self.0);
+        }
         self.0.files.close();
         // No tool will look at what a context leaves.
         for shard in self.0.lives.all() {
@@ -151,7 +154,8 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
         let ended = catch_unwind(AssertUnwindSafe(|| thread.run()));
         // The tool is gone, or nobody speaks with it any more: what it asked for does not go on in
         // kernels that never end.
-        if !matches!(ended, Ok(Ok(()))) {
+        let in_order = matches!(ended, Ok(Ok(())));
+        if !in_order {
             agent.table.close();
             agent.shut_gates();
         }
@@ -165,8 +169,13 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
         thread.each_context(|agent, pump, _| {
             agent.driver.relaxed(|| pump.unlock_pages(&agent.driver));
         });
-        if !thread.has_socket() {
-            // The number is the application's by now: nothing is closed.
+        let is_late = in_order && agent.is_at_exit() && thread.has_socket();
+        if is_late {
+            agent.begin_late();
+        }
+        // Its number is the application's by now; or the tool learns by its end that the process
+        // has ended.
+        if is_late || !thread.has_socket() {
             std::mem::forget(thread);
         }
     });
@@ -256,6 +265,11 @@ impl Control {
                 self.agent.ends.answer(asked);
                 if done? {
                     return Ok(());
+                }
+                // What is known of the last copy is not to be overwritten by another one: the
+                // process ends now.
+                while self.agent.ends.is_last() && !cfg!(test) {
+                    std::thread::park();
                 }
             }
             self.work()?;
@@ -481,6 +495,7 @@ impl Control {
     /// Waits for the kernels and brings everything home.
     fn last_round(&mut self) {
         let agent = self.agent;
+        let mut before = agent.counted();
         let ends = match agent.is_at_exit() {
             true => None,
             false => {
@@ -490,16 +505,18 @@ impl Control {
                 while !begun.are_over() && goes_on() && Instant::now() < until {
                     std::thread::sleep(LAUNCHES);
                 }
+                before = agent.counted();
                 Some(settled::wait_for(agent, until, goes_on))
             }
         };
         let mut ends = ends.filter(|_| !agent.is_at_exit());
         for shard in agent.lives.all() {
-            self.in_context(&shard, true, |agent, _, pump, live| {
+            self.in_context(&shard, true, |agent, number, pump, live| {
+                let before = before.get(number as usize).copied().unwrap_or(0);
                 let known = ends.as_mut().map(|ends| ends.remove(&shard.context.0));
                 // One that came meanwhile has nothing that counts.
                 let waited = known.map_or_else(|| agent.wait_at_end(), |end| end.unwrap_or(Ok(())));
-                agent.bring_home(live, pump, waited);
+                agent.bring_home(live, pump, (before, waited));
             });
         }
         self.agent.look_for_drivers();
@@ -521,14 +538,20 @@ impl Control {
     /// all, and true.
     fn bring_home_at_once(&mut self) -> Result<bool, WireError> {
         let until = Instant::now() + ALMOST_DONE;
-        let is_all = self.agent.ends.is_last()
-            && settled::all(settled::wait_for(self.agent, until, || true)).is_ok();
-        self.each_context(|agent, pump, live| {
-            agent.driver.relaxed(|| {
-                pump.snapshot(live);
-                let _ = pump.drain(live);
+        let before = self.agent.counted();
+        let ends = settled::wait_for(self.agent, until, || true);
+        let is_all = self.agent.ends.is_last() && ends.values().all(Result::is_ok);
+        for shard in self.agent.lives.all() {
+            self.in_context(&shard, false, |agent, number, pump, live| {
+                agent.driver.relaxed(|| {
+                    pump.snapshot(live);
+                    let _ = pump.drain(live);
+                });
+                let end = ends.get(&live.context().0);
+                let before = before.get(number as usize).copied().unwrap_or(0);
+                pump.came_home(live, before, end.and_then(settled::kernels_ran));
             });
-        });
+        }
         if let Some(timeline) = timeline::of(self.agent) {
             self.each_context(|agent, _, live| timeline.turn(agent, live.context(), is_all));
         }

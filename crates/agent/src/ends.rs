@@ -88,6 +88,13 @@ impl Ends {
         let _ = futex::wake(&self.done, futex::Flags::PRIVATE, i32::MAX as u32);
     }
 
+    /// The process is about to end, or, if it is not the last that it does, to become another
+    /// program: everything is brought home.
+    pub(crate) fn before(&self, agent: &Agent, is_last: bool) {
+        self.is_last.store(is_last, Ordering::Release);
+        self.bring_home(agent);
+    }
+
     /// Has everything brought home. Nothing but atomics and system calls: the caller may be in a signal handler.
     fn bring_home(&self, agent: &Agent) {
         let number = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
@@ -172,8 +179,7 @@ fn before_an_end(is_last: bool) {
     let Some(agent) = agent().filter(|agent| agent.is_on() && agent.is_of_this_process()) else {
         return;
     };
-    agent.ends.is_last.store(is_last, Ordering::Release);
-    agent.ends.bring_home(agent);
+    agent.ends.before(agent, is_last);
 }
 
 /// # Safety

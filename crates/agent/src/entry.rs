@@ -3,15 +3,16 @@
 //! A library's kernel has one handle in all contexts, so what stands for a handle must know the contexts itself: a list to
 //! which places are only ever added, at its front. It is as long as the contexts that ran the kernel are many.
 
-use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use warpbpf_session::LoadedVariant;
 use warpbpf_session::choices::Choices;
 use warpbpf_session::guest::OWN;
+use warpbpf_wire::{LaunchKind, LaunchRow, LaunchWriter};
 
 use crate::generation::Generation;
+use crate::list::List;
 use crate::parties::{Party, Tallies, Tally, Wish};
 
 /// No context's handle.
@@ -26,9 +27,11 @@ pub(crate) struct Entry {
     pub(crate) made: &'static AtomicU64,
     /// Launches of the original.
     tallies: Tallies,
+    /// Where launches are counted for the tool at once.
+    shared: Option<&'static LaunchWriter>,
     /// Handles under which it is in the table.
     handles: Mutex<Vec<Handle>>,
-    first: AtomicPtr<Place>,
+    places: List<Place>,
     /// The last generation whose probes took longer than the user allows (`watchdog`); 0 if none did.
     pub(crate) too_dear: AtomicU64,
     pub(crate) told_failed: AtomicBool,
@@ -76,6 +79,9 @@ pub(crate) struct Place {
     pub(crate) launches: AtomicU64,
     /// Of those, by choice of its programs, those that it takes; none where the choices do not differ.
     taken: Box<[AtomicU64]>,
+    /// What counts launches of the variant in memory that the tool sees: all, and behind that,
+    /// parallel to `taken`, those. Empty where there is none.
+    shared: Box<[&'static AtomicU64]>,
     /// Whose programs are in the variant.
     parties: Box<[Party]>,
     /// Who wants the kernel; not all need be in the variant.
@@ -84,13 +90,7 @@ pub(crate) struct Place {
     absent: Box<[Party]>,
     /// What runs where the variant with programs of several tools cannot: that without those who came later.
     pub(crate) alone: Option<&'static Place>,
-    next: *const Place,
 }
-
-// SAFETY: `next` is null or a place that is never freed.
-unsafe impl Send for Place {}
-// SAFETY: as above, and nobody changes it.
-unsafe impl Sync for Place {}
 
 impl Place {
     pub(crate) fn new(
@@ -122,11 +122,11 @@ impl Place {
             sms,
             launches: AtomicU64::new(0),
             taken: (0..taken).map(|_| AtomicU64::new(0)).collect(),
+            shared: Box::default(),
             parties: parties.unwrap_or_default(),
             wanted_by: Box::default(),
             absent: Box::default(),
             alone: None,
-            next: ptr::null(),
         }
     }
 
@@ -148,10 +148,13 @@ impl Place {
     fn parts(&self, chosen: Chosen) -> impl Iterator<Item = &AtomicU64> {
         let taken = self.taken.iter().enumerate();
         let taken = taken.filter(move |(bit, _)| chosen.own >> bit & 1 != 0);
+        let shared = self.shared.iter().enumerate();
+        let shared = shared.filter(move |(at, _)| *at == 0 || chosen.own >> (at - 1) & 1 != 0);
         let parties = (self.parties.iter()).filter(move |p| chosen.own & p.mask != 0);
         let absent = (self.absent.iter()).filter(move |p| chosen.all & p.mask != 0);
         taken
             .map(|(_, counter)| counter)
+            .chain(shared.map(|(_, counter)| *counter))
             .chain(parties.filter_map(|party| party.taken.as_ref()))
             .chain(absent.filter_map(|party| party.taken.as_ref()))
     }
@@ -310,7 +313,13 @@ impl Runs {
             Runs::Original(tally, not_for) => (None, Some(tally.counters_of(not_for))),
             Runs::Skipped(_) | Runs::Unwanted(_) => (None, None),
         };
-        let without = without.into_iter().flatten();
+        let shared = match self {
+            Runs::Variant(..) => None,
+            Runs::Original(tally, _) => tally.shared.map(|[missed, _, _]| missed),
+            Runs::Skipped(tally) => tally.shared.map(|[_, skipped, _]| skipped),
+            Runs::Unwanted(tally) => tally.shared.map(|[_, _, unwanted]| unwanted),
+        };
+        let without = without.into_iter().flatten().chain(shared);
         of_variant.into_iter().flatten().chain(without)
     }
 
@@ -330,8 +339,9 @@ impl Entry {
             mangled,
             made,
             tallies: Tallies::default(),
+            shared: None,
             handles: Mutex::default(),
-            first: AtomicPtr::new(ptr::null_mut()),
+            places: List::default(),
             too_dear: AtomicU64::new(0),
             told_failed: AtomicBool::new(false),
             told_residency: AtomicBool::new(false),
@@ -341,6 +351,42 @@ impl Entry {
             told_compaction: AtomicBool::new(false),
             told_alone: AtomicBool::new(false),
         }
+    }
+
+    /// The same, whose launches are counted there, too.
+    pub(crate) fn counted_in(mut self, shared: Option<&'static LaunchWriter>) -> Entry {
+        self.shared = shared;
+        self
+    }
+
+    /// What counts the launches of a place there ([`Place::shared`]).
+    fn shared_of(&self, place: &Place) -> Box<[&'static AtomicU64]> {
+        let (Some(shared), Some(variant)) = (self.shared, &place.variant) else {
+            return Box::default();
+        };
+        // The bits of programs without a counter of their own stand behind all others.
+        let programs = |wanted: Option<usize>| {
+            let all = variant.choices.programs().iter();
+            let of = all.filter(|(_, bit)| {
+                let bit = *bit as usize;
+                wanted == Some(bit) || wanted.is_none() && bit >= place.taken.len()
+            });
+            of.map(|(program, _)| program.clone()).collect()
+        };
+        let row = |kind, wanted| {
+            shared.row(LaunchRow {
+                kind,
+                context: place.number,
+                generation: place.generation,
+                kernel: self.mangled.clone(),
+                programs: programs(wanted),
+            })
+        };
+        let chosen = (0..place.taken.len()).map(|bit| row(LaunchKind::Chosen, Some(bit)));
+        [row(LaunchKind::With, None)]
+            .into_iter()
+            .chain(chosen)
+            .collect()
     }
 
     /// Launches of this generation run without probes from now on, because of what those cost.
@@ -356,13 +402,8 @@ impl Entry {
 
     /// All places, those of contexts that have ended too.
     pub(crate) fn places(&self) -> impl Iterator<Item = &'static Place> {
-        let mut next = self.first.load(Ordering::Acquire).cast_const();
-        std::iter::from_fn(move || {
-            // SAFETY: null, or a place that `add` put there, which lives as long as the entry.
-            let place = unsafe { next.as_ref() }?;
-            next = place.next;
-            Some(place)
-        })
+        // SAFETY: an entry is a part of an agent.
+        unsafe { self.places.iter() }
     }
 
     /// The place in a context, of launches of a generation. The last one comes first.
@@ -380,19 +421,9 @@ impl Entry {
 
     /// Launches in its context and of its generation are of `place` from now on.
     pub(crate) fn add(&self, mut place: Place) -> &'static Place {
-        let mut first = self.first.load(Ordering::Relaxed);
-        place.next = first;
-        let place = Box::into_raw(Box::new(place));
-        while let Err(now) =
-            self.first
-                .compare_exchange(first, place, Ordering::Release, Ordering::Relaxed)
-        {
-            first = now;
-            // SAFETY: nobody else sees it yet.
-            unsafe { (*place).next = first };
-        }
-        // SAFETY: just made; it lives as long as the entry, which lives as long as the agent.
-        unsafe { &*place }
+        place.shared = self.shared_of(&place);
+        // SAFETY: an entry is a part of an agent.
+        unsafe { self.places.push(place) }
     }
 
     /// Gives up the places of a generation of which no launch is under way or comes, but those whose variants were used. Returns variants
@@ -498,7 +529,24 @@ impl Entry {
     pub(crate) fn tally(&self, generation: &Generation) -> &'static Tally {
         self.tallies.of(generation.number, || {
             let session = generation.session.get();
-            session.map_or_else(Box::default, |session| Wish::all(session, &self.mangled))
+            let wishes = session.map(|session| Wish::all(session, &self.mangled));
+            let kinds = [
+                LaunchKind::Missed,
+                LaunchKind::Skipped,
+                LaunchKind::Unwanted,
+            ];
+            let row = |shared: &'static LaunchWriter| {
+                kinds.map(|kind| {
+                    shared.row(LaunchRow {
+                        kind,
+                        context: 0,
+                        generation: 0,
+                        kernel: self.mangled.clone(),
+                        programs: Vec::new(),
+                    })
+                })
+            };
+            (wishes.unwrap_or_default(), self.shared.map(row))
         })
     }
 
@@ -532,17 +580,6 @@ impl Entry {
     }
 }
 
-impl Drop for Entry {
-    fn drop(&mut self) {
-        let mut next = *self.first.get_mut();
-        while !next.is_null() {
-            // SAFETY: `add` made it of a box; the agent ends, and nobody looks at it any more.
-            let place = unsafe { Box::from_raw(next) };
-            next = place.next.cast_mut();
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -567,7 +604,7 @@ mod tests {
             .unwrap()
             .launches
             .store(5, Ordering::Relaxed);
-        let tally = |generation| entry.tallies.of(generation, Box::default);
+        let tally = |generation| entry.tallies.of(generation, Default::default);
         tally(1).missed.store(2, Ordering::Relaxed);
         let handle = |value, context| Handle { value, context };
         // A driver may use one handle for both.

@@ -127,7 +127,7 @@ unsafe fn dispatch(
     // Who detaches waits for those that are under way, and sees this one, or this one sees it.
     if !agent.is_on() {
         drop(flight);
-        return plain();
+        return agent.count_late(entry, plain());
     }
     agent.launch_happened();
     let captured = agent.graphs.captured(agent, stream);

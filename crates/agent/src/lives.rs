@@ -23,7 +23,7 @@ use crate::growth::Growing;
 use crate::lock::lock;
 use crate::pump::{self, Pump};
 use crate::settled::Unsettled;
-use crate::{memory, modules, timeline};
+use crate::{memory, modules, settled, timeline};
 
 /// Contexts that get maps, over the life of the process: the tool keeps the memory of each.
 pub(crate) const MOST: u32 = 64;
@@ -416,7 +416,7 @@ impl Agent {
 
     /// Gives maps their number and tells the tool of them, in this order for all.
     fn announce(
-        &self,
+        &'static self,
         session: &Session,
         shard: &Shard,
         live: &Live,
@@ -443,6 +443,7 @@ impl Agent {
             );
         }
         shard.number.get_or_init(|| number);
+        pump.is_of(number, self.launches.get());
         *shard.pump() = Some(pump);
     }
 
@@ -453,9 +454,16 @@ impl Agent {
         wait().or_else(|_| wait()).map_err(Unsettled::Driver)
     }
 
-    /// Brings everything home from a context, which is current and whose kernels were waited for, as `waited` says.
-    pub(crate) fn bring_home(&self, live: &Live, pump: &mut Pump, waited: Result<(), Unsettled>) {
+    /// Brings everything home from a context, which is current and whose kernels were waited for,
+    /// as `waited` says: those of `before` launches with programs at least.
+    pub(crate) fn bring_home(
+        &self,
+        live: &Live,
+        pump: &mut Pump,
+        (before, waited): (u64, Result<(), Unsettled>),
+    ) {
         let ended = waited.is_ok();
+        let kernels_ran = settled::kernels_ran(&waited);
         // A broken context has nothing more to give; what was copied before stays.
         if let Err(why) = waited {
             self.note(
@@ -467,6 +475,7 @@ impl Agent {
             timeline.turn(self, live.context(), true);
         }
         let left = pump::empty(&self.driver, live, pump);
+        pump.came_home(live, before, kernels_ran);
         if ended && left.stuck > 0 {
             self.note(
                 NoteLevel::Warning,
@@ -544,7 +553,8 @@ impl Agent {
         if let (true, Some(LiveState::Here(live))) = (wait, state.as_deref()) {
             self.driver.within(context, || {
                 if let Some(pump) = &mut *shard.pump() {
-                    self.bring_home(live, pump, self.wait_at_end());
+                    let before = pump.counted();
+                    self.bring_home(live, pump, (before, self.wait_at_end()));
                 }
             });
         }

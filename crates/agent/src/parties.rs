@@ -4,9 +4,8 @@
 //! A launch of a variant is of every tool that has a program in it which takes the launch. One that ran the original is noted with the
 //! generation of programs that it was of, because who wanted the kernel then says whose it is.
 
-use std::ptr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicPtr, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use warpbpf_session::Session;
 use warpbpf_session::choices::Choices;
@@ -15,6 +14,7 @@ use warpbpf_wire::{Choice, NoteLevel};
 use crate::agent::Agent;
 use crate::entry::{Entry, Place};
 use crate::launch::Miss;
+use crate::list::List;
 
 /// A tool with programs in a variant.
 #[derive(Debug)]
@@ -109,6 +109,9 @@ impl Wish {
     }
 }
 
+/// Counters in memory that the tool sees, of missed, skipped and unwanted launches.
+pub(crate) type Shared = Option<[&'static AtomicU64; 3]>;
+
 /// Launches of a kernel that ran the original, of one generation of programs. Never freed, because a launch may be looking at it.
 #[derive(Debug)]
 pub(crate) struct Tally {
@@ -121,13 +124,9 @@ pub(crate) struct Tally {
     pub(crate) skipped: AtomicU64,
     /// No program wanted the kernel.
     pub(crate) unwanted: AtomicU64,
-    next: *const Tally,
+    /// What counts the same in memory that the tool sees.
+    pub(crate) shared: Shared,
 }
-
-// SAFETY: `next` is null or a tally that is never freed.
-unsafe impl Send for Tally {}
-// SAFETY: as above, and nobody changes it.
-unsafe impl Sync for Tally {}
 
 impl Tally {
     /// Missed, skipped and unwanted launches. What else counts those is seen as well ([`crate::entry::Runs::count`]).
@@ -155,64 +154,35 @@ impl Tally {
 }
 
 /// All of a kernel, the newest first.
-#[derive(Debug)]
-pub(crate) struct Tallies(AtomicPtr<Tally>);
-
-impl Default for Tallies {
-    fn default() -> Tallies {
-        Tallies(AtomicPtr::new(ptr::null_mut()))
-    }
-}
+#[derive(Debug, Default)]
+pub(crate) struct Tallies(List<Tally>);
 
 impl Tallies {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &'static Tally> {
-        let mut next = self.0.load(Ordering::Acquire).cast_const();
-        std::iter::from_fn(move || {
-            // SAFETY: null, or a tally that `of` put there, which lives as long as these.
-            let tally = unsafe { next.as_ref() }?;
-            next = tally.next;
-            Some(tally)
-        })
+        // SAFETY: they are a part of a kernel's entry, which is a part of an agent.
+        unsafe { self.0.iter() }
     }
 
     /// That of a generation. Two threads may make one each at the same moment: what they count is added up anyway.
     pub(crate) fn of(
         &self,
         generation: u64,
-        wishes: impl FnOnce() -> Box<[Wish]>,
+        made: impl FnOnce() -> (Box<[Wish]>, Shared),
     ) -> &'static Tally {
         if let Some(known) = self.iter().find(|tally| tally.generation == generation) {
             return known;
         }
-        let mut first = self.0.load(Ordering::Relaxed);
-        let tally = Box::into_raw(Box::new(Tally {
+        let (wishes, shared) = made();
+        let tally = Tally {
             generation,
-            wishes: wishes(),
+            wishes,
+            shared,
             missed: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
             unwanted: AtomicU64::new(0),
-            next: first,
-        }));
-        while let Err(now) =
-            (self.0).compare_exchange(first, tally, Ordering::Release, Ordering::Relaxed)
-        {
-            first = now;
-            // SAFETY: nobody else sees it yet.
-            unsafe { (*tally).next = first };
-        }
-        // SAFETY: just made; it lives as long as the kernel's entry, which lives as long as the agent.
-        unsafe { &*tally }
-    }
-}
-
-impl Drop for Tallies {
-    fn drop(&mut self) {
-        let mut next = *self.0.get_mut();
-        while !next.is_null() {
-            // SAFETY: `of` made it of a box; the agent ends, and nobody looks at it any more.
-            let tally = unsafe { Box::from_raw(next) };
-            next = tally.next.cast_mut();
-        }
+        };
+        // SAFETY: as above.
+        unsafe { self.0.push(tally) }
     }
 }
 
@@ -268,11 +238,11 @@ mod tests {
             })],
             not_for_it: AtomicU64::new(0),
         };
-        let first = tallies.of(1, Box::default);
+        let first = tallies.of(1, Default::default);
         first.missed.fetch_add(2, Ordering::Relaxed);
-        let second = tallies.of(2, || [wish(0, 2), wish(1, 1)].into());
+        let second = tallies.of(2, || ([wish(0, 2), wish(1, 1)].into(), None));
         second.unwanted.fetch_add(1, Ordering::Relaxed);
-        assert!(ptr::eq(tallies.of(1, Box::default), first));
+        assert!(std::ptr::eq(tallies.of(1, Default::default), first));
         let all: Vec<_> = tallies.iter().map(|t| (t.generation, t.all())).collect();
         assert_eq!(all, [(2, [0, 0, 1]), (1, [2, 0, 0])]);
         // Of those that were missed the first tool would not have had one.
@@ -287,9 +257,9 @@ mod tests {
             .map(|wish| (wish.guest, wish.not_for_it()));
         assert_eq!(not_for.collect::<Vec<_>>(), [(0, 1), (1, 0)]);
         // Nobody is told apart from one alone.
-        let third = tallies.of(3, || [wish(1, 1)].into());
+        let third = tallies.of(3, || ([wish(1, 1)].into(), None));
         assert_eq!(third.not_for(|_| false), 0);
-        let many = tallies.of(4, || (0..70).map(|guest| wish(guest, 2)).collect());
+        let many = tallies.of(4, || ((0..70).map(|guest| wish(guest, 2)).collect(), None));
         let all = many.not_for(|_| false);
         assert_eq!((all, many.counters_of(all).count()), (u64::MAX, 64));
     }

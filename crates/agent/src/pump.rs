@@ -5,7 +5,9 @@ use std::time::{Duration, Instant};
 use warpbpf_abi::maps::{EINVAL, EIO};
 use warpbpf_driver::{Driver, DriverError};
 use warpbpf_session::{Answer, Chunk, DrainStats, Landing, Live, Part, Session};
-use warpbpf_wire::{Chunks, DeviceLosses, SNAPSHOT_PART, SharedError, SharedWriter, Span};
+use warpbpf_wire::{
+    Chunks, DeviceLosses, LastCopy, LaunchWriter, SNAPSHOT_PART, SharedError, SharedWriter, Span,
+};
 
 use crate::descriptors::{FileThread, OwnDescriptor};
 
@@ -36,6 +38,26 @@ pub(crate) struct Pump {
     locked: bool,
     /// The tool reads nothing: do not wait again until it does.
     stalled_at: Option<[u64; 2]>,
+    home: Option<Home>,
+}
+
+/// How much of what launches did has come home, for the tool to see.
+#[derive(Debug)]
+struct Home {
+    launches: &'static LaunchWriter,
+    context: u32,
+    /// Launches with programs that had been counted before the last copy of all maps began, and
+    /// before rings were last emptied.
+    maps: u64,
+    rings: u64,
+    /// Of so many it was known once that their kernels had ended.
+    ended: u64,
+}
+
+impl Home {
+    fn counted(&self) -> u64 {
+        self.launches.launches(self.context)
+    }
 }
 
 /// What snapshots pass on their way.
@@ -111,13 +133,13 @@ impl More {
 }
 
 /// Chunks of device rings land in the event ring.
-struct Home<'w> {
+struct Landed<'w> {
     chunks: Chunks<'w>,
     most: u64,
 }
 
 // SAFETY: the room is reserved, so no consumer looks at it before it is published, and nobody else writes there.
-unsafe impl Landing for Home<'_> {
+unsafe impl Landing for Landed<'_> {
     fn room(&self) -> u64 {
         self.chunks.room().min(self.most)
     }
@@ -167,6 +189,7 @@ impl Pump {
             sizes,
             locked: false,
             stalled_at: None,
+            home: None,
         };
         Ok((pump, fd))
     }
@@ -232,10 +255,58 @@ impl Pump {
         self.scratch.unlock(driver);
     }
 
+    /// Its maps are those of this context, whose launches are counted there.
+    pub(crate) fn is_of(&mut self, context: u32, launches: Option<&'static LaunchWriter>) {
+        self.home = launches.map(|launches| Home {
+            launches,
+            context,
+            maps: 0,
+            rings: 0,
+            ended: 0,
+        });
+    }
+
+    /// Launches with programs so far.
+    pub(crate) fn counted(&self) -> u64 {
+        self.home.as_ref().map_or(0, Home::counted)
+    }
+
+    /// Tells how much is home, of `most` launches at most, and whether kernels ran while it was
+    /// copied.
+    pub(crate) fn came_home(&mut self, live: &Live, most: u64, kernels_ran: Option<bool>) {
+        let Some(home) = &mut self.home else { return };
+        // Where there is neither, nothing could be missing.
+        let maps = self.sizes.iter().any(|bytes| *bytes > 0);
+        let kinds = [(maps, home.maps), (live.largest_chunk() > 0, home.rings)];
+        let there = kinds.iter().filter(|(is_there, _)| *is_there);
+        let least = there.map(|(_, launches)| *launches).min();
+        let launches = least.unwrap_or_else(|| home.counted()).min(most);
+        if kernels_ran == Some(false) {
+            home.ended = launches;
+        }
+        let copy = LastCopy {
+            launches,
+            kernels_ran: kernels_ran.or((launches <= home.ended).then_some(false)),
+        };
+        home.launches.copied(home.context, copy);
+    }
+
     /// Copies every map. Gives those that cannot be copied, by number: they keep their last snapshot.
     pub(crate) fn snapshot(&mut self, live: &Live) -> Vec<usize> {
+        let before = self.counted();
         let all = 0..self.sizes.len();
-        all.filter(|map| !self.publish(live, *map)).collect()
+        let stale: Vec<usize> = all.filter(|map| !self.publish(live, *map)).collect();
+        if stale.is_empty() {
+            self.maps_came_home(live, before);
+        }
+        stale
+    }
+
+    fn maps_came_home(&mut self, live: &Live, before: u64) {
+        if let Some(home) = &mut self.home {
+            home.maps = before;
+            self.came_home(live, u64::MAX, None);
+        }
     }
 
     /// Copies one map now. Its sequence, or an error number.
@@ -253,6 +324,9 @@ impl Pump {
     fn publish(&mut self, live: &Live, map: usize) -> bool {
         if self.sizes[map] == 0 {
             return true;
+        }
+        if warpbpf_faults::strikes("agent/copy") {
+            return false;
         }
         let mut offset = 0;
         let scratch = self.scratch.pages();
@@ -277,11 +351,20 @@ impl Pump {
     /// # Errors
     /// [`DriverError`] of a copy: what was not moved stays there, too.
     pub(crate) fn drain(&mut self, live: &Live) -> Result<DrainStats, DriverError> {
-        let mut home = Home {
+        let has_rings = live.largest_chunk() > 0;
+        let before = if has_rings { self.counted() } else { 0 };
+        let mut landed = Landed {
             chunks: self.writer.chunks(),
             most: self.most,
         };
-        let stats = live.bring(&mut home)?;
+        let stats = live.bring(&mut landed)?;
+        if has_rings
+            && stats.waiting == 0
+            && let Some(home) = &mut self.home
+        {
+            home.rings = before;
+            self.came_home(live, u64::MAX, None);
+        }
         self.tell(live);
         Ok(stats)
     }
@@ -336,6 +419,7 @@ pub(crate) struct Left {
 pub(crate) fn empty(driver: &Driver, live: &Live, pump: &mut Pump) -> Left {
     driver.relaxed(|| {
         let mut left = Left::default();
+        let before = pump.counted();
         let stale = pump.snapshot(live);
         match empty_rings(live, pump) {
             Ok(stuck) => left.stuck = stuck,
@@ -347,6 +431,9 @@ pub(crate) fn empty(driver: &Driver, live: &Live, pump: &mut Pump) -> Left {
                 left.stale
                     .extend(live.layouts().get(map).map(|map| map.name.clone()));
             }
+        }
+        if left.stale.is_empty() {
+            pump.maps_came_home(live, before);
         }
         left
     })

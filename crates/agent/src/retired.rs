@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::agent::Agent;
 use crate::exports::unpublish;
 use crate::lock::lock;
-use crate::thread;
+use crate::{launches, thread};
 
 /// Those that wait for a moment at which no thread is in their code.
 static RETIRED: Mutex<Vec<&'static Agent>> = Mutex::new(Vec::new());
@@ -36,8 +36,22 @@ pub(crate) fn retire(agent: &'static Agent, is_quiet: impl FnOnce() -> bool) {
         return;
     }
     for agent in std::mem::take(&mut *lock(&RETIRED)) {
+        launches::forget(agent);
         // SAFETY: nobody could get it since it was unpublished, which was before all threads stood
         // still with none in our code, and its own threads have ended.
         unsafe { agent.free() };
+    }
+}
+
+impl Agent {
+    /// Frees it, and all that it keeps.
+    ///
+    /// # Safety
+    /// It is off and has been [given back](Agent::give_back), and nobody has a reference to it or to
+    /// what it keeps.
+    unsafe fn free(&'static self) {
+        let agent = std::ptr::from_ref(self).cast_mut();
+        // SAFETY: `leak` made it of a box; the caller's promise.
+        drop(unsafe { Box::from_raw(agent) });
     }
 }

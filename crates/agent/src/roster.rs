@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use warpbpf_session::LoadedVariant;
 use warpbpf_session::guest::OWN;
-use warpbpf_wire::{Counts, KernelCount, PartyCounts};
+use warpbpf_wire::{Counts, KernelCount, LaunchWriter, PartyCounts};
 
 use crate::arena::Arena;
 use crate::entry::Entry;
@@ -210,8 +210,13 @@ impl Roster {
     }
 
     /// What stands for a kernel of this name in another image than those before.
-    pub(crate) fn add(&self, mangled: &str) -> &'static Entry {
-        let entry = Entry::new(mangled.to_owned(), self.made(mangled));
+    /// Its launches are counted in `shared`, too.
+    pub(crate) fn add(
+        &self,
+        mangled: &str,
+        shared: Option<&'static LaunchWriter>,
+    ) -> &'static Entry {
+        let entry = Entry::new(mangled.to_owned(), self.made(mangled)).counted_in(shared);
         // SAFETY: the roster is a part of an agent.
         let entry = unsafe { self.kept.keep(entry) };
         self.lock().entries.push(entry);
@@ -332,7 +337,11 @@ mod tests {
     #[test]
     fn what_is_retired_still_counts() {
         let roster = Roster::default();
-        let (a, again, b) = (roster.add("a"), roster.add("a"), roster.add("b"));
+        let (a, again, b) = (
+            roster.add("a", None),
+            roster.add("a", None),
+            roster.add("b", None),
+        );
         a.add(Place::new(16, (0, 4), 1, (None, Choices::default())));
         b.add(Place::new(16, (0, 4), 1, (None, Choices::default())));
         b.add(Place::new(32, (1, 4), 1, (None, Choices::default())));
@@ -365,7 +374,7 @@ mod tests {
     fn nothing_is_kept_of_who_is_told_no_more() {
         let roster = Roster::default();
         let wanted = || -> &'static Entry {
-            let entry = roster.add("a");
+            let entry = roster.add("a", None);
             let place = Place::new(16, (0, 4), 1, (None, Choices::default()));
             entry.add(place.of(&[1, 2], &[]));
             entry

@@ -193,6 +193,15 @@ pub(crate) fn wait_for(agent: &Agent, until: Instant, goes_on: impl Fn() -> bool
     ends
 }
 
+/// Whether some had not ended then; `None`: that is not known.
+pub(crate) fn kernels_ran(end: &Result<(), Unsettled>) -> Option<bool> {
+    match end {
+        Ok(()) => Some(false),
+        Err(Unsettled::Running) => Some(true),
+        Err(Unsettled::Captures | Unsettled::Driver(_)) => None,
+    }
+}
+
 /// The first that says why.
 pub(crate) fn all(ends: Ends) -> Result<(), Unsettled> {
     ends.into_values().collect()

@@ -321,7 +321,7 @@ pub(crate) fn ask(agent: &Agent, function: CUfunction) -> Option<&'static Entry>
         }
         return None;
     }
-    let entry = agent.roster.add(&name);
+    let entry = agent.roster.add(&name, agent.launches.get());
     // That it is not instrumented yet is no news.
     entry.told_context.store(true, Ordering::Relaxed);
     agent.table.insert(function as usize, entry);

@@ -324,6 +324,8 @@ impl Agent {
             inner_pid: process.inner_pid(),
             exe: process.exe(),
             complete: process.is_complete(),
+            missing_launches: process.missing_launches(),
+            kernels_ran_at_last_copy: process.kernels_ran_at_last_copy(),
             kernels: process.kernels().into_iter().map(kernel).collect(),
             messages: self.messages.clone(),
             messages_left_out: self.messages_left_out,

@@ -99,6 +99,14 @@ pub struct Process {
     pub device_bytes: u64,
     /// The data is complete: the agent said good-bye.
     pub complete: bool,
+    /// Launches whose data are missing: those that were counted after the last copy of the data had
+    /// begun; null where that is not known.
+    #[serde(default)]
+    pub missing_launches: Option<u64>,
+    /// Kernels ran while that copy was made, which has a part of their data; null where that is not
+    /// known.
+    #[serde(default)]
+    pub kernels_ran_at_last_copy: Option<bool>,
     /// Kernels in the order in which they were loaded.
     pub kernels: Vec<Kernel>,
     /// Maps in the object's order.

@@ -449,9 +449,10 @@ impl Agent {
                 }
                 self.changed = Some(changed);
             }
-            // No timeline is asked for.
+            // No timeline is asked for, and nobody reports launches.
             ToTool::Sites(_)
             | ToTool::Failed
+            | ToTool::Launches
             | ToTool::Counts(_)
             | ToTool::Operations(_)
             | ToTool::Ranges(_)

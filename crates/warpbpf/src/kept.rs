@@ -13,7 +13,7 @@ pub(crate) const MOST_KERNELS: usize = 1 << 20;
 pub(crate) const MOST_SITES: usize = 1 << 22;
 pub(crate) const MOST_CONTEXTS: usize = 256;
 /// What an element of a list takes besides its text.
-const ELEMENT: usize = 200;
+pub(crate) const ELEMENT: usize = 200;
 
 /// What was kept so far.
 #[derive(Debug, Default)]
@@ -44,6 +44,7 @@ impl Kept {
             | ToTool::MapOps { .. }
             | ToTool::Bye { .. } => 0,
             ToTool::Hello(_)
+            | ToTool::Launches
             | ToTool::Refused { .. }
             | ToTool::Ready(_)
             | ToTool::Context(_)
@@ -86,7 +87,15 @@ impl Kept {
                 false => 0,
             },
         };
-        self.bytes = self.bytes.saturating_add(kept);
+        self.keep(kept)
+    }
+
+    /// So many bytes more are kept.
+    ///
+    /// # Errors
+    /// Text: it is too much.
+    pub(crate) fn keep(&mut self, bytes: usize) -> Result<(), String> {
+        self.bytes = self.bytes.saturating_add(bytes);
         match self.bytes <= MOST {
             true => Ok(()),
             false => Err(format!("it has told more than {} MiB", MOST >> 20)),

@@ -43,6 +43,7 @@ mod functions;
 mod greet;
 mod guest;
 mod kept;
+mod launches;
 mod map;
 mod number;
 mod parties;

@@ -170,8 +170,28 @@ impl Process {
     }
     /// The agent said good-bye: the data is complete.
     pub fn is_complete(&self) -> bool {
-        let state = self.lock();
-        state.complete && !state.failed
+        let mut state = self.lock();
+        let missing = state.count_launches().unwrap_or_default();
+        state.complete && !state.failed && (missing.launches, missing.late) == (0, 0)
+    }
+    /// Launches whose data are not here: those with probes that were counted after the last copy of
+    /// its maps and rings had begun, and those that came when its last data were here. `None` where
+    /// that is not known.
+    pub fn missing_launches(&self) -> Option<u64> {
+        let mut state = self.lock();
+        match state.count_launches() {
+            Some(missing) => Some(missing.launches.saturating_add(missing.late)),
+            None => (state.complete && !state.failed).then_some(0),
+        }
+    }
+    /// Kernels with probes ran while that copy was made, which has a part of their data. `None`
+    /// where that is not known.
+    pub fn kernels_ran_at_last_copy(&self) -> Option<bool> {
+        let mut state = self.lock();
+        match state.count_launches() {
+            Some(missing) => missing.kernels_ran,
+            None => (state.complete && !state.failed).then_some(false),
+        }
     }
     /// What a person should know, in order.
     pub fn notes(&self) -> Vec<Note> {
@@ -230,7 +250,9 @@ impl Process {
 
     /// Its kernels, in the order in which they were loaded. A kernel whose image was loaded again is there again.
     pub fn kernels(&self) -> Vec<KernelInfo> {
-        let state = self.lock();
+        let mut state = self.lock();
+        state.count_launches();
+        let state = &*state;
         let with_counts = |kernel: Kernel| {
             let counts = state.own_count(&kernel);
             KernelInfo {

@@ -15,6 +15,7 @@ use crate::events::{Batch, Losses};
 use crate::functions::OfProcess;
 use crate::guest::lost_host;
 use crate::kept::{Kept, MOST_CONTEXTS, MOST_NOTES};
+use crate::launches::Counted;
 use crate::number;
 use crate::parties::Parties;
 use crate::process::Note;
@@ -43,6 +44,8 @@ pub(crate) struct State {
     pub(crate) kernels: Vec<Kernel>,
     /// Launches and misses by mangled name.
     pub(crate) counts: HashMap<String, KernelCount>,
+    /// Where they are counted.
+    pub(crate) launches: Counted,
     pub(crate) programs: Vec<Program>,
     /// What there is to know of several tools in it.
     pub(crate) parties: Parties,
@@ -137,6 +140,7 @@ impl State {
                 // The process ended, with or without a good-bye: what it wrote is in the shared memory.
                 Ok(None) | Err(_) => {
                     self.connection = None;
+                    self.end_launches();
                     self.close_memory();
                     if let Some(host) = self.host.filter(|_| !self.complete) {
                         self.note(NoteLevel::Warning, lost_host(host, self.pid));
@@ -202,6 +206,7 @@ impl State {
         let text = format!("what is said by the agent in it is not listened to any more: {why}");
         self.note(NoteLevel::Error, text);
         self.connection = None;
+        self.stop_counting();
         self.close_memory();
     }
 
@@ -255,6 +260,7 @@ impl State {
                 self.argv = hello.argv;
                 self.device = hello.device;
             }
+            ToTool::Launches => self.open_launches(fd),
             ToTool::Refused { message } => self.refused = Some(message),
             ToTool::Attached => self.attached = true,
             ToTool::Failed => self.failed = true,

@@ -70,6 +70,7 @@ fn to_tool() -> Vec<ToTool> {
     };
     vec![
         ToTool::Hello(hello),
+        ToTool::Launches,
         ToTool::Context(ContextInfo::default()),
         ToTool::Maps(MoreMaps::default()),
         ToTool::Kernel(Kernel::default()),

@@ -41,8 +41,9 @@ pub use ops::{
 };
 pub use peer::{Peer, peer};
 pub use shared::{
-    Chunks, DEFAULT_RING_BYTES, DeviceLosses, Event, Kept, PRINTK, SNAPSHOT_PART, SharedError,
-    SharedReader, SharedWriter, Span,
+    Chunks, DEFAULT_RING_BYTES, DeviceLosses, Event, Kept, LastCopy, LaunchKind, LaunchReader,
+    LaunchRow, LaunchWriter, Launches, Missing, PRINTK, SNAPSHOT_PART, SharedError, SharedReader,
+    SharedWriter, Span,
 };
 pub use timeline::{
     GraphLaunch, GraphNode, GraphNodes, HostModule, HostStack, HostStacks, Operation, Operations,

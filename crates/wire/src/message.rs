@@ -10,7 +10,7 @@ use crate::timeline::{HostStacks, Operations, Ranges};
 use warpbpf_abi::choice::{Choice, Wish};
 
 /// Raised when a message comes or changes its meaning. [`Hello`] carries it; a tool refuses an agent of another number.
-pub const PROTOCOL: u32 = 3;
+pub const PROTOCOL: u32 = 4;
 /// Second tools that there may be at once in one application.
 pub const MOST_GUESTS: usize = 32;
 /// How long an application's first load waits for the tool's wish, and again for what comes behind each function that the tool has made.
@@ -92,6 +92,9 @@ pub enum ToAgent {
 pub enum ToTool {
     /// First message of a connection.
     Hello(Hello),
+    /// Before `Ready`: launches are counted in memory that is shared ([`crate::LaunchReader`]),
+    /// whose memfd the frame carries.
+    Launches,
     /// The answer to `Attach` when nothing will be injected: no `Ready` follows.
     Refused {
         /// Why, complete: the verifier's text where it was the verifier.
@@ -567,7 +570,7 @@ mod tests {
         let text = serde_json::to_string(&hello).unwrap();
         assert_eq!(
             text,
-            r#"{"type":"hello","protocol":3,"pid":1,"exe":"/a","argv":["a"],"device":null}"#
+            r#"{"type":"hello","protocol":4,"pid":1,"exe":"/a","argv":["a"],"device":null}"#
         );
         assert_eq!(serde_json::from_str::<ToTool>(&text).unwrap(), hello);
     }
@@ -584,7 +587,7 @@ mod tests {
         assert_eq!(hello(PROTOCOL).refusal(), None);
         assert_eq!(
             hello(1).refusal().unwrap(),
-            "the agent in process 77 is of another warpbpf: its messages are of version 1, and this tool's of version 3; use the tool that came with it, or start the application anew"
+            "the agent in process 77 is of another warpbpf: its messages are of version 1, and this tool's of version 4; use the tool that came with it, or start the application anew"
         );
     }
 

@@ -29,9 +29,12 @@
 //! may be so twice. One that lives on stops at the first event before which it sees that it was followed; what it hands out until
 //! then may come twice.
 //!
+//! Launches are counted in a memfd of their own (`launches`).
+//!
 //! Maps that come later have a memfd of their own of the same layout, with numbers that begin behind those that there are
 //! ([`SharedWriter::append`], [`SharedReader::append`]). Its ring is the smallest, and nobody uses it: events go by the first one.
 
+use std::ffi::CStr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -45,6 +48,7 @@ use crate::words::Words;
 
 mod chunks;
 mod kept;
+mod launches;
 mod ring;
 mod snapshot;
 
@@ -52,6 +56,9 @@ use ring::{Consumer, Ring};
 
 pub use chunks::{Chunks, Span};
 pub use kept::Kept;
+pub use launches::{
+    LastCopy, LaunchKind, LaunchReader, LaunchRow, LaunchWriter, Launches, Missing,
+};
 
 /// Bytes of the event ring when nobody says otherwise.
 pub const DEFAULT_RING_BYTES: u64 = 64 << 20;
@@ -225,6 +232,40 @@ fn os(call: &'static str) -> impl FnOnce(Errno) -> SharedError {
     move |errno| SharedError::Os { call, errno }
 }
 
+/// A new memfd of so many bytes, sealed against any change of size.
+fn sealed_file(name: &CStr, total: u64) -> Result<OwnedFd, SharedError> {
+    let fault = |site, errno| warpbpf_faults::check(site, || errno);
+    let fd = fault("shared/memfd", Errno::MFILE)
+        .and_then(|()| {
+            let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
+            memfd_create(name, flags)
+        })
+        .map_err(os("memfd_create"))?;
+    fault("shared/size", Errno::NOSPC)
+        .and_then(|()| ftruncate(&fd, total))
+        .map_err(|errno| match (errno, getrlimit(Resource::Fsize).current) {
+            (Errno::FBIG, Some(limit)) => SharedError::Limit {
+                bytes: total,
+                limit,
+            },
+            _ => os("ftruncate")(errno),
+        })?;
+    let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
+    fault("shared/seal", Errno::PERM)
+        .and_then(|()| fcntl_add_seals(&fd, seals))
+        .map_err(os("fcntl(F_ADD_SEALS)"))?;
+    Ok(fd)
+}
+
+/// The same, and its mapping.
+fn sealed(name: &CStr, total: u64) -> Result<(Words, OwnedFd), SharedError> {
+    let fd = sealed_file(name, total)?;
+    let words = warpbpf_faults::check("shared/mmap", || Errno::NOMEM)
+        .and_then(|()| Words::map(&fd, total as usize))
+        .map_err(os("mmap"))?;
+    Ok((words, fd))
+}
+
 /// The agent's side.
 #[derive(Debug)]
 pub struct SharedWriter {
@@ -266,29 +307,7 @@ impl SharedWriter {
             .collect();
         let (ring, total) = (ring as u64, total as u64);
 
-        let fault = |site, errno| warpbpf_faults::check(site, || errno);
-        let fd = fault("shared/memfd", Errno::MFILE)
-            .and_then(|()| {
-                let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
-                memfd_create(c"warpbpf", flags)
-            })
-            .map_err(os("memfd_create"))?;
-        fault("shared/size", Errno::NOSPC)
-            .and_then(|()| ftruncate(&fd, total))
-            .map_err(|errno| match (errno, getrlimit(Resource::Fsize).current) {
-                (Errno::FBIG, Some(limit)) => SharedError::Limit {
-                    bytes: total,
-                    limit,
-                },
-                _ => os("ftruncate")(errno),
-            })?;
-        let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL;
-        fault("shared/seal", Errno::PERM)
-            .and_then(|()| fcntl_add_seals(&fd, seals))
-            .map_err(os("fcntl(F_ADD_SEALS)"))?;
-        let words = fault("shared/mmap", Errno::NOMEM)
-            .and_then(|()| Words::map(&fd, total as usize))
-            .map_err(os("mmap"))?;
+        let (words, fd) = sealed(c"warpbpf", total)?;
         let header = [VERSION, areas.len() as u64, ring, ring_bytes, total];
         for (i, value) in header.iter().enumerate() {
             words

@@ -94,6 +94,24 @@ impl Words {
         Ok(Words { base, bytes })
     }
 
+    /// Maps another file of this length, sealed as the one before, in its place: who still has a
+    /// word of that has the same one of this.
+    pub(crate) fn map_again(&self, fd: impl AsFd) -> Result<(), Errno> {
+        // SAFETY: it takes the place of our own mapping, whose words are only touched through
+        // atomics.
+        unsafe {
+            mmap(
+                self.base.as_ptr().cast(),
+                self.bytes,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED | MapFlags::FIXED,
+                fd,
+                0,
+            )?;
+        }
+        Ok(())
+    }
+
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }

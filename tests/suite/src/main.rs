@@ -21,6 +21,7 @@ mod counts;
 mod devices;
 mod drain;
 mod driver_api;
+mod endings;
 mod extension;
 mod faults;
 mod gate;

@@ -366,7 +366,7 @@ fn launched(agent: &'static Agent, code: CUresult, exec: CUgraphExec, stream: St
     let mut exec = lock(&known);
     exec.mark(agent, stream.handle());
     exec.tell(agent);
-    if agent.is_on() {
+    if agent.is_on() || agent.is_late() {
         exec.count();
         agent.launch_happened();
     }

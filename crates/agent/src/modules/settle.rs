@@ -47,7 +47,7 @@ pub(super) fn enlist(
         if let Some(entry) = entries.get(mangled) {
             return entry;
         }
-        let entry = agent.roster.add(mangled);
+        let entry = agent.roster.add(mangled, agent.launches.get());
         entry.told_context.store(quietly, Ordering::Relaxed);
         agent.graphs.expect();
         entries.insert(mangled.to_owned(), entry);

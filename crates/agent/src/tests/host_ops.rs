@@ -88,7 +88,7 @@ impl Bench {
                         token: 100,
                     };
                 }
-                ToTool::Hello(_) | ToTool::Kernel(_) | ToTool::Note { .. } => {}
+                ToTool::Hello(_) | ToTool::Launches | ToTool::Kernel(_) | ToTool::Note { .. } => {}
                 other => panic!("{other:?}"),
             }
         }

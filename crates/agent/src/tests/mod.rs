@@ -16,6 +16,7 @@ mod guests;
 mod handshake;
 mod host_ops;
 mod late;
+mod launches;
 mod links;
 mod loads;
 mod machine;

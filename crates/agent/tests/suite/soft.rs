@@ -8,7 +8,8 @@ use std::time::Duration;
 use crate::common;
 use warpbpf_softcuda as _;
 use warpbpf_wire::{
-    Counts, Kernel, Listener, Options, Ready, SharedReader, Sites, ToAgent, ToTool, ToolConnection,
+    Counts, Kernel, LaunchReader, Listener, Options, Ready, SharedReader, Sites, ToAgent, ToTool,
+    ToolConnection,
 };
 
 type Handle = *mut c_void;
@@ -135,6 +136,7 @@ fn read(tool: &mut ToolConnection, seen: &mut Seen, enough: impl Fn(&Seen) -> bo
         let frame = frame.expect("a message within 20 s");
         match frame.message {
             ToTool::Hello(hello) => assert!(hello.device.unwrap().soft),
+            ToTool::Launches => drop(LaunchReader::open(frame.fd.unwrap()).unwrap()),
             ToTool::Ready(ready) => {
                 seen.ready = Some((ready, SharedReader::open(frame.fd.unwrap()).unwrap()));
             }

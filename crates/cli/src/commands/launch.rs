@@ -56,6 +56,8 @@ pub fn run(flags: &LaunchFlags) -> Result<u8, CliError> {
         ),
         soft,
         complete: true,
+        missing_launches: Some(0),
+        kernels_ran_at_last_copy: Some(false),
         ..model::Process::default()
     };
     for index in chosen {
