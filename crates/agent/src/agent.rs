@@ -33,6 +33,7 @@ use crate::made::Made;
 use crate::memory::Memory;
 use crate::modules::Images;
 use crate::notes::Said;
+use crate::outbox::Outbox;
 use crate::quiet::Quiet;
 use crate::roster::Roster;
 use crate::settled::Settled;
@@ -88,13 +89,6 @@ impl From<SharedError> for Unmade {
     fn from(error: SharedError) -> Unmade {
         Unmade(error.to_string())
     }
-}
-
-/// Something to send.
-#[derive(Debug)]
-pub(crate) struct Outgoing {
-    pub(crate) message: ToTool,
-    pub(crate) fd: Option<OwnDescriptor>,
 }
 
 /// How far the end is.
@@ -160,7 +154,7 @@ pub(crate) struct Agent {
     pending: AtomicIsize,
     pub(crate) roster: Roster,
     pub(crate) streams: Streams,
-    outbox: Mutex<Vec<Outgoing>>,
+    pub(crate) outbox: Outbox,
     pub(crate) said: Said,
     pub(crate) finish: Mutex<Finish>,
     pub(crate) finished: Condvar,
@@ -225,7 +219,7 @@ impl Agent {
             pending: AtomicIsize::new(0),
             roster: Roster::default(),
             streams: Streams::default(),
-            outbox: Mutex::default(),
+            outbox: Outbox::default(),
             said: Said::default(),
             finish: Mutex::default(),
             finished: Condvar::new(),
@@ -649,17 +643,6 @@ impl Agent {
             return;
         }
         self.files.ring();
-    }
-
-    /// Has the control thread send a message.
-    pub(crate) fn send(&self, message: ToTool, fd: Option<OwnDescriptor>) {
-        if self.is_on() {
-            lock(&self.outbox).push(Outgoing { message, fd });
-        }
-    }
-
-    pub(crate) fn take_outbox(&self) -> Vec<Outgoing> {
-        std::mem::take(&mut lock(&self.outbox))
     }
 
     /// There is a thread that speaks with the tool: at the end it is waited for.
