@@ -86,9 +86,14 @@ pub fn json_line(value: &impl serde::Serialize) -> String {
     }
 }
 
-/// A line for people to standard error. Whoever has closed it wants none.
+/// A line for people to standard error; what is in it of others cannot begin another one.
 pub fn tell_line(line: &str) {
-    let line = format!("{}\n", plain::output(line));
+    tell_lines(&plain::message(line));
+}
+
+/// Lines of ours to standard error. Whoever has closed it wants none.
+pub fn tell_lines(lines: &str) {
+    let line = format!("{}\n", plain::output(lines));
     if inherited::is_closed(libc::STDERR_FILENO) {
         return;
     }
@@ -123,9 +128,13 @@ macro_rules! tell {
 }
 pub(crate) use tell;
 
-/// An error for people, which may have several lines.
+/// An error for people, which may have several lines. A refusal is drawn, and its lines are ours.
 pub fn tell_error(error: &CliError) {
-    tell_line(&format!("warpbpf: {error}"));
+    let text = format!("warpbpf: {error}");
+    match error {
+        CliError::Rejected { .. } => tell_lines(&text),
+        _ => tell_line(&text),
+    }
 }
 
 /// Where `--json` was given, a failure is an answer too: on standard output, with the exit status that it has as text.
