@@ -61,6 +61,7 @@ pub fn all() -> Vec<Case> {
         crate::soak::cases,
         crate::slots::cases,
         crate::unharmed::cases,
+        crate::attacks::cases,
         crate::bad_input::cases,
         crate::signals::cases,
         crate::outputs::cases,
