@@ -67,7 +67,16 @@ pub fn standard_output(bytes: &[u8]) -> io::Result<()> {
 
 /// Text or JSON to standard output.
 pub fn say(text: &str) {
-    if let Err(error) = standard_output(plain::output(text).as_bytes())
+    say_as_it_is(&plain::output(text));
+}
+
+/// Text that may be drawn with colours.
+pub fn say_drawn(text: &str) {
+    say_as_it_is(&plain::drawn(text));
+}
+
+fn say_as_it_is(text: &str) {
+    if let Err(error) = standard_output(text.as_bytes())
         && !is_read_no_more(&error)
     {
         lose();
@@ -93,7 +102,11 @@ pub fn tell_line(line: &str) {
 
 /// Lines of ours to standard error. Whoever has closed it wants none.
 pub fn tell_lines(lines: &str) {
-    let line = format!("{}\n", plain::output(lines));
+    tell_as_it_is(&plain::output(lines));
+}
+
+fn tell_as_it_is(lines: &str) {
+    let line = format!("{lines}\n");
     if inherited::is_closed(libc::STDERR_FILENO) {
         return;
     }
@@ -132,7 +145,7 @@ pub(crate) use tell;
 pub fn tell_error(error: &CliError) {
     let text = format!("warpbpf: {error}");
     match error {
-        CliError::Rejected { .. } => tell_lines(&text),
+        CliError::Rejected { .. } => tell_as_it_is(&plain::drawn(&text)),
         _ => tell_line(&text),
     }
 }
