@@ -173,6 +173,7 @@ pub const APPS: &[(&str, &str)] = &[
     ("jit", "tests/apps/jit.cu"),
     ("libraries", "tests/apps/libraries.cu"),
     ("odd", "tests/apps/odd.cu"),
+    ("strange", "tests/apps/strange.cu"),
     ("linked", "tests/apps/linked.cu"),
     ("swapstress", "tests/apps/swapstress.cu"),
     ("soak", "tests/apps/soak.cu"),

@@ -34,6 +34,7 @@ use crate::made::Made;
 use crate::memory::Memory;
 use crate::modules::Images;
 use crate::notes::Said;
+use crate::outbox::Outbox;
 use crate::quiet::Quiet;
 use crate::roster::Roster;
 use crate::settled::Settled;
@@ -89,13 +90,6 @@ impl From<SharedError> for Unmade {
     fn from(error: SharedError) -> Unmade {
         Unmade(error.to_string())
     }
-}
-
-/// Something to send.
-#[derive(Debug)]
-pub(crate) struct Outgoing {
-    pub(crate) message: ToTool,
-    pub(crate) fd: Option<OwnDescriptor>,
 }
 
 /// How far the end is.
@@ -162,7 +156,7 @@ pub(crate) struct Agent {
     pub(crate) roster: Roster,
     pub(crate) launches: SharedLaunches,
     pub(crate) streams: Streams,
-    outbox: Mutex<Vec<Outgoing>>,
+    pub(crate) outbox: Outbox,
     pub(crate) said: Said,
     pub(crate) finish: Mutex<Finish>,
     pub(crate) finished: Condvar,
@@ -228,7 +222,7 @@ impl Agent {
             roster: Roster::default(),
             launches: SharedLaunches::default(),
             streams: Streams::default(),
-            outbox: Mutex::default(),
+            outbox: Outbox::default(),
             said: Said::default(),
             finish: Mutex::default(),
             finished: Condvar::new(),
@@ -655,17 +649,6 @@ impl Agent {
             return;
         }
         self.files.ring();
-    }
-
-    /// Has the control thread send a message.
-    pub(crate) fn send(&self, message: ToTool, fd: Option<OwnDescriptor>) {
-        if self.is_on() {
-            lock(&self.outbox).push(Outgoing { message, fd });
-        }
-    }
-
-    pub(crate) fn take_outbox(&self) -> Vec<Outgoing> {
-        std::mem::take(&mut lock(&self.outbox))
     }
 
     /// There is a thread that speaks with the tool: at the end it is waited for.

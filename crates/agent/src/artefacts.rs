@@ -77,10 +77,20 @@ pub(crate) fn folders(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBu
     all.into_iter().collect()
 }
 
-/// Folders in a folder.
+/// Folders in a folder. Its name in the folder for temporary files is known beforehand, so it may
+/// be somebody else's, who may have put there as many as he likes.
 fn inside(folder: &Path) -> Vec<PathBuf> {
+    let parent = folder.parent().unwrap_or(folder);
+    if !is_trusted_folder(parent) || !is_trusted_folder(folder) {
+        return Vec::new();
+    }
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries.map(|entry| entry.path()).collect()
+}
+
+fn is_trusted_folder(folder: &Path) -> bool {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    open(folder, flags, Mode::empty()).is_ok_and(is_trusted)
 }
 
 /// What is kept of kernels of this name.
@@ -140,8 +150,7 @@ struct Kept {
 
 impl Kept {
     fn update(&mut self, folder: &Path) {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        if !open(folder, flags, Mode::empty()).is_ok_and(is_trusted) {
+        if !is_trusted_folder(folder) {
             return;
         }
         for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
@@ -255,6 +264,16 @@ mod tests {
             expected.iter().all(|folder| all.contains(folder)),
             "{all:?}"
         );
+        // Where others may write they may have put what they like.
+        for folder in ["triton", ""] {
+            let folder = scratch.0.join(folder);
+            let set =
+                |mode| std::fs::set_permissions(&folder, Permissions::from_mode(mode)).unwrap();
+            set(0o777);
+            let all = found(&[("TORCHINDUCTOR_CACHE_DIR", inductor), ("HOME", "/h")]);
+            assert_eq!(all, [PathBuf::from("/h/.triton/cache")]);
+            set(0o755);
+        }
     }
 
     #[test]

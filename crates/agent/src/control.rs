@@ -15,13 +15,14 @@ use warpbpf_driver::Context;
 use warpbpf_session::Live;
 use warpbpf_wire::{AgentConnection, HANDSHAKE, NoteLevel, ToAgent, ToTool, WireError};
 
-use crate::agent::{Agent, Mode, Outgoing};
+use crate::agent::{Agent, Mode};
 use crate::compaction::Compaction;
 use crate::descriptors::Identity;
 use crate::guard::{caught, said_by};
 use crate::host_ops::{Reply, Requests};
 use crate::lives::{LiveState, Shard};
 use crate::notes::internal_failure;
+use crate::outbox::Outgoing;
 use crate::pace::{BUSY, DRAIN_SHORT, Pace};
 use crate::pump::Pump;
 use crate::spread::Work;
@@ -117,14 +118,9 @@ struct End(&'static Agent);
 
 impl Drop for End {
     fn drop(&mut self) {
-        self.0.turn_off();
+        self.0.nobody_listens();
         if !self.0.is_late() {
             self.0.launches.give_back(self.0);
-        }
-        self.0.files.close();
-        // No tool will look at what a context leaves.
-        for shard in self.0.lives.all() {
-            shard.keep_no_memory();
         }
         let mut finish = self.0.finish.lock().unwrap_or_else(PoisonError::into_inner);
         finish.done = true;

@@ -638,7 +638,7 @@ mod tests {
         let place = Place::new(16, (0, 4), 1, (None, Choices::default()));
         let place = entry.add(place.of(&[1, 2], &[]));
         let runs = Runs::Variant(place, Chosen { own: 1, all: 1 });
-        assert!(runs.parts().all(|part| !ptr::eq(part, runs.total())));
+        assert!(runs.parts().all(|part| !std::ptr::eq(part, runs.total())));
         std::thread::scope(|scope| {
             scope.spawn(|| (0..LAUNCHES).for_each(|_| runs.count()));
             let mut seen = 0;

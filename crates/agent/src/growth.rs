@@ -103,6 +103,10 @@ impl Agent {
                 device_bytes: self.bound.of(shard.context.0 as usize),
             };
             self.send(ToTool::Maps(maps), Some(fd));
+            if !self.is_on() {
+                // As where its first ones are told of.
+                shard.keep_no_memory();
+            }
         }
     }
 

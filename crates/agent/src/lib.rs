@@ -55,6 +55,7 @@ mod nvrtc;
 mod nvtx;
 mod observe;
 mod origin;
+mod outbox;
 mod params;
 mod parties;
 mod quiet;

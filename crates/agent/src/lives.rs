@@ -432,6 +432,10 @@ impl Agent {
         };
         shard.share(&fd);
         self.send(message, Some(fd));
+        if !self.is_on() {
+            // The tool has gone meanwhile.
+            shard.keep_no_memory();
+        }
         // Launches may follow at once, and somebody look for what they do.
         self.wake();
         drop(numbering);

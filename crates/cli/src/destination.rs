@@ -11,11 +11,16 @@ use std::os::unix::fs::{
     FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
 };
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{Access, FallocateFlags};
 
 use crate::error::CliError;
 use crate::output;
+use crate::signals::Hurry;
+
+/// Between two looks whether somebody reads.
+const LOOK: Duration = Duration::from_millis(10);
 
 /// Where something will be written.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -90,7 +95,7 @@ impl Destination {
     pub fn write(&self, bytes: &[u8]) -> Result<(), CliError> {
         let written = match &self.kind {
             Kind::StandardOutput => output::standard_output(bytes),
-            Kind::Stream => stream(&self.path).and_then(|mut file| file.write_all(bytes)),
+            Kind::Stream => patiently(&self.path, bytes),
             Kind::InPlace => in_place(&self.path, bytes),
             Kind::Replaced(path) => replace(path, bytes),
         };
@@ -119,6 +124,41 @@ impl Destination {
 
 fn stream(path: &Path) -> io::Result<File> {
     OpenOptions::new().append(true).open(path)
+}
+
+/// Writes to a device or FIFO, which may have nobody who reads: that is waited for as long as
+/// nobody wants this command to end.
+fn patiently(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut options = OpenOptions::new();
+    options.append(true).custom_flags(libc::O_NONBLOCK);
+    let hurry = Hurry::watch();
+    let is_fifo = std::fs::metadata(path)?.file_type().is_fifo();
+    let file = loop {
+        match options.open(path) {
+            Err(error) if is_fifo && error.raw_os_error() == Some(libc::ENXIO) => {
+                wait_for_reader(&hurry)?;
+            }
+            opened => break opened?,
+        }
+    };
+    let mut left = bytes;
+    while !left.is_empty() {
+        match rustix::io::write(&file, left) {
+            Ok(count) => left = &left[count..],
+            Err(rustix::io::Errno::INTR) => {}
+            Err(rustix::io::Errno::AGAIN) => wait_for_reader(&hurry)?,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn wait_for_reader(hurry: &Hurry) -> io::Result<()> {
+    if hurry.came() {
+        return Err(io::Error::other("nobody reads it"));
+    }
+    std::thread::sleep(LOOK);
+    Ok(())
 }
 
 fn kind(path: &Path) -> io::Result<Kind> {
@@ -345,6 +385,29 @@ mod tests {
         assert!(check("f").is_same(&check("a/../f")));
         assert!(!check("f").is_same(&check("g")));
         assert!(!check("f").is_same(&Destination::check(Path::new("/dev/null")).unwrap()));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn a_fifo_is_written_when_somebody_reads() {
+        use std::io::Read as _;
+        let folder = folder("fifo");
+        let path = folder.join("fifo");
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        let kind = rustix::fs::FileType::Fifo;
+        rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).unwrap();
+        // More than is in one at once.
+        let text = "report ".repeat(100_000);
+        let destination = Destination::check(&path).unwrap();
+        let bytes = text.clone();
+        let writer = std::thread::spawn(move || destination.write(bytes.as_bytes()));
+        let mut read = String::new();
+        File::open(&path)
+            .unwrap()
+            .read_to_string(&mut read)
+            .unwrap();
+        writer.join().unwrap().unwrap();
+        assert_eq!(read, text);
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }

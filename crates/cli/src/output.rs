@@ -67,7 +67,16 @@ pub fn standard_output(bytes: &[u8]) -> io::Result<()> {
 
 /// Text or JSON to standard output.
 pub fn say(text: &str) {
-    if let Err(error) = standard_output(plain::output(text).as_bytes())
+    say_as_it_is(&plain::output(text));
+}
+
+/// Text that may be drawn with colours.
+pub fn say_drawn(text: &str) {
+    say_as_it_is(&plain::drawn(text));
+}
+
+fn say_as_it_is(text: &str) {
+    if let Err(error) = standard_output(text.as_bytes())
         && !is_read_no_more(&error)
     {
         lose();
@@ -86,9 +95,18 @@ pub fn json_line(value: &impl serde::Serialize) -> String {
     }
 }
 
-/// A line for people to standard error. Whoever has closed it wants none.
+/// A line for people to standard error; what is in it of others cannot begin another one.
 pub fn tell_line(line: &str) {
-    let line = format!("{}\n", plain::output(line));
+    tell_lines(&plain::message(line));
+}
+
+/// Lines of ours to standard error. Whoever has closed it wants none.
+pub fn tell_lines(lines: &str) {
+    tell_as_it_is(&plain::output(lines));
+}
+
+fn tell_as_it_is(lines: &str) {
+    let line = format!("{lines}\n");
     if inherited::is_closed(libc::STDERR_FILENO) {
         return;
     }
@@ -123,9 +141,13 @@ macro_rules! tell {
 }
 pub(crate) use tell;
 
-/// An error for people, which may have several lines.
+/// An error for people, which may have several lines. A refusal is drawn, and its lines are ours.
 pub fn tell_error(error: &CliError) {
-    tell_line(&format!("warpbpf: {error}"));
+    let text = format!("warpbpf: {error}");
+    match error {
+        CliError::Rejected { .. } => tell_as_it_is(&plain::drawn(&text)),
+        _ => tell_line(&text),
+    }
 }
 
 /// Where `--json` was given, a failure is an answer too: on standard output, with the exit status that it has as text.

@@ -61,6 +61,26 @@ pub fn output(text: &str) -> Cow<'_, str> {
     escaped(text, |character| matches!(character, '\n' | '\t'))
 }
 
+/// What a refusal is drawn with: colours, bold, and neither of them.
+const DRAWN: [&str; 7] = [
+    "\x1b[0m", "\x1b[1m", "\x1b[91m", "\x1b[92m", "\x1b[93m", "\x1b[94m", "\x1b[96m",
+];
+
+/// As [`output`], and what it is drawn with stays: nothing can be hidden by that.
+pub fn drawn(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for (number, part) in text.split('\x1b').enumerate() {
+        let mut rest = part;
+        if number > 0 {
+            let own = DRAWN.iter().find(|code| part.starts_with(&code[1..]));
+            out += own.copied().unwrap_or("\\x1b");
+            rest = &part[own.map_or(0, |code| code.len() - 1)..];
+        }
+        out += &output(rest);
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -77,6 +97,14 @@ mod tests {
         );
         assert!(matches!(name("größe <int>, 日本"), Cow::Borrowed(_)));
         assert_eq!(output("a\tb\nc\x1b"), "a\tb\nc\\x1b");
+    }
+
+    #[test]
+    fn what_is_drawn_stays_and_nothing_else() {
+        let text = "\x1b[1m\x1b[91merror\x1b[0m\n \x1b[8mhidden\x1b[2J\x1b]0;t\x07\x1b";
+        let expected = "\x1b[1m\x1b[91merror\x1b[0m\n \\x1b[8mhidden\\x1b[2J\\x1b]0;t\\x07\\x1b";
+        assert_eq!(drawn(text), expected);
+        assert_eq!(drawn("plain\tü\r"), "plain\tü\\r");
     }
 
     #[test]

@@ -283,6 +283,31 @@ impl Signals {
     }
 }
 
+/// What is waited for at the end, as long as nobody wants this command to end.
+pub struct Hurry {
+    /// That is the end that somebody wanted before.
+    ends: bool,
+}
+
+impl Hurry {
+    /// What comes from now on counts.
+    pub fn watch() -> Hurry {
+        Hurry {
+            ends: Interrupted::was(),
+        }
+    }
+
+    /// Somebody wants this command to end.
+    pub fn came(&self) -> bool {
+        let came = |signal: &i32| {
+            let of = [&TYPED, &SENT];
+            of.iter()
+                .any(|of| of[*signal as usize].load(Ordering::Relaxed) > 0)
+        };
+        HURRY.iter().any(came) || Interrupted::again() || Interrupted::was() && !self.ends
+    }
+}
+
 /// Takes note of all signals of this number.
 fn take(signal: i32) {
     for of in [&TYPED, &SENT] {

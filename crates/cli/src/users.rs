@@ -28,7 +28,8 @@ impl Users {
             let (None, Some(pid)) = (self.other, left.pop_front()) else {
                 return;
             };
-            let status = std::fs::read_to_string(format!("/proc/{pid}/status"));
+            // A process may call itself what it likes, in any bytes.
+            let status = warpbpf_inject::text(format!("/proc/{pid}/status"));
             self.other = effective(&status.unwrap_or_default()).filter(|user| *user != self.own);
             let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
             let children = children.unwrap_or_default();

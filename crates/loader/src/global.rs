@@ -379,9 +379,7 @@ pub fn open() {
         }
         start.open = true;
     }
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR")
-        .map(std::path::PathBuf::from)
-        .filter(|path| path.is_dir());
+    let runtime = warpbpf_wire::rendezvous::runtime_folder();
     match live().listen(&runtime.unwrap_or_else(std::env::temp_dir)) {
         Ok(path) => {
             if let Some(link) = link() {

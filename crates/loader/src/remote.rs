@@ -10,7 +10,7 @@ use std::io::{Read as _, Write as _};
 use std::os::fd::{IntoRawFd as _, RawFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -26,11 +26,33 @@ use crate::user::Process;
 
 /// Environment: the socket of the tool whose objects are wanted.
 const INSIDE: &str = "WARPBPF_LOADER_INSIDE";
+/// Connections at once: each has a thread and a descriptor of the tool's.
+const MOST: usize = 64;
 /// After a connection that could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
 
 static SOCKET: OnceLock<PathBuf> = OnceLock::new();
 static CONNECTIONS: AtomicU64 = AtomicU64::new(1);
+static SERVED: AtomicUsize = AtomicUsize::new(0);
+
+/// A connection that is served.
+struct Served;
+
+impl Served {
+    /// `None` if there are as many as may be.
+    fn begin() -> Option<Served> {
+        let served = SERVED.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+            (count < MOST).then_some(count + 1)
+        });
+        served.ok().map(|_| Served)
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        SERVED.fetch_sub(1, Ordering::Relaxed);
+    }
+}
 
 /// Lets other processes ask, beside the control socket.
 pub fn serve(control: &Path) {
@@ -53,9 +75,13 @@ pub fn serve(control: &Path) {
                     std::thread::sleep(PAUSE);
                     continue;
                 };
-                let answers = std::thread::Builder::new().name("warpbpf-remote".into());
                 // One that cannot be served is hung up on.
+                let Some(served) = Served::begin() else {
+                    continue;
+                };
+                let answers = std::thread::Builder::new().name("warpbpf-remote".into());
                 let _ = answers.spawn(move || {
+                    let _served = served;
                     guard::own_thread();
                     let caught = std::panic::catch_unwind(move || serve_one(stream));
                     if let Err(payload) = caught {

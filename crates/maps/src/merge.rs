@@ -207,12 +207,12 @@ pub(crate) fn entries(plan: &MapPlan, parts: &[MapView<'_>]) -> Vec<Entry> {
 pub(crate) fn counters(parts: &[MapView<'_>]) -> Counters {
     let mut sum = Counters::default();
     for counted in parts.iter().map(MapView::counters) {
-        sum.full += counted.full;
-        sum.busy += counted.busy;
-        sum.refused += counted.refused;
-        sum.timed_out += counted.timed_out;
-        sum.taken_over += counted.taken_over;
-        sum.broken += counted.broken;
+        sum.full = sum.full.saturating_add(counted.full);
+        sum.busy = sum.busy.saturating_add(counted.busy);
+        sum.refused = sum.refused.saturating_add(counted.refused);
+        sum.timed_out = sum.timed_out.saturating_add(counted.timed_out);
+        sum.taken_over = sum.taken_over.saturating_add(counted.taken_over);
+        sum.broken = sum.broken.saturating_add(counted.broken);
     }
     sum
 }

@@ -14,6 +14,7 @@ use crate::{Error, Exchanged, Object, Process};
 
 mod asked;
 mod exchange;
+mod find;
 mod guests;
 
 pub(crate) use asked::Asker;
@@ -33,6 +34,12 @@ const AGENT: Duration = Duration::from_secs(3);
 const READING: Duration = Duration::from_secs(1);
 /// After this long, requests that are left wait until applications have been heard.
 const TURN: Duration = Duration::from_secs(1);
+/// Commands that are let in at once; others wait for the next turn.
+const LET_IN: usize = 32;
+/// Commands that may be connected and ask nothing for longer than this: each has a descriptor,
+/// which applications lack.
+const MOST_IDLE: usize = 64;
+const IDLE: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 2000 });
 /// Name of the socket in a session's folder.
 const SOCKET: &str = "maps";
 /// How the folders of sessions begin.
@@ -186,6 +193,14 @@ pub(crate) struct Server {
 struct Asking {
     connection: ServerConnection,
     waits: Option<Waits>,
+    /// When it asked something, or came.
+    heard: Instant,
+}
+
+impl Asking {
+    fn is_idle(&self) -> bool {
+        self.waits.is_none() && self.heard.elapsed() > IDLE
+    }
 }
 
 /// What a client waits for.
@@ -233,11 +248,15 @@ impl Server {
         command: &[String],
         object: Option<&Object>,
     ) {
-        while let Ok(Some(socket)) = self.acceptor.accept() {
+        for _ in 0..LET_IN {
+            let Ok(Some(socket)) = self.acceptor.accept() else {
+                break;
+            };
             if let Ok(client) = ServerConnection::new(socket) {
                 self.clients.push(Asking {
                     connection: client,
                     waits: None,
+                    heard: Instant::now(),
                 });
             }
         }
@@ -260,6 +279,7 @@ impl Server {
                 }
                 match connection.try_recv() {
                     Ok(Some(frame)) => {
+                        client.heard = Instant::now();
                         let of = |number: u32| own(processes, number);
                         let begun = match &frame.message {
                             Request::Exchange(request) => {
@@ -297,10 +317,28 @@ impl Server {
             }
         });
         self.guests.turn();
+        self.part_with_idle();
         // Who asks without end does not keep the others out.
         if Instant::now() > end && !self.clients.is_empty() {
             self.clients.rotate_left(1);
         }
+    }
+
+    /// Lets those go that ask nothing, the longest idle first, if there are many.
+    fn part_with_idle(&mut self) {
+        let mut idle: Vec<Instant> = self
+            .clients
+            .iter()
+            .filter(|c| c.is_idle())
+            .map(|c| c.heard)
+            .collect();
+        let Some(surplus) = idle.len().checked_sub(MOST_IDLE).filter(|n| *n > 0) else {
+            return;
+        };
+        idle.sort_unstable();
+        let last = idle[surplus - 1];
+        self.clients
+            .retain(|client| !(client.is_idle() && client.heard <= last));
     }
 }
 
@@ -399,32 +437,6 @@ pub struct Client {
 }
 
 impl Client {
-    /// All sessions of this user on this machine that answer.
-    pub fn find() -> Vec<Client> {
-        let mut folders = vec![crate::tool::runtime_folder(), std::env::temp_dir()];
-        let user = rustix::process::getuid().as_raw();
-        folders.push(PathBuf::from(format!("/run/user/{user}")));
-        folders.sort();
-        folders.dedup();
-        let mut paths: Vec<PathBuf> = folders
-            .iter()
-            .filter_map(|folder| std::fs::read_dir(folder).ok())
-            .flatten()
-            .filter_map(|entry| Some(entry.ok()?.path()))
-            .filter(|path| {
-                let name = path.file_name().and_then(|name| name.to_str());
-                name.is_some_and(|name| name.starts_with(FOLDER))
-            })
-            .map(|folder| folder.join(SOCKET))
-            .collect();
-        paths.sort();
-        // A tool that was killed leaves its folder behind, and nobody answers there.
-        paths
-            .iter()
-            .filter_map(|path| Client::connect(path).ok())
-            .collect()
-    }
-
     /// The session behind a socket.
     ///
     /// # Errors
@@ -639,5 +651,31 @@ mod tests {
         };
         assert_eq!(session.command, command);
         assert!(begun.elapsed() >= READING);
+    }
+
+    #[test]
+    fn commands_that_ask_nothing_are_let_go_if_there_are_many() {
+        let listener = warpbpf_wire::Listener::bind(&std::env::temp_dir()).unwrap();
+        let mut server = Server::bind(listener.path()).unwrap();
+        let path = listener.path().with_file_name(SOCKET);
+        let connect = || ClientConnection::connect(&path).unwrap();
+        let mut first = connect();
+        let mut silent: Vec<ClientConnection> = Vec::new();
+        for _ in 0..MOST_IDLE + 3 {
+            silent.push(connect());
+            server.turn(&[], &[], None);
+        }
+        assert_eq!(server.clients.len(), MOST_IDLE + 4);
+        std::thread::sleep(2 * IDLE);
+        // This one has been there for longer, and has something to ask.
+        first.send(&Request::Session, &[], None, READING).unwrap();
+        server.turn(&[], &[], None);
+        assert!(first.recv(READING).unwrap().is_some());
+        assert_eq!(server.clients.len(), MOST_IDLE + 1);
+        let gone = silent.iter_mut().filter_map(|c| c.try_recv().err());
+        assert_eq!(gone.count(), 3);
+        for client in &mut silent[..3] {
+            assert!(matches!(client.try_recv(), Err(WireError::Closed)));
+        }
     }
 }

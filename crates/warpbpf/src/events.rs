@@ -128,6 +128,9 @@ pub struct Losses {
 impl Losses {
     /// All of them.
     pub fn sum(&self) -> u64 {
-        self.full + self.busy + self.unread
+        // Counts are in memory that the application's process may write.
+        self.full
+            .saturating_add(self.busy)
+            .saturating_add(self.unread)
     }
 }

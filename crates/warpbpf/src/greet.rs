@@ -17,6 +17,8 @@ const SEND: Duration = Duration::from_secs(10);
 /// Agents that are greeted at once; others wait until one of them is done.
 const MOST: usize = 32;
 
+/// Connections that a process may have at once: an agent has one.
+const MOST_OF_ONE: usize = 16;
 /// Connections that may be silent for longer than this.
 const MOST_SILENT: usize = 32;
 const SILENT: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 2000 });
@@ -51,6 +53,9 @@ impl Greeters {
 impl Shared {
     /// Welcomes an agent in a thread of its own.
     pub(crate) fn greet(self: &Arc<Shared>, connection: ToolConnection) {
+        if self.comes_too_often(&connection) {
+            return;
+        }
         // In the order in which they come.
         let number = self.next_number();
         let waiting = Arc::new(Mutex::new(Some(connection)));
@@ -74,6 +79,26 @@ impl Shared {
                 }
             }
         }
+    }
+
+    /// The process at the other end has as many connections as one may have: others need
+    /// descriptors, too. Those that say nothing are let go otherwise.
+    fn comes_too_often(&self, connection: &ToolConnection) -> bool {
+        let Ok(Some(pid)) = warpbpf_wire::peer(connection).map(|peer| peer.pid) else {
+            return false;
+        };
+        let processes = lock(&self.processes);
+        let mut own = processes.iter().filter(|process| process.is_of(pid));
+        let Some(first) = own.next() else {
+            return false;
+        };
+        let too_often = own.count() + 1 >= MOST_OF_ONE;
+        if too_often {
+            first.lock().note_once(format!(
+                "process {pid} is connected {MOST_OF_ONE} times, and is not let in again"
+            ));
+        }
+        too_often
     }
 
     /// Lets those go that have connected and say nothing, from the first on, if there are many:
@@ -185,7 +210,12 @@ mod tests {
 
     fn come(tool: &Tool, device: &str) -> AgentConnection {
         let mut agent = AgentConnection::connect(tool.socket()).unwrap();
-        let hello = Hello {
+        agent.send(&hello(device), &[], None, LIMIT).unwrap();
+        agent
+    }
+
+    fn hello(device: &str) -> ToTool {
+        ToTool::Hello(Hello {
             protocol: PROTOCOL,
             pid: 1,
             exe: String::new(),
@@ -198,9 +228,15 @@ mod tests {
                 driver_version: 13000,
                 soft: true,
             }),
-        };
-        agent.send(&ToTool::Hello(hello), &[], None, LIMIT).unwrap();
-        agent
+        })
+    }
+
+    fn until(is_so: &dyn Fn() -> bool) {
+        let end = std::time::Instant::now() + LIMIT;
+        while !is_so() {
+            assert!(std::time::Instant::now() < end);
+            std::thread::sleep(Duration::from_millis(1));
+        }
     }
 
     /// Names of the functions that come before the programs.
@@ -281,6 +317,41 @@ mod tests {
         assert_eq!(gone, 3, "and no more");
         ended(&mut good).unwrap();
         assert_eq!(tool.processes().len(), MOST_SILENT + 1);
+    }
+
+    #[test]
+    fn one_process_does_not_take_all_descriptors() {
+        let tool = Tool::observe().unwrap();
+        let mut agents: Vec<AgentConnection> = Vec::new();
+        let mut refused = 0;
+        for _ in 0..MOST_OF_ONE + 5 {
+            let mut agent = AgentConnection::connect(tool.socket()).unwrap();
+            // It is told what to do, or hung up on.
+            let _ = agent.send(&hello("many"), &[], None, LIMIT);
+            match agent.recv(LIMIT) {
+                Ok(message) => {
+                    assert_eq!(message.expect("a message").message, ToAgent::Observe);
+                    agents.push(agent);
+                    until(&|| {
+                        tool.processes().iter().filter(|p| p.pid() != 0).count() == agents.len()
+                    });
+                }
+                Err(WireError::Closed) => refused += 1,
+                Err(error) => panic!("{error}"),
+            }
+        }
+        assert_eq!((agents.len(), refused), (MOST_OF_ONE, 5));
+        let why = format!(
+            "process {} is connected {MOST_OF_ONE} times, and is not let in again",
+            std::process::id()
+        );
+        let notes = tool.processes().into_iter().flat_map(|p| p.notes());
+        let notes: Vec<String> = notes.map(|note| note.text).collect();
+        assert_eq!(notes, [why]);
+        // Where one goes, another may come.
+        drop(agents.pop());
+        until(&|| tool.processes().iter().filter(|p| p.is_connected()).count() < MOST_OF_ONE);
+        assert!(come(&tool, "again").recv(LIMIT).unwrap().is_some());
     }
 
     #[test]

@@ -34,6 +34,7 @@ pub mod start;
 mod error;
 
 mod agreed;
+mod bounds;
 mod object;
 
 mod choose;

@@ -3,10 +3,11 @@
 //! The tool that the agent speaks to is [`OWN`], others are its guests, by number ([`warpbpf_wire::Change::Join`]). A kernel's row names
 //! programs by their places in the list of its generation, so those lists are kept.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use warpbpf_wire::{Kernel, KernelCount, PartyCounts, Program};
 
+use crate::kept::{of_counts, of_programs};
 use crate::process::Note;
 use crate::state::State;
 
@@ -43,10 +44,10 @@ impl Parties {
     /// The programs of a generation are these. Lists of earlier ones stay where a row `is_used`.
     fn know(&mut self, generation: u64, programs: &[Program], is_used: impl Fn(u64) -> bool) {
         self.programs.insert(generation, programs.to_vec());
-        let left_out = &self.left_out;
+        let left_out: HashSet<u64> = self.left_out.iter().map(|k| k.generation).collect();
         self.programs.retain(|of, _| {
             let of = *of;
-            of + LISTS > generation || is_used(of) || left_out.iter().any(|k| k.generation == of)
+            of.saturating_add(LISTS) > generation || is_used(of) || left_out.contains(&of)
         });
         self.changes += 1;
     }
@@ -65,13 +66,20 @@ impl Parties {
     /// Launches so far, of all tools that are to know them.
     pub(crate) fn count(&mut self, counts: Vec<PartyCounts>) {
         self.counted += 1;
-        let is_told = |guest: u32| counts.iter().any(|party| party.guest == guest);
-        self.counts.retain(|guest, _| is_told(*guest));
+        let told: HashSet<u32> = counts.iter().map(|party| party.guest).collect();
+        self.counts.retain(|guest, _| told.contains(guest));
         for party in counts {
             let of = self.counts.entry(party.guest).or_default();
             let kernels = party.kernels.into_iter();
             of.extend(kernels.map(|count| (count.mangled.clone(), count)));
         }
+    }
+
+    /// What launches of several tools and lists of programs take up.
+    pub(crate) fn take_up(&self) -> (usize, usize) {
+        let counts = self.counts.values().map(of_counts);
+        let lists = self.programs.values().map(|list| of_programs(list));
+        (counts.sum(), lists.sum())
     }
 
     /// Launches as a tool has them, by the kernel's name.
@@ -109,7 +117,13 @@ impl Parties {
         }
         let is_own = |program: usize| list.get(program).is_some_and(|p| p.guest == guest);
         // Its place among those of the same tool.
-        let number = |program: usize| (0..program).filter(|before| is_own(*before)).count();
+        let own_before = list.iter().scan(0, |count, program| {
+            let before = *count;
+            *count += usize::from(program.guest == guest);
+            Some(before)
+        });
+        let own_before: Vec<usize> = own_before.collect();
+        let number = |program: usize| own_before.get(program).copied().unwrap_or(list.len());
         let own = kernel.programs.iter().filter(|program| is_own(**program));
         let programs: Vec<usize> = own.map(|program| number(*program)).collect();
         let placed = kernel.placed.iter().filter(|(program, _)| is_own(*program));
@@ -151,8 +165,8 @@ impl Parties {
 impl State {
     /// The programs that there are, are those of this generation.
     pub(crate) fn know(&mut self, generation: u64) {
-        let kernels = &self.kernels;
-        let is_used = |of| kernels.iter().any(|kernel| kernel.generation == of);
+        let used: HashSet<u64> = self.kernels.iter().map(|k| k.generation).collect();
+        let is_used = |of| used.contains(&of);
         self.parties.know(generation, &self.programs, is_used);
     }
 

@@ -99,6 +99,12 @@ impl Process {
         state.connection.is_some() && !state.has_spoken() && self.0.came.elapsed() > time
     }
 
+    /// It is connected, has said who it is, and this process is at the other end.
+    pub(crate) fn is_of(&self, pid: u32) -> bool {
+        let state = self.lock();
+        state.connection.is_some() && state.has_spoken() && state.peer == Some(pid)
+    }
+
     /// Nothing is heard from it any more.
     pub(crate) fn hang_up(&self) {
         self.lock().connection = None;

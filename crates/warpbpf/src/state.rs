@@ -1,6 +1,6 @@
 //! What an agent said, kept for whoever asks.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
@@ -11,6 +11,7 @@ use warpbpf_wire::{
 };
 
 use crate::agreed::{MOST_MAPS, check_maps, check_shared, most_shared};
+use crate::bounds;
 use crate::events::{Batch, Losses};
 use crate::functions::OfProcess;
 use crate::guest::lost_host;
@@ -37,7 +38,7 @@ pub(crate) struct State {
     /// Its number as it sees itself, where that is another one.
     pub(crate) inner_pid: Option<u32>,
     /// The process at the other end of the connection.
-    peer: Option<u32>,
+    pub(crate) peer: Option<u32>,
     pub(crate) exe: String,
     pub(crate) argv: Vec<String>,
     pub(crate) device: Option<Device>,
@@ -166,19 +167,22 @@ impl State {
     /// Takes in what an agent says, if it is not too much by now.
     pub(crate) fn hear(&mut self, frame: Frame<ToTool>) {
         let Frame {
-            message,
+            mut message,
             blob,
             fd,
             bytes,
         } = frame;
+        bounds::clamp(&mut message);
         let counts = &self.counts;
-        let counted = self
-            .kept
-            .count(&message, bytes, |name| counts.contains_key(name));
+        let counted = self.kept.count(&message, bytes, |name| counts.get(name));
         if let Err(why) = counted {
             self.stop_listening(&why);
             return;
         }
+        let is_of_many = matches!(
+            message,
+            ToTool::Counts(_) | ToTool::Ready(_) | ToTool::Changed(_)
+        );
         match self
             .kept
             .notes_are_full()
@@ -192,6 +196,12 @@ impl State {
                 ),
             ),
             Some(false) => {}
+        }
+        if is_of_many {
+            let (parties, lists) = self.parties.take_up();
+            if let Err(why) = self.kept.stays(parties, lists) {
+                self.stop_listening(&why);
+            }
         }
     }
 
@@ -344,8 +354,9 @@ impl State {
                 if !told.threads.is_empty() {
                     self.ranges.threads = told.threads;
                 }
+                let new: HashSet<_> = told.streams.iter().map(|(new, _)| *new).collect();
                 let streams = &mut self.ranges.streams;
-                streams.retain(|(old, _)| told.streams.iter().all(|(new, _)| new != old));
+                streams.retain(|(old, _)| !new.contains(old));
                 streams.extend(told.streams);
                 self.ranges.lost = told.lost;
             }
@@ -372,6 +383,13 @@ impl State {
 
     pub(crate) fn note(&mut self, level: NoteLevel, text: String) {
         self.notes.push(Note { level, text });
+    }
+
+    /// The same, if it was not noted before.
+    pub(crate) fn note_once(&mut self, text: String) {
+        if self.notes.iter().all(|note| note.text != text) {
+            self.note(NoteLevel::Warning, text);
+        }
     }
 
     /// Answers that nobody waits for any more are dropped.
@@ -532,9 +550,10 @@ impl State {
         };
         for context in &self.contexts {
             let device = context.shared.device_losses(map);
-            losses.full += device.full;
-            losses.busy += device.busy;
-            losses.unread += context.shared.lost(map);
+            losses.full = losses.full.saturating_add(device.full);
+            losses.busy = losses.busy.saturating_add(device.busy);
+            let lost = context.shared.lost(map);
+            losses.unread = losses.unread.saturating_add(lost);
         }
         losses
     }

@@ -28,6 +28,8 @@ use crate::{Error, Object, Process, sweep};
 const TICK: Duration = Duration::from_millis(20);
 /// The same while somebody is greeted.
 const GREETING: Duration = Duration::from_millis(1);
+/// Agents that are let in before those are heard that are there.
+const LET_IN: usize = 32;
 /// How long an agent that came into a running process may take until it sees all launches.
 pub(crate) const ATTACHED: Duration = Duration::from_secs(10);
 /// How long to wait for an agent's last words after its application has ended.
@@ -78,13 +80,11 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The folder of this user's sockets: `XDG_RUNTIME_DIR` if there is one, else the folder for temporary files, in which
+/// The folder of this user's sockets: `XDG_RUNTIME_DIR` if that is this user's, else the folder for
+/// temporary files, in which
 /// each tool makes a folder of its own that nobody else may enter.
 pub fn runtime_folder() -> PathBuf {
-    std::env::var_os("XDG_RUNTIME_DIR")
-        .map(PathBuf::from)
-        .filter(|path| path.is_dir())
-        .unwrap_or_else(std::env::temp_dir)
+    warpbpf_wire::rendezvous::runtime_folder().unwrap_or_else(std::env::temp_dir)
 }
 
 impl Tool {
@@ -484,8 +484,12 @@ impl Shared {
     fn turn(self: &Arc<Shared>) {
         let processes = lock(&self.processes).clone();
         self.wait(&processes);
-        // A listening socket that is broken now is broken next time too: the processes that are there still count.
-        while self.greeters.have_room() {
+        // A listening socket that is broken now is broken next time too: the processes that are
+        // there still count. So do they where somebody connects without end.
+        for _ in 0..LET_IN {
+            if !self.greeters.have_room() {
+                break;
+            }
             match self.listener.accept(Duration::ZERO) {
                 Ok(Some(connection)) => self.greet(connection),
                 Ok(None) => break,

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Mode, chmod, mkdir, unlink};
+use rustix::fs::{AtFlags, Mode, OFlags, fchmod, fstat, lstat, mkdir, open, rmdir, unlinkat};
 use rustix::io::Errno;
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
@@ -17,8 +17,21 @@ use crate::connection::{Connection, WireError};
 /// A bound control socket. Dropping it removes socket and directory.
 #[derive(Debug)]
 pub struct Listener {
+    /// Before its folder.
     acceptor: Acceptor,
-    directory: PathBuf,
+    #[expect(dead_code, reason = "its end takes the folder away")]
+    directory: Folder,
+}
+
+/// A folder that is taken away when it is dropped, if it is empty.
+#[derive(Debug)]
+struct Folder(PathBuf);
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        // It follows no link.
+        let _ = rmdir(&self.0);
+    }
 }
 
 /// A bound socket of mode 0600. Dropping it removes it.
@@ -26,6 +39,8 @@ pub struct Listener {
 pub struct Acceptor {
     socket: OwnedFd,
     path: PathBuf,
+    /// Device and inode of its folder.
+    folder: (u64, u64),
 }
 
 impl Acceptor {
@@ -39,12 +54,15 @@ impl Acceptor {
         )
         .map_err(failed("make", path))?;
         let address = SocketAddrUnix::new(path).map_err(failed("name", path))?;
+        // Linux gives its file this mode, so at no time there is one that others may use.
+        fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(failed("protect", path))?;
+        let folder = lstat(folder_of(path)).map_err(failed("bind", path))?;
         bind(&socket, &address).map_err(failed("bind", path))?;
         let acceptor = Acceptor {
             socket,
             path: path.to_owned(),
+            folder: (folder.st_dev, folder.st_ino),
         };
-        chmod(path, Mode::RUSR | Mode::WUSR).map_err(failed("protect", path))?;
         listen(&acceptor.socket, 64).map_err(failed("listen on", path))?;
         Ok(acceptor)
     }
@@ -80,7 +98,25 @@ impl AsFd for Acceptor {
 
 impl Drop for Acceptor {
     fn drop(&mut self) {
-        let _ = unlink(&self.path);
+        // Where others may rename what is in the folder's own folder, another one may have its name
+        // by now, or a link to one of this user's.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let (Ok(folder), Some(name)) = (
+            open(folder_of(&self.path), flags, Mode::empty()),
+            self.path.file_name(),
+        ) else {
+            return;
+        };
+        if fstat(&folder).is_ok_and(|there| (there.st_dev, there.st_ino) == self.folder) {
+            let _ = unlinkat(&folder, name, AtFlags::empty());
+        }
+    }
+}
+
+fn folder_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
     }
 }
 
@@ -98,16 +134,11 @@ impl Listener {
                 Err(errno) => return Err(failed("make a directory for", &directory)(errno)),
             }
         };
-        match Acceptor::bind(&directory.join("control")) {
-            Ok(acceptor) => Ok(Listener {
-                acceptor,
-                directory,
-            }),
-            Err(error) => {
-                let _ = std::fs::remove_dir_all(&directory);
-                Err(error)
-            }
-        }
+        let directory = Folder(directory);
+        Ok(Listener {
+            acceptor: Acceptor::bind(&directory.0.join("control"))?,
+            directory,
+        })
     }
 
     /// What `WARPBPF_SOCKET` must say in the target's environment.
@@ -147,13 +178,6 @@ impl Listener {
 impl AsFd for Listener {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.acceptor.as_fd()
-    }
-}
-
-impl Drop for Listener {
-    fn drop(&mut self) {
-        let _ = unlink(self.acceptor.path());
-        let _ = std::fs::remove_dir(&self.directory);
     }
 }
 
@@ -244,5 +268,25 @@ mod tests {
         );
         assert_eq!(std::fs::read_dir(&base).unwrap().count(), 0);
         std::fs::remove_dir(&base).unwrap();
+    }
+
+    #[test]
+    fn another_folder_in_the_place_of_its_own_is_left_alone() {
+        let base = std::env::temp_dir().join(format!("warpbpf-swapped-{}", std::process::id()));
+        let precious = base.join("precious");
+        std::fs::create_dir_all(&precious).unwrap();
+        std::fs::write(precious.join("control"), "mine").unwrap();
+        let listener = Listener::bind(&base).unwrap();
+        let directory = listener.path().parent().unwrap().to_owned();
+        std::fs::rename(&directory, base.join("aside")).unwrap();
+        std::os::unix::fs::symlink(&precious, &directory).unwrap();
+        drop(listener);
+        let listener = Listener::bind(&base).unwrap();
+        let directory = listener.path().parent().unwrap().to_owned();
+        std::fs::rename(&directory, base.join("aside too")).unwrap();
+        std::fs::rename(&precious, &directory).unwrap();
+        drop(listener);
+        assert_eq!(std::fs::read(directory.join("control")).unwrap(), b"mine");
+        std::fs::remove_dir_all(&base).unwrap();
     }
 }

@@ -2,6 +2,7 @@
 //! bpftime's do: the tool leaves a link to its control socket at a place that follows from the name.
 
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{symlink, unlink};
@@ -14,12 +15,22 @@ pub const SHM_NAME: &str = "BPFTIME_GLOBAL_SHM_NAME";
 /// Most bytes of a name.
 const LONGEST: usize = 100;
 
+/// The user's folder for sockets (`XDG_RUNTIME_DIR`), if it is this user's: `su` and `sudo -E`
+/// leave the variable of who has called them, who may rename what is in that folder.
+pub fn runtime_folder() -> Option<PathBuf> {
+    let folder = PathBuf::from(std::env::var_os("XDG_RUNTIME_DIR")?);
+    is_of(&folder, rustix::process::geteuid().as_raw()).then_some(folder)
+}
+
+fn is_of(folder: &Path, user: u32) -> bool {
+    let there = std::fs::metadata(folder);
+    there.is_ok_and(|there| there.is_dir() && there.uid() == user)
+}
+
 /// Where the link of this name can be, the first place first: an application may have been started without the tool's
 /// `XDG_RUNTIME_DIR`. `None` if the name cannot be part of a file's name: it has letters, digits, `_`, `-` and `.`, 100 at most.
 pub fn places(name: &str) -> Option<Vec<PathBuf>> {
-    let runtime = std::env::var_os("XDG_RUNTIME_DIR")
-        .map(PathBuf::from)
-        .filter(|path| path.is_dir());
+    let runtime = runtime_folder();
     let user = rustix::process::geteuid().as_raw();
     places_in(name, runtime.as_deref(), &std::env::temp_dir(), user)
 }
@@ -152,5 +163,16 @@ mod tests {
         for name in ["", "/a", "a/../b", "a b", "ä", &"a".repeat(101)] {
             assert_eq!(of(name, None), None, "{name}");
         }
+    }
+
+    #[test]
+    fn the_runtime_folder_is_ones_own() {
+        let own = rustix::process::geteuid().as_raw();
+        let folder = std::env::temp_dir().join(format!("warpbpf-runtime-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        assert!(is_of(&folder, own) && !is_of(&folder, own + 1));
+        std::fs::write(folder.join("file"), "").unwrap();
+        assert!(!is_of(&folder.join("file"), own) && !is_of(&folder.join("none"), own));
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

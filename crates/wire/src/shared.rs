@@ -39,7 +39,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{
-    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate, memfd_create,
+    MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, fstatfs, ftruncate,
+    memfd_create,
 };
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
@@ -65,6 +66,8 @@ pub const DEFAULT_RING_BYTES: u64 = 64 << 20;
 /// The map number of `bpf_trace_printk` events.
 pub const PRINTK: u32 = u32::MAX;
 
+/// What `memfd_create` makes is in.
+const TMPFS_MAGIC: i64 = 0x0102_1994;
 const MAGIC: u64 = u64::from_le_bytes(*b"wbpfshm\0");
 const VERSION: u64 = 2;
 const PAGE: u64 = 4096;
@@ -502,6 +505,11 @@ impl SharedReader {
         let seals = fcntl_get_seals(&fd).map_err(os("fcntl(F_GET_SEALS)"))?;
         if !seals.contains(SealFlags::SHRINK) {
             return Err(format("its file may shrink"));
+        }
+        // Pages of other file systems may not be there when they are looked at, which is a signal:
+        // the machine may have no huge ones left, whatever the file's size.
+        if fstatfs(&fd).map_err(os("fstatfs"))?.f_type != TMPFS_MAGIC {
+            return Err(format("its file is not of plain memory"));
         }
         let bytes = fstat(&fd).map_err(os("fstat"))?.st_size as u64;
         if bytes < TABLE || !bytes.is_multiple_of(8) || bytes > most {

@@ -62,6 +62,7 @@ pub fn all() -> Vec<Case> {
         crate::slots::cases,
         crate::unharmed::cases,
         crate::endings::cases,
+        crate::attacks::cases,
         crate::bad_input::cases,
         crate::signals::cases,
         crate::outputs::cases,

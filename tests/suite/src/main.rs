@@ -9,6 +9,7 @@ mod say;
 mod attach;
 mod attach_killed;
 mod attach_more;
+mod attacks;
 mod backends;
 mod bad_input;
 mod blocks;

@@ -11,6 +11,8 @@ use std::process::{Child, Command, Output};
 pub enum Signal {
     /// Ctrl-C.
     Interrupt,
+    /// Ctrl-\.
+    Quit,
     /// What the tests' tools answer with a line.
     Question,
     Stop,
@@ -25,6 +27,7 @@ impl Signal {
     fn number(self) -> libc::c_int {
         match self {
             Signal::Interrupt => libc::SIGINT,
+            Signal::Quit => libc::SIGQUIT,
             Signal::Question => libc::SIGUSR1,
             Signal::Stop => libc::SIGSTOP,
             Signal::Terminal => libc::SIGTSTP,

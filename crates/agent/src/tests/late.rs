@@ -7,6 +7,7 @@ use warpbpf_driver::Context;
 use warpbpf_wire::ToTool;
 
 use super::attached::Application;
+use crate::descriptors::OwnDescriptor;
 use crate::settled::Unsettled;
 
 #[test]
@@ -37,6 +38,25 @@ fn what_a_session_took_is_given_back() {
     );
     assert_eq!(app.answers, [0; 6]);
     app.said();
+}
+
+#[test]
+fn what_was_to_be_sent_ends_with_the_connection() {
+    let app = Application::new();
+    let send = || {
+        let (reader, writer) = std::io::pipe().unwrap();
+        rustix::io::ioctl_fionbio(&reader, true).unwrap();
+        let writer = OwnDescriptor::new(writer.into());
+        app.agent.send(ToTool::Attached, Some(writer));
+        reader
+    };
+    let waits = send();
+    app.agent.nobody_listens();
+    // A thread of the application may come to it behind the end.
+    let late = send();
+    for reader in [waits, late] {
+        assert_eq!(rustix::io::read(&reader, &mut [0; 8]), Ok(0), "closed");
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::commands::run::{Attachment, Watched, show};
 use crate::error::CliError;
 use crate::flags::{AttachFlags, DetachFlags, SessionFlags};
 use crate::inherited;
-use crate::output::tell;
+use crate::output::{tell, tell_lines};
 use crate::render;
 use crate::signals::Interrupted;
 use crate::timeline::Timeline;
@@ -324,7 +324,7 @@ pub fn follow(
         if let (Some(at), Some(every)) = (next, watched.interval)
             && Instant::now() >= at
         {
-            tell!("{}", render::summary(&collector.processes()).trim_end());
+            tell_lines(render::summary(&collector.processes()).trim_end());
             next = Some(Instant::now() + every);
         }
     }

@@ -204,14 +204,22 @@ fn exchange(
                         (true, _) => format!("`{}` run", programs.join("`, `")),
                         (false, _) => format!("`{}` do not run", programs.join("`, `")),
                     };
-                    say(&format!("process {}: {what}\n", process.pid));
+                    say(&format!(
+                        "process {}: {}\n",
+                        process.pid,
+                        plain::name(&what)
+                    ));
                 }
                 ProgramChange::Slots | ProgramChange::Clear => {
                     let what = match exchanged.slots.is_empty() {
                         true => "nothing is in slots".to_owned(),
                         false => format!("`{}` in slots", exchanged.slots.join("`, `")),
                     };
-                    say(&format!("process {}: {what}\n", process.pid));
+                    say(&format!(
+                        "process {}: {}\n",
+                        process.pid,
+                        plain::name(&what)
+                    ));
                 }
                 ProgramChange::Replace
                 | ProgramChange::Add
@@ -252,8 +260,10 @@ fn tell_programs(process: &ProcessInfo, exchanged: &Exchanged) {
         false => programs.join(", "),
     };
     say(&format!(
-        "process {}: {programs} (generation {})\n",
-        process.pid, exchanged.generation
+        "process {}: {} (generation {})\n",
+        process.pid,
+        plain::name(&programs),
+        exchanged.generation
     ));
     for (kernel, reason) in &exchanged.without {
         tell!("warpbpf: kernel `{kernel}` runs without probes: {reason}");

@@ -15,6 +15,7 @@ use crate::error::CliError;
 use crate::flags::{MapsFlags, MapsVerb};
 use crate::model;
 use crate::output::{say, tell};
+use crate::plain;
 use crate::pretty::Printer;
 use crate::render::{self, numbers};
 use crate::table::Table;
@@ -184,8 +185,8 @@ fn list(flags: &MapsFlags, sessions: &[Session]) -> u8 {
                 } else {
                     "maps"
                 },
-                info.object,
-                process.exe,
+                plain::name(&info.object),
+                plain::name(&process.exe),
                 numbers(process.pid, process.inner_pid),
                 if process.running { "" } else { ", ended" }
             );
@@ -205,7 +206,8 @@ fn list(flags: &MapsFlags, sessions: &[Session]) -> u8 {
         if info.processes.is_empty() {
             say(&format!(
                 "`{}` waits for its application to load CUDA code (process {})\n",
-                info.object, info.tool
+                plain::name(&info.object),
+                info.tool
             ));
         }
     }

@@ -24,7 +24,7 @@ use crate::model::{self, Report};
 use crate::nowhere::{self, NOTHING};
 use crate::objects;
 use crate::outlet::Outlet;
-use crate::output::{self, tell};
+use crate::output::{self, tell, tell_lines};
 use crate::render;
 use crate::signals::{self, Signals};
 use crate::target::{Entry, Surroundings};
@@ -487,7 +487,7 @@ fn follow(
         if let (Some(at), Some(every)) = (next, watched.interval)
             && Instant::now() >= at
         {
-            tell!("{}", render::summary(&collector.processes()).trim_end());
+            tell_lines(render::summary(&collector.processes()).trim_end());
             next = Some(Instant::now() + every);
         }
     }

@@ -12,6 +12,7 @@ use super::splice::images;
 use crate::error::CliError;
 use crate::flags::SitesFlags;
 use crate::output::say;
+use crate::plain;
 use crate::table::{Table, counted, group};
 
 /// Places that a line of source is counted with, and their columns.
@@ -91,11 +92,13 @@ fn kernel_json(kernel: &KernelSites) -> Value {
 }
 
 fn kernel_text(kernel: &KernelSites, flags: &SitesFlags) -> String {
-    let mut out = format!("{} ({}; {})\n", kernel.demangled, kernel.source, kernel.way);
+    // What a file calls its kernels, parameters and sources cannot begin a line of ours.
+    let first = format!("{} ({}; {})", kernel.demangled, kernel.source, kernel.way);
+    let mut out = plain::name(&first).into_owned() + "\n";
     if !flags.lines && !flags.insns {
         if !kernel.arguments.is_empty() {
             let list: Vec<String> = kernel.arguments.iter().enumerate().map(argument).collect();
-            let _ = writeln!(out, "  args: {}", list.join(", "));
+            let _ = writeln!(out, "  args: {}", plain::name(&list.join(", ")));
         }
         places_table(&mut out, kernel);
     }
@@ -167,7 +170,7 @@ fn places_table(out: &mut String, kernel: &KernelSites) {
         ));
     }
     if !parts.is_empty() {
-        let _ = writeln!(out, "  {}", parts.join("; "));
+        let _ = writeln!(out, "  {}", plain::name(&parts.join("; ")));
     }
     let mut barred: BTreeMap<&str, usize> = BTreeMap::new();
     for (reason, count) in kernel.places.iter().flat_map(|p| &p.barred) {
@@ -176,8 +179,9 @@ fn places_table(out: &mut String, kernel: &KernelSites) {
     for (reason, count) in barred {
         let _ = writeln!(
             out,
-            "  {} cannot be probed: {reason}",
-            counted(count as u128, "place")
+            "  {} cannot be probed: {}",
+            counted(count as u128, "place"),
+            plain::name(reason)
         );
     }
 }

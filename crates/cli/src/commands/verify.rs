@@ -13,7 +13,7 @@ use crate::error::CliError;
 use crate::explain::output_in_colour;
 use crate::flags::{ProgramFlags, VerifyFlags};
 use crate::linux::{ForLinux, Split};
-use crate::output::{line_json, say};
+use crate::output::{line_json, say, say_drawn};
 use crate::table::{counted, group};
 
 /// Proves every program of an object.
@@ -56,7 +56,7 @@ pub fn run(flags: &VerifyFlags) -> Result<u8, CliError> {
         }
         Ok((programs, maps)) => {
             for program in &programs {
-                say(&program_text(program, &maps, &flags.program));
+                say_drawn(&program_text(program, &maps, &flags.program));
             }
             for host in &on_the_host {
                 say(&format!(

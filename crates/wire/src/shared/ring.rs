@@ -313,7 +313,8 @@ impl Consumer {
             what,
         };
         let there = head.wrapping_sub(self.tail);
-        if there > ring.bytes() || there < ENTRY_HEADER || head > LAST {
+        // Both are what its writer's process likes: what follows adds to positions.
+        if self.tail > head || there > ring.bytes() || there < ENTRY_HEADER || head > LAST {
             return Err(damaged(format!("{there} bytes are said to be there")));
         }
         let mut header = [0u8; ENTRY_HEADER as usize];
@@ -360,7 +361,7 @@ impl Consumer {
     /// Makes this reader the consumer of the ring, if it never was.
     fn take_over<W: Word>(&mut self, ring: &Ring<'_, W>) -> Result<(), SharedError> {
         if self.epoch.is_none() {
-            self.epoch = Some(ring.epoch.add(1) + 1);
+            self.epoch = Some(ring.epoch.add(1).wrapping_add(1));
             self.tail = ring.tail.load(Ordering::Acquire);
             self.within = ring.within.load(Ordering::Acquire);
         }

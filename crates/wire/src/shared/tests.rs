@@ -295,6 +295,19 @@ fn damaged(change: impl FnOnce(&SharedWriter)) -> String {
 }
 
 #[test]
+fn positions_at_the_end_of_all_numbers_are_an_error() {
+    let (writer, fd) = SharedWriter::create(&[], 4096).unwrap();
+    for (head, tail) in [(16, u64::MAX - 15), (u64::MAX, u64::MAX - 31), (0, 16)] {
+        writer.words.word(HEAD).store(head, Ordering::Release);
+        writer.words.word(TAIL).store(tail, Ordering::Release);
+        writer.words.word(EPOCH).store(u64::MAX, Ordering::Release);
+        let mut reader = SharedReader::open(&fd).unwrap();
+        let error = reader.events(|_| panic!("an event")).unwrap_err();
+        assert!(matches!(error, SharedError::Ring { .. }), "{error}");
+    }
+}
+
+#[test]
 fn a_strange_memfd_is_refused() {
     let set = |at: u64, value: u64| {
         move |w: &SharedWriter| w.words.word(at).store(value, Ordering::Relaxed)
