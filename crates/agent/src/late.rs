@@ -241,6 +241,8 @@ impl Call {
         let back: Vec<Patch> = in_force.iter().rev().map(|patch| patch.back()).collect();
         let quiet = self.patch(&back)?;
         hook::in_force().retain(|patch| !in_force.contains(patch));
+        // Who was in a hook leaves it, and nobody comes any more.
+        let quiet = quiet || self.patch(&[]).unwrap_or(false);
         nvrtc::taken_out();
         let Some(agent) = agent else {
             return Ok(String::new());

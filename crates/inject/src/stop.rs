@@ -83,8 +83,10 @@ impl Drop for Stopped {
     }
 }
 
-/// Makes changes of code, all or none, while no thread stands inside one. If some thread is in `watched`, it is tried for a
-/// while without, too. `own` is a thread that does not count.
+/// Makes changes of code, all or none, while no thread stands inside one, and says whether a thread
+/// was in `watched`. Where there is nothing to change, it is looked for a while until none is: who
+/// wants that has hooks taken out first, as a thread may go in and out of them all the time. `own`
+/// is a thread that does not count.
 ///
 /// # Errors
 /// [`InjectError::InTheWay`], [`InjectError::Changed`], [`InjectError::Unstoppable`]: nothing was changed.
@@ -115,7 +117,7 @@ pub(crate) fn change(
         let quiet = watched.is_empty() || inside(watched, Word::Return).is_none();
         match in_the_way.flatten() {
             Some(tracee) => last = Some(machine::pc(&tracee.registers)),
-            None if quiet || attempt + 1 == TRIES => {
+            None if quiet || !patches.is_empty() || attempt + 1 == TRIES => {
                 let written = write(pid, memory, patches);
                 let pause = pause.max(stopped.release());
                 return written.map(|()| Changed { pause, quiet });
