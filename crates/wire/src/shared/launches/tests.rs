@@ -198,7 +198,8 @@ fn rows_that_are_none_are_left_out() {
     }
     let launches = reader.look();
     assert_eq!(launches.rows.len(), 1);
-    assert_eq!(launches.missing().launches, u64::MAX);
+    // More than that nobody counts.
+    assert_eq!(launches.missing().launches, MANY);
 }
 
 proptest! {
