@@ -45,12 +45,14 @@ static __always_inline void agree(__u32 check, __u64 ok)
 /* In memory element 2 is 00 00 80 3f, and element 3, which is 1.5, begins with 00: from the third byte on a string of two. */
 #define STRING(read)                                                                                                   \
 	({                                                                                                             \
-		char text[8] = "unread.", cut[2] = "??", none[4] = "no.";                                              \
+		char text[8] = "unread.", cut[2] = "??", none[4] = "no.", own[8] = "unread.";                          \
 		long there = read(text, sizeof(text), (void *)(floats + 8 + 2));                                       \
 		long less = read(cut, sizeof(cut), (void *)(floats + 8 + 2));                                          \
 		long nowhere = read(none, sizeof(none), (void *)8);                                                    \
+		long again = read(own, sizeof(own), text);                                                             \
                                                                                                                        \
-		there == 3 && text[0] == (char)0x80 && text[1] == 0x3f && !text[2] && !text[3] && !text[7] &&          \
+		again == 3 && own[0] == (char)0x80 && own[1] == 0x3f && !own[2] && !own[7] &&                          \
+			there == 3 && text[0] == (char)0x80 && text[1] == 0x3f && !text[2] && !text[3] && !text[7] &&          \
 			less == 2 && cut[0] == (char)0x80 && !cut[1] && nowhere == -EFAULT && !none[0] && !none[3];    \
 	})
 

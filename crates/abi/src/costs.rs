@@ -10,6 +10,13 @@ pub const READ_WORD_COST: u64 = 72;
 pub const OWN_COPY_COST: u64 = 8;
 /// and for each 8 of these.
 pub const OWN_WORD_COST: u64 = 4;
+/// Instructions of a call that copies a string of the program's own memory, without those for the
+/// bytes,
+pub const OWN_STRING_COST: u64 = 24;
+/// for each 8 of these where they are written out,
+pub const OWN_STRING_WORD_COST: u64 = 30;
+/// and for each of these in the loops that look for the end, copy and zero.
+pub const OWN_STRING_BYTE_COST: u64 = 24;
 /// Instructions for each byte of a string of the application's memory: looked at once, and zeroed if that goes wrong.
 pub const READ_STRING_COST: u64 = 17;
 /// Instructions for each `%s` of a format, beyond those for its bytes: the look-up of its address.

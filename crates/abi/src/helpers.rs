@@ -223,7 +223,7 @@ helpers! {
         "0: the multiprocessors of a GPU are one node.";
     ProbeReadStr = 45, "probe_read_str", (MemWrite, SizeOrZero, Scalar) -> Scalar, Observe, AnyLanes, Varies, 340,
         "static long (*bpf_probe_read_str)(void *dst, __u32 size, const void *unsafe_ptr)",
-        "Reads a string of the application's memory, at most `size` bytes of it with the NUL, which is always there; zeroes follow. Its length with the NUL; 0 if `size` is 0; -EFAULT if it goes on where nothing lives, and `dst` is zeroed. Where may be read: see bpf_probe_read.";
+        "Reads a string of the application's memory, at most `size` bytes of it with the NUL, which is always there; zeroes follow. Its length with the NUL; 0 if `size` is 0; -EFAULT if it goes on where nothing lives, and `dst` is zeroed. Where may be read, the program's own memory too (`size` bytes of it must be there): see bpf_probe_read.";
     MapPushElem = 87, "map_push_elem", (Map, MapValue, Scalar) -> Scalar, Map, AnyLanes, Varies, 400,
         "static long (*bpf_map_push_elem)(void *map, const void *value, __u64 flags)",
         "Adds a value to a queue, stack or bloom filter. BPF_EXIST drops the oldest value of a full queue. 0, or -E2BIG when full, -EBUSY (retry bound reached, counted), -EINVAL for other flags.";
@@ -456,13 +456,14 @@ impl HelperId {
         ) || self.reads_string()
     }
 
-    /// It copies memory from an address in argument 3, as many bytes as argument 2 says. A program
-    /// may pass what it points to itself as well: its stack, a value of a map, a record.
+    /// It copies memory from an address in argument 3, as many bytes as argument 2 says, or a string
+    /// of at most so many. A program may pass what it points to itself as well: its stack, a value
+    /// of a map, a record.
     pub const fn copies_memory(self) -> bool {
         matches!(
             self,
             HelperId::ProbeRead | HelperId::ProbeReadUser | HelperId::ProbeReadKernel
-        )
+        ) || self.reads_string()
     }
 
     /// It reads a string of the application's memory: size in argument 2.

@@ -252,7 +252,9 @@ impl Touches {
                         Arg::U64Out => Some(8),
                         Arg::Dynptr | Arg::DynptrOut | Arg::DynptrRecord => Some(DYNPTR_BYTES),
                         // Texts are made in memory.
-                        Arg::MemWrite if is_text(call.helper) => None,
+                        Arg::MemWrite if is_text(call.helper) && call.own_source().is_none() => {
+                            None
+                        }
                         Arg::MemRead | Arg::MemReadOrNull | Arg::MemWrite | Arg::Values => {
                             match call.args.get(i + 1) {
                                 Some(ArgFact::Scalar { value, .. }) => *value,

@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 
 use warpbpf_abi::costs::{
     BYTE_COST, COMPARE_WORD_COST, FILL_WORD_COST, FORMAT_STRING_BYTE_COST, FORMAT_STRING_COST,
-    OWN_COPY_COST, OWN_WORD_COST, PIECE_COST, READ_STRING_COST, READ_WORD_COST, SAMPLE_BYTES_COST,
-    SAMPLE_WORD_COST, SPLIT_COST, WRITTEN_OUT_BYTES,
+    OWN_COPY_COST, OWN_STRING_BYTE_COST, OWN_STRING_COST, OWN_STRING_WORD_COST, OWN_WORD_COST,
+    PIECE_COST, READ_STRING_COST, READ_WORD_COST, SAMPLE_BYTES_COST, SAMPLE_WORD_COST, SPLIT_COST,
+    WRITTEN_OUT_BYTES,
 };
 use warpbpf_abi::format;
 use warpbpf_abi::helpers::{Arg, Helper, HelperId, map_op, of};
@@ -168,6 +169,17 @@ fn own_copy_cost(call: &CallFact, from: Place) -> u64 {
         ArgFact::Pointer(place) => place,
         _ => from,
     };
+    if call.helper.reads_string() {
+        let bytes = match value {
+            Some(bytes) if bytes <= WRITTEN_OUT_BYTES => bytes
+                .div_ceil(8)
+                .saturating_mul(OWN_STRING_WORD_COST)
+                .saturating_add(split(from, bytes))
+                .saturating_add(split(to, bytes)),
+            _ => max.saturating_mul(OWN_STRING_BYTE_COST),
+        };
+        return OWN_STRING_COST.saturating_add(bytes);
+    }
     let bytes = match value {
         None => looped(max, 1),
         Some(bytes) if bytes > WRITTEN_OUT_BYTES => {

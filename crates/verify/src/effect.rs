@@ -79,6 +79,7 @@ pub fn apply_call(
     clobber(state, pc);
     let map = fact.map.unwrap_or(0);
     let result = match helper.ret {
+        Ret::Scalar if helper.kind.reads_string() => Value::number(length_of_string(fact)),
         Ret::Scalar => Value::number(result_range(helper.kind)),
         Ret::MapValueOrNull if is_outer(env, map) => nullable(state, Target::Map(map | INNER)),
         Ret::MapValueOrNull if found => Value::pointer(Target::MapValue(map)),
@@ -254,5 +255,21 @@ fn written_in_part(state: &mut State, p: &Pointer, bytes: u64) {
     state.overwrite_dynptrs(frame, start, end);
     if let Some(frame) = state.frames.get_mut(frame as usize) {
         frame.stack.write_somewhere(start, end);
+    }
+}
+
+/// What a call that reads a string returns: its length with the NUL, or an error where the string is
+/// the application's.
+fn length_of_string(fact: &CallFact) -> Scalar {
+    let ArgFact::Scalar { value, max } = fact.args[1] else {
+        return Scalar::UNKNOWN;
+    };
+    let least = match fact.own_source() {
+        Some(_) => i64::from(value.is_some_and(|size| size > 0)),
+        None => -4095,
+    };
+    match i64::try_from(max) {
+        Ok(max) => Scalar::signed_range(least, max),
+        Err(_) => Scalar::UNKNOWN,
     }
 }

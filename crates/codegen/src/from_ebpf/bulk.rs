@@ -97,9 +97,62 @@ impl Translator<'_> {
         self.store_words(to_rest, rest, &[zero])
     }
 
+    /// Fills the bytes from offset `start` to below `end` with zeros, one by one.
+    pub(super) fn zero_from(
+        &mut self,
+        to: Spot,
+        start: Value,
+        end: Value,
+    ) -> Result<(), CodegenError> {
+        let to = self.anywhere(to, 1);
+        let zero = self.constant(0);
+        self.each_piece_from(start, end, 1, |t, at| {
+            let spot = t.moved(to, at);
+            t.store(spot, Width::W8, zero, false)
+        })
+    }
+
+    /// How many bytes come before the first zero byte, at most `most`.
+    pub(super) fn bytes_before_nul(
+        &mut self,
+        from: Spot,
+        most: Value,
+    ) -> Result<Value, CodegenError> {
+        let from = self.anywhere(from, 1);
+        let [head, look, more, after] = [(); 4].map(|()| self.func.add_block());
+        let at = self.func.add_param(head, Ty::B64);
+        let zero = self.constant(0);
+        self.jump(head, vec![zero]);
+        self.at = head;
+        let done = self.cmp(Cond::Uge, at, most);
+        self.branch(done, after, look);
+        self.at = look;
+        let spot = self.moved(from, at);
+        let byte = self.load(spot, Width::W8, false, false)?;
+        let ends = self.cmp_const(Cond::Eq, byte, 0);
+        self.branch(ends, after, more);
+        self.at = more;
+        let next = self.bin_const(BinOp::Add, at, 1);
+        self.jump(head, vec![next]);
+        self.at = after;
+        Ok(at)
+    }
+
     /// A loop with an offset from 0 to below `end`, in steps.
     fn each_piece(
         &mut self,
+        end: Value,
+        step: u64,
+        body: impl FnOnce(&mut Self, Value) -> Result<(), CodegenError>,
+    ) -> Result<(), CodegenError> {
+        let zero = self.constant(0);
+        self.each_piece_from(zero, end, step, body)
+    }
+
+    /// A loop with an offset from `start` to below `end`, in steps.
+    fn each_piece_from(
+        &mut self,
+        start: Value,
         end: Value,
         step: u64,
         body: impl FnOnce(&mut Self, Value) -> Result<(), CodegenError>,
@@ -110,8 +163,7 @@ impl Translator<'_> {
             self.func.add_block(),
         );
         let at = self.func.add_param(head, Ty::B64);
-        let zero = self.constant(0);
-        self.jump(head, vec![zero]);
+        self.jump(head, vec![start]);
         self.at = head;
         let done = self.cmp(Cond::Uge, at, end);
         self.branch(done, after, round);

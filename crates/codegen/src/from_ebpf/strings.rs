@@ -2,6 +2,7 @@
 //! known here, so that a text is a sequence of calls, one for each piece of the format.
 
 use warpbpf_abi::access::Space;
+use warpbpf_abi::costs::WRITTEN_OUT_BYTES;
 use warpbpf_abi::format::{Conversion, Piece, Spec, pieces};
 use warpbpf_abi::layout::{env, slot};
 use warpbpf_ebpf::Width;
@@ -81,6 +82,16 @@ impl<'a> Translator<'a> {
     /// `bpf_probe_read_str` and its like.
     pub(super) fn application_string(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
         let to = self.pointer_arg(call, 0)?;
+        if call.own_source().is_some() {
+            let from = self.pointer_arg(call, 2)?;
+            return match self.size_arg(call, 1)? {
+                (Some(0), _) => Ok(self.constant(0)),
+                (Some(bytes), _) if bytes <= WRITTEN_OUT_BYTES => {
+                    self.own_string_written_out(from, to, bytes)
+                }
+                _ => self.own_string(from, to),
+            };
+        }
         let (size, from) = (self.arg(1), self.arg(2));
         let (mem, address) = self.buffer_of(to)?;
         let (fence, reader) = self.enter_fence();
@@ -95,6 +106,74 @@ impl<'a> Translator<'a> {
         );
         self.leave_fence(reader);
         Ok(result)
+    }
+
+    /// Copies a string of the program's own memory through registers: of each word, the bytes before
+    /// the first NUL. The last of all bytes is a NUL in any case.
+    fn own_string_written_out(
+        &mut self,
+        from: Spot,
+        to: Spot,
+        bytes: u64,
+    ) -> Result<Value, CodegenError> {
+        let mut words = self.load_words(from, bytes)?;
+        let last = (bytes - 1) % 8;
+        if let Some(word) = words.last_mut() {
+            *word = self.bin_const(BinOp::And, *word, (1 << (last * 8)) - 1);
+        }
+        let none = self.constant(0);
+        // All bits as long as there was no NUL.
+        let mut goes_on = self.constant(u64::MAX);
+        let mut lengths = Vec::new();
+        for (i, word) in words.iter_mut().enumerate() {
+            let (before, end) = self.until_nul(*word);
+            let kept = self.bin(BinOp::And, *word, before);
+            *word = self.bin(BinOp::And, kept, goes_on);
+            let found = self.cmp_const(Cond::Ne, end, 0);
+            goes_on = self.select(found, none, goes_on);
+            // The highest byte of the product is which byte it is, counted from 1.
+            let unit = self.bin_const(BinOp::Shr, end, 7);
+            let product = self.bin_const(BinOp::Mul, unit, 0x0102_0304_0506_0708);
+            let place = self.bin_const(BinOp::Shr, product, 56);
+            lengths.push((found, self.bin_const(BinOp::Add, place, i as u64 * 8)));
+        }
+        let mut result = none;
+        for (found, length) in lengths.into_iter().rev() {
+            result = self.select(found, length, result);
+        }
+        self.store_words(to, bytes, &words)?;
+        Ok(result)
+    }
+
+    /// The bits of the bytes before the first zero byte of a word, and the highest bit of that byte:
+    /// all bits that matter, and 0, if there is none.
+    fn until_nul(&mut self, word: Value) -> (Value, Value) {
+        const LOW: u64 = 0x0101_0101_0101_0101;
+        let less = self.bin_const(BinOp::Sub, word, LOW);
+        let unset = self.bin_const(BinOp::Xor, word, u64::MAX);
+        let borrowed = self.bin(BinOp::And, less, unset);
+        // Right for the first zero byte, which is all that is asked for.
+        let zeros = self.bin_const(BinOp::And, borrowed, LOW << 7);
+        let below = self.bin_const(BinOp::Sub, zeros, 1);
+        let rest = self.bin(BinOp::And, zeros, below);
+        let first = self.bin(BinOp::Xor, zeros, rest);
+        (self.bin_const(BinOp::Sub, first, 1), first)
+    }
+
+    /// The same in loops, for what is long or of a size that is only known as it runs: one looks for
+    /// the NUL, one copies what is before it, one zeroes the rest. If another thread shortens the
+    /// string in between, the copy is as short, and the result is not.
+    fn own_string(&mut self, from: Spot, to: Spot) -> Result<Value, CodegenError> {
+        let size = self.arg(1);
+        let none = self.constant(0);
+        let is_empty = self.cmp_const(Cond::Eq, size, 0);
+        let less = self.bin_const(BinOp::Sub, size, 1);
+        let most = self.select(is_empty, none, less);
+        let length = self.bytes_before_nul(from, most)?;
+        self.copy_bytes(from, to, length)?;
+        self.zero_from(to, length, size)?;
+        let with_nul = self.bin_const(BinOp::Add, length, 1);
+        Ok(self.select(is_empty, none, with_nul))
     }
 
     /// `bpf_snprintf`: the length with the NUL.

@@ -162,6 +162,89 @@ fn own_memory_is_read_like_that_of_the_application() {
     assert_eq!((ran.u64(1, 0), ran.u64(1, 8)), (1, 2));
 }
 
+/// The pattern with a NUL at `nul`, before and after a string of `size` bytes is read from `from` to
+/// `to`, and the result.
+fn read_string(nul: usize, from: usize, to: usize, size: usize) -> (Vec<u8>, u64) {
+    let mut bytes = pattern();
+    bytes[nul] = 0;
+    if size == 0 {
+        return (bytes, 0);
+    }
+    let text: Vec<u8> = bytes[from..from + size - 1]
+        .iter()
+        .copied()
+        .take_while(|byte| *byte != 0)
+        .collect();
+    bytes[to..to + size].fill(0);
+    bytes[to..to + text.len()].copy_from_slice(&text);
+    (bytes, text.len() as u64 + 1)
+}
+
+#[test]
+fn strings_of_own_memory_end_at_a_nul() {
+    let check = |nul: usize, from: usize, to: usize, size: usize, set: &str, helper: u32| {
+        let text = format!(
+            "r1 = map[0][0] + {nul}\n*(u8 *)(r1 + 0) = 0\n{set}r1 = map[0][0] + {to}\nr3 = map[0][0] + {from}\ncall {helper}\nr1 = map[1][0] + 0\n*(u64 *)(r1 + 0) = r0"
+        );
+        let ran = run(&case(&text));
+        let (bytes, result) = read_string(nul, from, to, size);
+        let what = format!("NUL at {nul}, {size} bytes from {from} to {to}, helper {helper}");
+        assert_eq!(ran.u64(1, 0), result, "{what}");
+        assert!(ran.areas[0][..BYTES as usize] == bytes, "{what}");
+    };
+    for helper in [45, 114, 115] {
+        check(8, 0, 64, 24, "r2 = 24\n", helper);
+    }
+    // Each byte of a word, the first and the last of all, and none.
+    for nul in (0..9).chain([15, 16, 17, 22, 23, 24, 200]) {
+        for (from, to) in [(0, 64), (3, 65), (0, 5), (5, 0), (0, 0)] {
+            for size in [0, 1, 7, 8, 9, 16, 23, 24] {
+                check(nul, from, to, size, &format!("r2 = {size}\n"), 115);
+            }
+        }
+    }
+    for (from, to) in PLACES {
+        for nul in [
+            from,
+            from + 1,
+            from + 511,
+            from + 512,
+            from + 599,
+            from + 600,
+            8000,
+        ] {
+            for size in [512, 513, 600] {
+                check(nul, from, to, size, &format!("r2 = {size}\n"), 115);
+            }
+            // A size that is only known as it runs, from the map.
+            for size in [0, 1, 600] {
+                let set = format!(
+                    "r1 = map[1][0] + 0\n*(u64 *)(r1 + 8) = {size}\nr2 = *(u64 *)(r1 + 8)\nr2 &= 1023\n"
+                );
+                check(nul, from, to, size, &set, 115);
+            }
+        }
+    }
+    case("r1 = map[0][0] + 1\nr2 = 29\nr3 = map[0][0] + 64\ncall 115").assembles();
+    case("r1 = map[0][0] + 1\nr2 = 900\nr3 = map[0][0] + 64\ncall 115").assembles();
+}
+
+#[test]
+fn strings_of_the_stack_are_read_in_registers() {
+    // "warpbpf", a NUL, and what is behind it.
+    let text = "r1 = 0x0066706270726177 ll\n*(u64 *)(r10 - 16) = r1\n*(u64 *)(r10 - 8) = -1\nr1 = r10\nr1 += -32\nr2 = 16\nr3 = r10\nr3 += -16\ncall 115\nr1 = map[1][0] + 0\nr2 = *(u64 *)(r10 - 32)\n*(u64 *)(r1 + 0) = r2\nr2 = *(u64 *)(r10 - 24)\n*(u64 *)(r1 + 8) = r2\nr3 = map[0][0] + 0\n*(u64 *)(r3 + 0) = r0";
+    let program = case(text);
+    assert_eq!(program.compile().local_bytes, 0);
+    let ran = run(&program);
+    assert_eq!(ran.u64(0, 0), 8);
+    assert_eq!((ran.u64(1, 0), ran.u64(1, 8)), (0x0066_7062_7072_6177, 0));
+    // A size that is only known as it runs, and a string that is cut.
+    let text = "r1 = 0x6766656463626161 ll\n*(u64 *)(r10 - 16) = r1\n*(u64 *)(r10 - 8) = -1\nr1 = map[1][0] + 0\n*(u64 *)(r1 + 8) = 5\nr2 = *(u64 *)(r1 + 8)\nr2 &= 15\nr3 = r10\nr3 += -16\ncall 115\nr1 = map[0][0] + 0\n*(u64 *)(r1 + 0) = r0";
+    let ran = run(&case(text));
+    assert_eq!(ran.u64(0, 0), 5);
+    assert_eq!(ran.u64(1, 0), 0x0000_0000_6362_6161);
+}
+
 #[test]
 fn long_values_are_copied_into_arrays() {
     for from in [0, 3, 8] {

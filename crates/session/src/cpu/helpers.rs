@@ -236,7 +236,7 @@ impl Cpu<'_> {
     /// Copies the process's memory to where a program points to: 0, or `-EFAULT` and zeroes.
     fn read(&mut self, to: u64, size: u64, from: u64) -> Result<u64, TrapKind> {
         let mut bytes = vec![0; self.bytes(to, size)?.len()];
-        let all = self.world.read(from, &mut bytes);
+        let all = self.read_any(from, &mut bytes);
         if !all {
             bytes.fill(0);
         }
@@ -244,15 +244,24 @@ impl Cpu<'_> {
         Ok(if all { 0 } else { EFAULT as u64 })
     }
 
-    /// A string of the process, at most `most` bytes of it without its NUL.
+    /// Reads what the program itself points to, or else the memory of the process. A process that asks
+    /// for addresses where the program's memory is cannot have those read.
+    fn read_any(&mut self, from: u64, into: &mut [u8]) -> bool {
+        match self.bytes(from, into.len() as u64) {
+            Ok(own) => {
+                into.copy_from_slice(&own);
+                true
+            }
+            Err(_) => self.world.read(from, into),
+        }
+    }
+
+    /// A string of the process or the program, at most `most` bytes of it without its NUL.
     fn string(&mut self, from: u64, most: usize) -> Option<Vec<u8>> {
         let mut text = Vec::new();
         while text.len() < most {
             let mut byte = [0];
-            if !self
-                .world
-                .read(from.wrapping_add(text.len() as u64), &mut byte)
-            {
+            if !self.read_any(from.wrapping_add(text.len() as u64), &mut byte) {
                 return None;
             }
             if byte[0] == 0 {

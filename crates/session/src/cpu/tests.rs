@@ -374,6 +374,32 @@ fn the_processs_memory_and_messages() {
 }
 
 #[test]
+fn what_a_program_points_to_is_read_like_the_processs_memory() {
+    // "ab", a NUL and an "X" behind it.
+    let reads = |helper: u32, result: &str| {
+        program(&format!(
+            "*(u64 *)(r10 - 8) = 0x58006261
+            r1 = r10
+            r1 += -16
+            r2 = 8
+            r3 = r10
+            r3 += -8
+            call {helper}
+            r1 = *(u64 *)(r10 - 16)
+            r0 = {result}
+            exit"
+        ))
+    };
+    for (helper, result, bytes) in [(113, 0, 0x5800_6261), (115, 3, 0x6261), (45, 3, 0x6261)] {
+        let run = |result| {
+            let program = reads(helper, result);
+            execute(&program, &maps(), &[], &mut World::default())
+        };
+        assert_eq!((run("r0"), run("r1")), (Ok(result), Ok(bytes)), "{helper}");
+    }
+}
+
+#[test]
 fn programs_of_the_host_are_taken_out_of_an_object() {
     let at = section("/lib/libcudart.so.13", 0x1230, true);
     assert_eq!(at, "uretprobe//lib/libcudart.so.13+0x1230");

@@ -60,6 +60,10 @@ fn calls(size: u64) -> Vec<(&'static str, String)> {
             format!("r1 = map[0][0] + 0\nr2 = {size}\nr3 = 0\ncall 45\n"),
         ),
         (
+            "string of own memory",
+            format!("r1 = map[0][0] + 0\nr2 = {size}\nr3 = map[0][0] + 8\ncall 115\n"),
+        ),
+        (
             "gpu_read",
             format!("r1 = map[0][0] + 0\nr2 = {size}\nr3 = 0\nr4 = 0\ncall 520\n"),
         ),
