@@ -41,6 +41,8 @@ const ALMOST_DONE: Duration = Duration::from_millis(20);
 const FAREWELL: Duration = Duration::from_secs(2);
 /// How long kernels are waited for at the end: less than who detaches waits for that.
 const KERNELS: Duration = Duration::from_secs(55);
+/// Between two signs to the tool that kernels are waited for.
+const SIGN: Duration = Duration::from_secs(1);
 /// Between two looks at launches that are under way.
 const LAUNCHES: Duration = Duration::from_micros(200);
 
@@ -111,6 +113,30 @@ pub(crate) fn ask(agent: &'static Agent) -> Result<Mode, WireError> {
         agent.goes_on();
     }
     mode
+}
+
+/// The signs to a tool that detaches that its agent is at work.
+struct Signs<'c> {
+    connection: &'c mut AgentConnection,
+    next: Instant,
+}
+
+impl Signs<'_> {
+    fn new(connection: &mut AgentConnection) -> Signs<'_> {
+        let next = Instant::now() + SIGN;
+        Signs { connection, next }
+    }
+
+    /// Gives one if it is time, or what comes now `blocks` for as long as kernels run.
+    fn turn(&mut self, blocks: bool) {
+        if blocks || Instant::now() >= self.next {
+            self.next = Instant::now() + SIGN;
+            let sign = ToTool::Leaving { silent: blocks };
+            // A tool that is gone is met at the good-bye.
+            let _ = self.connection.queue(&sign, &[], None);
+            let _ = self.connection.flush();
+        }
+    }
 }
 
 /// The thread's end, or that it never began: nobody would fetch data any more, and nobody waits for it.
@@ -495,10 +521,15 @@ impl Control {
         let ends = match agent.is_at_exit() {
             true => None,
             false => {
-                let (goes_on, until) = (|| !agent.is_at_exit(), Instant::now() + KERNELS);
+                let until = Instant::now() + KERNELS;
+                let mut signs = Signs::new(&mut self.connection);
+                let mut goes_on = |blocks| {
+                    signs.turn(blocks);
+                    !agent.is_at_exit()
+                };
                 // No new one has programs. One that has is in no stream yet, or not counted yet.
                 let mut begun = agent.generations.begun();
-                while !begun.are_over() && goes_on() && Instant::now() < until {
+                while !begun.are_over() && goes_on(false) && Instant::now() < until {
                     std::thread::sleep(LAUNCHES);
                 }
                 before = agent.counted();
@@ -507,6 +538,10 @@ impl Control {
         };
         let mut ends = ends.filter(|_| !agent.is_at_exit());
         for shard in agent.lives.all() {
+            if ends.is_none() {
+                // What is waited for then is waited for in the driver.
+                Signs::new(&mut self.connection).turn(true);
+            }
             self.in_context(&shard, true, |agent, number, pump, live| {
                 let before = before.get(number as usize).copied().unwrap_or(0);
                 let known = ends.as_mut().map(|ends| ends.remove(&shard.context.0));
@@ -535,7 +570,7 @@ impl Control {
     fn bring_home_at_once(&mut self) -> Result<bool, WireError> {
         let until = Instant::now() + ALMOST_DONE;
         let before = self.agent.counted();
-        let ends = settled::wait_for(self.agent, until, || true);
+        let ends = settled::wait_for(self.agent, until, |_| true);
         let is_all = self.agent.ends.is_last() && ends.values().all(Result::is_ok);
         for shard in self.agent.lives.all() {
             self.in_context(&shard, false, |agent, number, pump, live| {
@@ -648,4 +683,31 @@ impl Control {
 fn parts(outgoing: Outgoing) -> Result<(ToTool, Option<OwnedFd>), WireError> {
     let fd = outgoing.fd.map(|fd| fd.take().ok_or(WireError::Closed));
     Ok((outgoing.message, fd.transpose()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use warpbpf_wire::ToolConnection;
+
+    use super::*;
+
+    #[test]
+    fn a_tool_that_detaches_is_given_signs() {
+        let (tool, agent) = ToolConnection::pair().unwrap();
+        let (mut tool, mut agent) = (tool, AgentConnection::trusted(agent).unwrap());
+        let mut said = || {
+            let frame = tool.try_recv().unwrap();
+            frame.map(|frame| frame.message)
+        };
+        let mut signs = Signs::new(&mut agent);
+        signs.turn(false);
+        assert_eq!(said(), None, "it is not time");
+        signs.turn(true);
+        assert_eq!(said(), Some(ToTool::Leaving { silent: true }));
+        signs.next = Instant::now();
+        signs.turn(false);
+        signs.turn(false);
+        assert_eq!(said(), Some(ToTool::Leaving { silent: false }));
+        assert_eq!(said(), None);
+    }
 }

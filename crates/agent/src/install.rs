@@ -295,6 +295,7 @@ fn obstacle(
 ) -> Option<String> {
     let mut reasons = Vec::new();
     let mut taken = Vec::new();
+    let mut unread = None;
     for row in ROWS.iter().filter(|row| row.essential) {
         let symbol = row.symbol;
         let Some((_, address)) = rows.iter().find(|(r, _)| r.symbol == symbol) else {
@@ -304,10 +305,13 @@ fn obstacle(
         let at = addresses.iter().position(|a| a == address);
         match at.and_then(|at| originals.get(at)) {
             Some(Err(HookError::Taken { .. })) => taken.push(format!("`{symbol}`")),
+            // It is the same for all.
+            Some(Err(error @ HookError::Unread(_))) => unread = Some(error.to_string()),
             Some(Err(error)) => reasons.push(format!("`{symbol}`: {error}")),
             Some(Ok(_)) | None => {}
         }
     }
+    reasons.extend(unread);
     if !taken.is_empty() {
         reasons.push(format!(
             "{} are hooked already; only one warpbpf, and no other tool that hooks the driver, can be in a process",
@@ -386,6 +390,13 @@ mod tests {
             "the CUDA driver cannot be hooked: `cuModuleUnload`: it ends 2 bytes behind its first instruction, a jump \
              needs 5; `cuLaunchKernel`, `cuLaunchKernelEx` are hooked already; only one warpbpf, and no other tool that \
              hooks the driver, can be in a process"
+        );
+        let unread = crate::maps::read("/none/maps").unwrap_err();
+        let unread = vec![Err(HookError::Unread(unread)); ROWS.len()];
+        assert_eq!(
+            obstacle(&all, &addresses, &unread).unwrap(),
+            "the CUDA driver cannot be hooked: it is not known where memory is free: `/none/maps` cannot be read: \
+             No such file or directory (os error 2)"
         );
         let fewer: Vec<_> = all
             .iter()

@@ -317,7 +317,7 @@ impl Agent {
             }
             std::thread::sleep(TICK);
         }
-        settled::all(settled::wait_for(self, until, || true))
+        settled::all(settled::wait_for(self, until, |_| true))
     }
 
     /// Gives the driver back what a session has there. No thread is in our code, no graph holds a variant, nothing of it will be launched any more,

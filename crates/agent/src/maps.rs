@@ -59,12 +59,30 @@ impl<'m> Mapping<'m> {
     }
 }
 
+/// Where that stands.
+const OWN: &str = "/proc/thread-self/maps";
+
 /// What this process has mapped.
 ///
 /// # Errors
-/// The system's.
-pub(crate) fn own() -> std::io::Result<Vec<u8>> {
-    std::fs::read("/proc/thread-self/maps")
+/// The system's, with the file's name.
+pub(crate) fn own() -> Result<Vec<u8>, Unread> {
+    read(OWN)
+}
+
+pub(crate) fn read(path: &'static str) -> Result<Vec<u8>, Unread> {
+    std::fs::read(path).map_err(|error| Unread {
+        path,
+        error: error.to_string(),
+    })
+}
+
+/// Why it is not known what this process has mapped.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("`{path}` cannot be read: {error}")]
+pub(crate) struct Unread {
+    path: &'static str,
+    error: String,
 }
 
 /// All lines. One that cannot be read is passed over.
@@ -88,6 +106,15 @@ pub(crate) fn mappings(maps: &[u8]) -> impl Iterator<Item = Mapping<'_>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_named() {
+        let unread = read("/proc/none/maps").unwrap_err();
+        assert_eq!(
+            unread.to_string(),
+            "`/proc/none/maps` cannot be read: No such file or directory (os error 2)"
+        );
+    }
 
     #[test]
     fn lines_are_taken_apart() {

@@ -106,8 +106,13 @@ struct Wait {
 
 impl Wait {
     /// It has ended, or that will not be known; `None`: not yet. The context cannot end meanwhile. Nothing here waits for the device, unless the driver has
-    /// no marks.
-    fn look(&mut self, agent: &Agent, since: Instant) -> Option<Result<(), Unsettled>> {
+    /// no marks, and then `blocks` is called before.
+    fn look(
+        &mut self,
+        agent: &Agent,
+        since: Instant,
+        blocks: &mut dyn FnMut(),
+    ) -> Option<Result<(), Unsettled>> {
         let shard = Arc::clone(&self.shard);
         let state = tried(shard.state.try_read())?;
         match &*state {
@@ -115,14 +120,23 @@ impl Wait {
             // Who ends a context waits for its kernels.
             LiveState::NotYet | LiveState::Gone(_) => return Some(Ok(())),
         }
-        let look = || agent.driver.relaxed(|| self.look_there(agent, since));
+        let look = || {
+            agent
+                .driver
+                .relaxed(|| self.look_there(agent, since, blocks))
+        };
         agent
             .driver
             .within(shard.context, look)
             .unwrap_or(Some(Ok(())))
     }
 
-    fn look_there(&mut self, agent: &Agent, since: Instant) -> Option<Result<(), Unsettled>> {
+    fn look_there(
+        &mut self,
+        agent: &Agent,
+        since: Instant,
+        blocks: &mut dyn FnMut(),
+    ) -> Option<Result<(), Unsettled>> {
         let (driver, context) = (&agent.driver, self.shard.context);
         let mark = self
             .shard
@@ -143,6 +157,7 @@ impl Wait {
                 Ok(false) => {
                     // For as long as a kernel runs, which may wait for the thread that begins a capture.
                     drop(asking);
+                    blocks();
                     return Some(driver.synchronize().map_err(Unsettled::Driver));
                 }
                 Err(error) => return Some(Err(Unsettled::Driver(error))),
@@ -160,7 +175,12 @@ impl Wait {
 pub(crate) type Ends = HashMap<CUcontext, Result<(), Unsettled>>;
 
 /// Waits until then for all that was launched so far, in all contexts, and keeps nobody from them meanwhile. `goes_on` says whether it still matters.
-pub(crate) fn wait_for(agent: &Agent, until: Instant, goes_on: impl Fn() -> bool) -> Ends {
+/// It is told `true` before a call that ends when kernels have, whatever it says.
+pub(crate) fn wait_for(
+    agent: &Agent,
+    until: Instant,
+    mut goes_on: impl FnMut(bool) -> bool,
+) -> Ends {
     let since = Instant::now();
     let wait = |shard| Wait {
         shard,
@@ -170,14 +190,17 @@ pub(crate) fn wait_for(agent: &Agent, until: Instant, goes_on: impl Fn() -> bool
     let mut waits: Vec<Wait> = agent.lives.all().into_iter().map(wait).collect();
     let mut ends = Ends::new();
     loop {
-        waits.retain_mut(|wait| match wait.look(agent, since) {
+        let mut blocks = || {
+            goes_on(true);
+        };
+        waits.retain_mut(|wait| match wait.look(agent, since, &mut blocks) {
             Some(end) => {
                 ends.insert(wait.shard.context.0, end);
                 false
             }
             None => true,
         });
-        if waits.is_empty() || Instant::now() >= until || !goes_on() {
+        if waits.is_empty() || Instant::now() >= until || !goes_on(false) {
             break;
         }
         std::thread::sleep(PAUSE);
@@ -239,5 +262,5 @@ fn have_ended(agent: &'static Agent, until: Instant) -> Result<(), Unsettled> {
         }
         std::thread::sleep(PAUSE);
     }
-    all(wait_for(agent, until, || agent.is_on()))
+    all(wait_for(agent, until, |_| agent.is_on()))
 }

@@ -456,7 +456,8 @@ impl Agent {
             | ToTool::Counts(_)
             | ToTool::Operations(_)
             | ToTool::Ranges(_)
-            | ToTool::Stacks(_) => {}
+            | ToTool::Stacks(_)
+            | ToTool::Leaving { .. } => {}
             // The connection's end follows; what is in the shared memory is final.
             ToTool::Bye { .. } => self.tell_end(End::Application, tell),
         }

@@ -34,6 +34,7 @@ pub(crate) fn clamp(message: &mut ToTool) {
         | ToTool::Stacks(_)
         | ToTool::Snapshotted { .. }
         | ToTool::MapOps { .. }
+        | ToTool::Leaving { .. }
         | ToTool::Bye { .. } => {}
     }
 }

@@ -54,6 +54,7 @@ impl Kept {
             | ToTool::Failed
             | ToTool::Snapshotted { .. }
             | ToTool::MapOps { .. }
+            | ToTool::Leaving { .. }
             | ToTool::Bye { .. } => 0,
             ToTool::Hello(_) | ToTool::Launches | ToTool::Refused { .. } | ToTool::Maps(_) => {
                 bytes / 16

@@ -50,6 +50,7 @@ mod number;
 mod parties;
 mod process;
 mod seen;
+mod silence;
 mod state;
 mod sweep;
 mod tool;

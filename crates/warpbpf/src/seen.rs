@@ -65,6 +65,15 @@ impl InContext {
         self.firsts = Vec::new();
     }
 
+    /// A number that changes when the agent brings something home.
+    pub(crate) fn progress(&self) -> u64 {
+        let Seen::Shared(shared) = &self.shared else {
+            return 0;
+        };
+        let copies = (0..shared.maps()).map(|map| shared.sequence(map));
+        copies.fold(shared.written(), u64::wrapping_add)
+    }
+
     /// Gives the mapping up, where nothing is in it any more that was not read.
     pub(crate) fn unmap(&mut self) {
         let Seen::Shared(shared) = &self.shared else {

@@ -21,6 +21,7 @@ use crate::number;
 use crate::parties::Parties;
 use crate::process::Note;
 use crate::seen::InContext;
+use crate::silence::Silence;
 
 /// Bytes of events that are kept for handles that have not asked for them, and what each takes besides.
 const MOST_PARKED: usize = 64 << 20;
@@ -72,6 +73,8 @@ pub(crate) struct State {
     pub(crate) failed: bool,
     /// Why, in the agent's words.
     pub(crate) farewell: String,
+    /// Whether it is at its last words.
+    pub(crate) silence: Silence,
     /// The process of the tool whose guest this one is in it.
     pub(crate) host: Option<u32>,
     /// The contexts that have maps, by number.
@@ -173,6 +176,8 @@ impl State {
             bytes,
         } = frame;
         bounds::clamp(&mut message);
+        self.silence.messages += 1;
+        self.silence.announced = matches!(message, ToTool::Leaving { silent: true });
         let counts = &self.counts;
         let counted = self.kept.count(&message, bytes, |name| counts.get(name));
         if let Err(why) = counted {
@@ -215,6 +220,11 @@ impl State {
     pub(crate) fn stop_listening(&mut self, why: &str) {
         let text = format!("what is said by the agent in it is not listened to any more: {why}");
         self.note(NoteLevel::Error, text);
+        self.hang_up();
+    }
+
+    /// Nothing is heard of it any more, and what is there is looked at for the last time.
+    pub(crate) fn hang_up(&mut self) {
         self.connection = None;
         self.stop_counting();
         self.close_memory();
@@ -274,6 +284,7 @@ impl State {
             ToTool::Refused { message } => self.refused = Some(message),
             ToTool::Attached => self.attached = true,
             ToTool::Failed => self.failed = true,
+            ToTool::Leaving { .. } => {}
             ToTool::Ready(ready) => {
                 let object = self.object.as_ref().filter(|_| self.host.is_none());
                 let defs = object.map(|object| object.parsed().maps.as_slice());
@@ -399,7 +410,7 @@ impl State {
         }
     }
 
-    fn open(&mut self, info: ContextInfo, fd: Option<OwnedFd>) {
+    pub(crate) fn open(&mut self, info: ContextInfo, fd: Option<OwnedFd>) {
         let Some(memory) = fd else {
             self.note(NoteLevel::Error, "the agent sent no shared memory".into());
             return;

@@ -87,6 +87,7 @@ fn to_tool() -> Vec<ToTool> {
             token: 1,
             error: None,
         },
+        ToTool::Leaving { silent: true },
         ToTool::Bye {
             reason: "exit".into(),
         },

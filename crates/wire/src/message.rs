@@ -148,6 +148,11 @@ pub enum ToTool {
     },
     /// The answer to `Change`, once launches run what was asked for.
     Changed(Changed),
+    /// Before the good-bye, from time to time while kernels are waited for.
+    Leaving {
+        /// The driver says nothing until they have, so nothing is said meanwhile.
+        silent: bool,
+    },
     /// Last message; the shared area is final.
     Bye {
         /// `exit`, `the context was destroyed`, `detached`.

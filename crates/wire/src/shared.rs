@@ -622,6 +622,11 @@ impl SharedReader {
         self.consumer.events_while(&ring, sink)
     }
 
+    /// Bytes that were ever written to the ring.
+    pub fn written(&self) -> u64 {
+        self.words.word(HEAD).load(Ordering::Acquire)
+    }
+
     /// No event is in the ring that was not handed out.
     pub fn is_drained(&self) -> bool {
         let [head, tail] = [HEAD, TAIL].map(|at| self.words.word(at).load(Ordering::Acquire));

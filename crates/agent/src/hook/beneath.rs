@@ -24,8 +24,7 @@ pub(super) fn code(address: usize, code: &[u8]) -> Result<Cow<'_, [u8]>, String>
     let Some(covered) = machine::breakpoint(code) else {
         return Ok(Cow::Borrowed(code));
     };
-    let maps = maps::own();
-    let maps = maps.map_err(|error| format!("/proc/self/maps cannot be read: {error}"))?;
+    let maps = maps::own().map_err(|unread| unread.to_string())?;
     under(&maps, address, code, covered).map(Cow::Owned)
 }
 

@@ -6,7 +6,7 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, PoisonError};
 
-use super::machine;
+use super::{HookError, machine};
 use crate::maps::{self, mappings};
 use crate::thread;
 
@@ -40,14 +40,22 @@ pub(super) struct Region {
 }
 
 impl Region {
-    /// `bytes` within `reach` of both `low` and `high`.
-    pub(super) fn near(low: usize, high: usize, bytes: usize, reach: usize) -> Option<Region> {
+    /// `bytes` within the first of these distances of both `low` and `high` in which there are some.
+    pub(super) fn near(
+        low: usize,
+        high: usize,
+        bytes: usize,
+        reaches: &[usize],
+    ) -> Result<Region, HookError> {
         let bytes = bytes.next_multiple_of(PAGE);
-        warpbpf_faults::check("hook/maps", || ()).ok()?;
-        let maps = maps::own().ok()?;
-        let mut candidates = gaps(&maps, low..high, bytes, reach);
-        candidates.sort_by_key(|base| base.abs_diff(low));
-        candidates.into_iter().find_map(|base| map_at(base, bytes))
+        warpbpf_faults::check("hook/maps", || HookError::NoRoom)?;
+        let maps = maps::own().map_err(HookError::Unread)?;
+        let within = |reach: &usize| {
+            let mut candidates = gaps(&maps, low..high, bytes, *reach);
+            candidates.sort_by_key(|base| base.abs_diff(low));
+            candidates.into_iter().find_map(|base| map_at(base, bytes))
+        };
+        reaches.iter().find_map(within).ok_or(HookError::NoRoom)
     }
 
     pub(super) fn base(&self) -> usize {
@@ -296,7 +304,7 @@ mod tests {
     fn both_ways_of_writing_change_code_and_leave_it_executable() {
         for way in [true, false] {
             let near = a_changed_target_is_left_alone as *const () as usize;
-            let region = Region::near(near, near, PAGE, REACHES[0]).unwrap();
+            let region = Region::near(near, near, PAGE, &REACHES[..1]).unwrap();
             let base = region.base();
             region.finish(ONE).unwrap();
             // SAFETY: the code just written has this signature.
@@ -323,7 +331,7 @@ mod tests {
     #[test]
     fn where_files_may_not_grow_no_signal_comes() {
         let near = where_files_may_not_grow_no_signal_comes as *const () as usize;
-        let region = Region::near(near, near, PAGE, REACHES[0]).unwrap();
+        let region = Region::near(near, near, PAGE, &REACHES[..1]).unwrap();
         let base = region.base();
         region.finish(ONE).unwrap();
         // A limit is a process's. SAFETY: the child does what is below and ends by `_exit`; it
@@ -357,7 +365,7 @@ mod tests {
     fn code_can_be_run_while_it_is_changed() {
         use std::sync::atomic::{AtomicBool, Ordering};
         let near = code_can_be_run_while_it_is_changed as *const () as usize;
-        let region = Region::near(near, near, PAGE, REACHES[0]).unwrap();
+        let region = Region::near(near, near, PAGE, &REACHES[..1]).unwrap();
         let base = region.base();
         assert!(is_ours(base, 16) && !is_ours(base, PAGE + 1) && !is_ours(near, 1));
         region.finish(ONE).unwrap();

@@ -31,6 +31,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use warpbpf_wire::late;
 
+use crate::maps::Unread;
 use memory::Region;
 
 /// Most bytes of one stub and trampoline; displaced instructions grow when they are relocated.
@@ -67,6 +68,8 @@ pub(crate) enum HookError {
     Calls { text: String },
     #[error("there is no free memory within 1 GiB of it")]
     NoRoom,
+    #[error("it is not known where memory is free: {0}")]
+    Unread(Unread),
     #[error("its code cannot be changed: {reason}")]
     Write { reason: String },
 }
@@ -209,16 +212,16 @@ fn build(targets: &[Target]) -> Vec<Result<(usize, Patch), HookError>> {
     let region = match (addresses.iter().min(), addresses.iter().max()) {
         (Some(low), Some(high)) => {
             let bytes = targets.len() * ROOM;
-            let mut reaches = machine::REACHES.iter();
-            reaches.find_map(|reach| Region::near(*low, *high, bytes, *reach))
+            Region::near(*low, *high, bytes, machine::REACHES)
         }
-        _ => None,
+        // Nothing is built then.
+        _ => Err(HookError::NoRoom),
     };
     let mut all = Vec::new();
     let mut code = Vec::new();
     for (target, plan) in targets.iter().zip(plans) {
         let built = plan.and_then(|(plan, own)| {
-            let base = region.as_ref().ok_or(HookError::NoRoom)?.base() + code.len();
+            let base = region.as_ref().map_err(HookError::clone)?.base() + code.len();
             machine::build(&plan, base as u64, &own, target.replacement)
         });
         all.push(built.map(|(bytes, original, patch)| {
@@ -227,7 +230,7 @@ fn build(targets: &[Target]) -> Vec<Result<(usize, Patch), HookError>> {
             (original, patch)
         }));
     }
-    if let Some(Err(reason)) = region.map(|region| region.finish(&code)) {
+    if let Ok(Err(reason)) = region.map(|region| region.finish(&code)) {
         for built in &mut all {
             if built.is_ok() {
                 let reason = reason.clone();

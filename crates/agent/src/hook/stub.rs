@@ -7,7 +7,7 @@
 use std::ops::Range;
 
 use super::memory::{self, Region};
-use super::{beneath, machine};
+use super::{HookError, beneath, machine};
 
 /// Bytes from one stub to the next.
 const STRIDE: usize = 32;
@@ -18,9 +18,11 @@ const STRIDE: usize = 32;
 /// Text: there is no memory.
 pub(crate) fn stubs(numbers: Range<u32>, near: usize, common: usize) -> Result<Vec<usize>, String> {
     let count = numbers.len();
-    let mut reaches = machine::REACHES.iter();
-    let region = reaches.find_map(|reach| Region::near(near, near, count * STRIDE, *reach));
-    let region = region.ok_or("there is no free memory")?;
+    let region = Region::near(near, near, count * STRIDE, machine::REACHES);
+    let region = region.map_err(|why| match why {
+        HookError::NoRoom => "there is no free memory".to_owned(),
+        why => why.to_string(),
+    })?;
     let base = region.base();
     let mut code = Vec::new();
     let mut addresses = Vec::new();

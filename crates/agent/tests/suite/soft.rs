@@ -147,6 +147,7 @@ fn read(tool: &mut ToolConnection, seen: &mut Seen, enough: impl Fn(&Seen) -> bo
             ToTool::Note { text, .. } => seen.notes.push(text),
             ToTool::Bye { reason } => seen.bye = Some(reason),
             ToTool::Snapshotted { token } => assert_eq!(token, 1),
+            ToTool::Leaving { silent } => assert!(silent),
             ToTool::MapOps { .. }
             | ToTool::Attached
             | ToTool::Failed

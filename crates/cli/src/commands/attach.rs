@@ -26,6 +26,8 @@ const TICK: Duration = Duration::from_millis(20);
 const LAST_WORDS: Duration = Duration::from_secs(70);
 /// Between two looks for processes that came later.
 const LOOK: Duration = Duration::from_millis(500);
+/// How long an agent may take that neither says nor copies anything.
+const STUCK: Duration = Duration::from_secs(10);
 /// How long last words are waited for in silence.
 const SILENCE: Duration = Duration::from_secs(3);
 
@@ -96,6 +98,9 @@ pub fn let_go(tool: &Tool, collector: &mut Collector<'_>) {
     let mut told = false;
     while collector.connected() && began.elapsed() < LAST_WORDS && !Interrupted::again() {
         collector.poll(TICK);
+        for process in connected(tool) {
+            process.give_up_if_silent(STUCK);
+        }
         let silent = began.elapsed() > SILENCE;
         // Who is stopped says nothing, for as long as somebody likes.
         if silent && connected(tool).all(|process| is_stopped(process.pid())) {

@@ -23,6 +23,7 @@ pub fn cases() -> Vec<Case> {
         case("attacks: floods of messages", floods),
         case("attacks: an agent of another protocol", protocol),
         case("attacks: silence in the middle of a frame", silence),
+        case("attacks: an agent that never answers", unanswered),
         case("attacks: thousands of connections", many),
         case("attacks: names that act on a terminal", escapes),
     ]
@@ -453,6 +454,33 @@ fn silence(bench: &Bench) -> Told {
     );
     told("a greeting byte by byte", "taken");
     Ok(format!("{} agents that fell silent", agents.len() + 1))
+}
+
+/// It says who it is, or what it has, too, and does not answer when it is to let go: the tool ends all
+/// the same, and says of which process it knows no more.
+fn unanswered(bench: &Bench) -> Told {
+    let tool = Served::start(bench)?;
+    let socket = tool.socket()?;
+    let _says_who = Hostile::agent(&socket)?;
+    let mut says_more = Hostile::agent(&socket)?;
+    let memory = HONEST.make()?.ok_or("no memory")?;
+    let text = context(0).to_string();
+    says_more.write_with(&frame(text.as_bytes(), 0, 1), &[memory.as_raw_fd()])?;
+    says_more.say(&json!({ "type": "leaving", "silent": true }))?;
+    says_more.say(&json!({ "type": "snapshotted", "token": 1 }))?;
+    tool.serves(bench)?;
+    let report = tool.end()?;
+    same("good applications", good_ones(&report), 1)?;
+    let note = format!(
+        "process {} has not answered for 10 s when it was to let go of its programs, and is not waited for: what is shown of it is as it was copied last",
+        std::process::id()
+    );
+    let mut notes = notes(&report);
+    notes.retain(|note| note.starts_with("process "));
+    same("notes of processes", notes, vec![note; 2])?;
+    told("an agent that says who it is, and no more", "is named");
+    told("an agent that has maps, and never answers", "is named");
+    Ok("the tool ends, and names both".into())
 }
 
 /// Connections by one process, which has nothing to say or says who it is each time, to both

@@ -419,7 +419,7 @@ mod run {
 
     fn place(words: &[u32]) -> usize {
         let here = place as *const () as usize;
-        let region = Region::near(here, here, words.len() * 4, REACHES[1]).unwrap();
+        let region = Region::near(here, here, words.len() * 4, &REACHES[1..2]).unwrap();
         let base = region.base();
         region.finish(&code(words)).unwrap();
         base
@@ -492,7 +492,8 @@ mod run {
             kind: Kind::Driver,
         };
         // Out of reach of one branch.
-        let region = Region::near(address + (1 << 28), address + (1 << 28), 4096, 1 << 26).unwrap();
+        let region =
+            Region::near(address + (1 << 28), address + (1 << 28), 4096, &[1 << 26]).unwrap();
         let plan = plan(address as u64, &target.code).unwrap();
         let (code, trampoline, patch) = build(
             &plan,

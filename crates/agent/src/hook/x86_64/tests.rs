@@ -9,7 +9,7 @@ use crate::hook::{Kind, Target, link, stage, stubs};
 /// Puts code into executable memory and returns its address.
 fn place(code: &[u8]) -> usize {
     let here = place as *const () as usize;
-    let region = Region::near(here, here, code.len().max(1), REACHES[0]).unwrap();
+    let region = Region::near(here, here, code.len().max(1), &REACHES[..1]).unwrap();
     let base = region.base();
     region.finish(code).unwrap();
     base
