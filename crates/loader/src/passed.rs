@@ -8,6 +8,7 @@
 
 use std::ffi::{c_int, c_long, c_uint};
 use std::os::fd::{BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::global::{self, tell};
 use crate::guard::{inside, is_inside};
@@ -18,6 +19,8 @@ use crate::real::{answer, raw};
 /// `F_SETSIG` and `F_GETSIG`
 const SET_SIGNAL: c_int = 10;
 const GET_SIGNAL: c_int = 11;
+/// What is said where a tool has maps and makes a ring.
+const IO_URING: &str = "note: this tool uses `io_uring`: descriptors of its maps, programs and links that it passes by that (IORING_OP_FIXED_FD_INSTALL, IORING_OP_MSG_RING, IORING_OP_SENDMSG with SCM_RIGHTS) or closes (IORING_OP_CLOSE) are not followed";
 /// The highest signal: nobody asks an eventfd for it.
 const OURS: c_int = 64;
 
@@ -268,8 +271,23 @@ pub fn by_name(number: c_long, [a, b, c, d, e, _]: [u64; 6]) -> Option<c_long> {
             let (headers, timeout) = (b as *mut libc::mmsghdr, e as *mut libc::timespec);
             recvmmsg(socket, headers, c as c_uint, fourth, timeout).into()
         }
+        libc::SYS_io_uring_setup => {
+            a_ring_is_made();
+            return None;
+        }
         _ => return None,
     })
+}
+
+/// What goes by a ring is done by the system alone. Said once, where there is something to lose.
+fn a_ring_is_made() {
+    static SAID: AtomicBool = AtomicBool::new(false);
+    inside(|| {
+        let has_maps = global::existing().is_some_and(|kernel| kernel.maps.iter().next().is_some());
+        if has_maps && !SAID.swap(true, Ordering::Relaxed) {
+            tell(IO_URING);
+        }
+    });
 }
 
 /// Another process' descriptor, or one of this process.

@@ -660,6 +660,9 @@ fn numbers(bench: &Bench) -> Told {
         &errors,
         "(SCM_RIGHTS), which does not know maps, programs and links of that tool: it is not followed",
     )?;
+    const NOTE: &str = "warpbpf: note: this tool uses `io_uring`: descriptors of its maps, programs and links that it passes by that (IORING_OP_FIXED_FD_INSTALL, IORING_OP_MSG_RING, IORING_OP_SENDMSG with SCM_RIGHTS) or closes (IORING_OP_CLOSE) are not followed";
+    let notes = errors.lines().filter(|line| *line == NOTE).count();
+    same("notes of `io_uring`", notes, 1).map_err(|why| format!("{why}: {errors}"))?;
     Ok("eleven ways to another number, five to close one".to_owned())
 }
 
