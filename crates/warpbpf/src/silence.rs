@@ -41,7 +41,7 @@ impl State {
 
 impl Process {
     /// Hangs up, and notes it, where the agent has made no progress since `limit`: no message came,
-    /// and nothing in the memory that it shares has changed. It is looked at with each call, so call
+    /// and nothing in the memory that it shares has changed. Each call looks once more, so call
     /// this again and again once the agent was [told to leave](Process::detach). True if nobody is
     /// waited for here any more.
     ///
