@@ -25,6 +25,7 @@ use crate::notes::internal_failure;
 use crate::outbox::Outgoing;
 use crate::pace::{BUSY, DRAIN_SHORT, Pace};
 use crate::pump::Pump;
+use crate::signs::Signs;
 use crate::spread::Work;
 use crate::{
     ends, graphs, modules, nvrtc, nvtx, sanitizer, settled, stacks, thread, timeline, unknown,
@@ -41,8 +42,6 @@ const ALMOST_DONE: Duration = Duration::from_millis(20);
 const FAREWELL: Duration = Duration::from_secs(2);
 /// How long kernels are waited for at the end: less than who detaches waits for that.
 const KERNELS: Duration = Duration::from_secs(55);
-/// Between two signs to the tool that kernels are waited for.
-const SIGN: Duration = Duration::from_secs(1);
 /// Between two looks at launches that are under way.
 const LAUNCHES: Duration = Duration::from_micros(200);
 
@@ -113,30 +112,6 @@ pub(crate) fn ask(agent: &'static Agent) -> Result<Mode, WireError> {
         agent.goes_on();
     }
     mode
-}
-
-/// The signs to a tool that detaches that its agent is at work.
-struct Signs<'c> {
-    connection: &'c mut AgentConnection,
-    next: Instant,
-}
-
-impl Signs<'_> {
-    fn new(connection: &mut AgentConnection) -> Signs<'_> {
-        let next = Instant::now() + SIGN;
-        Signs { connection, next }
-    }
-
-    /// Gives one if it is time, or what comes now `blocks` for as long as kernels run.
-    fn turn(&mut self, blocks: bool) {
-        if blocks || Instant::now() >= self.next {
-            self.next = Instant::now() + SIGN;
-            let sign = ToTool::Leaving { silent: blocks };
-            // A tool that is gone is met at the good-bye.
-            let _ = self.connection.queue(&sign, &[], None);
-            let _ = self.connection.flush();
-        }
-    }
 }
 
 /// The thread's end, or that it never began: nobody would fetch data any more, and nobody waits for it.
@@ -683,31 +658,4 @@ impl Control {
 fn parts(outgoing: Outgoing) -> Result<(ToTool, Option<OwnedFd>), WireError> {
     let fd = outgoing.fd.map(|fd| fd.take().ok_or(WireError::Closed));
     Ok((outgoing.message, fd.transpose()?))
-}
-
-#[cfg(test)]
-mod tests {
-    use warpbpf_wire::ToolConnection;
-
-    use super::*;
-
-    #[test]
-    fn a_tool_that_detaches_is_given_signs() {
-        let (tool, agent) = ToolConnection::pair().unwrap();
-        let (mut tool, mut agent) = (tool, AgentConnection::trusted(agent).unwrap());
-        let mut said = || {
-            let frame = tool.try_recv().unwrap();
-            frame.map(|frame| frame.message)
-        };
-        let mut signs = Signs::new(&mut agent);
-        signs.turn(false);
-        assert_eq!(said(), None, "it is not time");
-        signs.turn(true);
-        assert_eq!(said(), Some(ToTool::Leaving { silent: true }));
-        signs.next = Instant::now();
-        signs.turn(false);
-        signs.turn(false);
-        assert_eq!(said(), Some(ToTool::Leaving { silent: false }));
-        assert_eq!(said(), None);
-    }
 }

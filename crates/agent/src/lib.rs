@@ -63,6 +63,7 @@ mod retired;
 mod roster;
 mod sanitizer;
 mod settled;
+mod signs;
 mod slots;
 mod stacks;
 mod streams;
