@@ -8,6 +8,7 @@ mod say;
 mod artifacts;
 mod bare;
 mod bundle;
+mod circles;
 mod compile;
 mod conformance;
 mod cuda;

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::circles;
 use crate::shell::{Failure, failure, read, root};
 
 /// Longest logic file, in lines. Instruction and export tables are lists and may be longer.
@@ -32,6 +33,7 @@ pub fn run() -> Result<(), Failure> {
         let shown = file.strip_prefix(root()).unwrap_or(file);
         check_prints(&shown.display().to_string(), &text, &mut findings);
     }
+    findings.extend(circles::findings()?);
     if findings.is_empty() {
         Ok(())
     } else {
