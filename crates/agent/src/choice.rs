@@ -90,7 +90,7 @@ impl Agent {
         let device = || u32::try_from(self.driver.current_device().ok()?).ok();
         #[cfg(test)]
         ASKED.set(ASKED.get() + 1);
-        // A choice in force is never freed, so where it lies tells it from others.
+        // A choice in force lives as long as the agent, so where it lies tells it from others.
         let who = std::ptr::from_ref(choice) as usize;
         let is_inside = |globs: &[String]| nvtx::is_inside(who, globs);
         let is_picked = |picks: &[StreamPick], name| self.streams.are_picked(picks, name);

@@ -270,7 +270,7 @@ impl Drop for Over<'_> {
             std::mem::take(&mut jobs.waiting)
         };
         drop(left);
-        // An agent is never freed, and there may be many one after the other.
+        // An agent may live on as long as the process, and there may be many one after the other.
         if let Some(ready) = self.0.ready.get() {
             for (fd, identity) in ready.bell.iter().zip(ready.identities) {
                 identity.close(fd.as_raw_fd());

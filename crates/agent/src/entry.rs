@@ -18,7 +18,7 @@ use crate::parties::{Party, Tallies, Tally, Wish};
 /// No context's handle.
 const NO_CONTEXT: usize = usize::MAX;
 
-/// A kernel that programs want, in one image. Never freed, because a launch may be looking at it.
+/// A kernel that programs want, in one image. It lives as long as the agent, because a launch may be looking at it.
 #[derive(Debug)]
 pub(crate) struct Entry {
     /// Name in the image.

@@ -16,7 +16,7 @@ use crate::choice::Launches;
 /// Counters of launches under way; threads share one that have the same number in it.
 const LANES: usize = 16;
 
-/// A set of programs. Never freed, because a launch may be looking at it.
+/// A set of programs. It lives as long as the agent, because a launch may be looking at it.
 #[derive(Debug)]
 pub(crate) struct Generation {
     /// From 1.
@@ -155,7 +155,7 @@ impl Generations {
 
     /// The launches that are under way now.
     pub(crate) fn begun(&self) -> Begun {
-        // SAFETY: it was leaked.
+        // SAFETY: it lives as long as the agent.
         let before: &'static Generation = unsafe { &*self.before.load(Ordering::SeqCst) };
         let lanes = [before, self.now()].map(|generation| generation.under_way.iter());
         Begun(lanes.into_iter().flatten().collect())
@@ -163,7 +163,7 @@ impl Generations {
 
     /// No launch is under way by the one in force, or by the one before it. Where launches are kept from beginning, none will be.
     pub(crate) fn are_left(&self) -> bool {
-        // SAFETY: it was leaked.
+        // SAFETY: it lives as long as the agent.
         let before = || unsafe { &*self.before.load(Ordering::SeqCst) };
         self.now().is_left() && before().is_left()
     }

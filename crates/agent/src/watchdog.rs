@@ -62,7 +62,7 @@ struct State {
     kernels: HashMap<(*const Entry, u64), Pairs>,
 }
 
-// SAFETY: entries are never freed, and are only compared here.
+// SAFETY: entries live as long as the agent, and are only compared here.
 unsafe impl Send for State {}
 
 /// An event of ours.
