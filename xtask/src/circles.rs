@@ -32,7 +32,7 @@ const KNOWN: &[(&str, usize)] = &[
     ("softcuda", 30),
     ("softgpu", 39),
     ("verify", 21),
-    ("warpbpf", 24),
+    ("warpbpf", 25),
     ("wire", 10),
 ];
 
