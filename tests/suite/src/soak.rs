@@ -24,8 +24,8 @@ const WARM: u64 = 4;
 const LEAST: u64 = WARM + 3;
 /// What the application's memory may differ by: its allocator keeps more or less of what was given back, by chance.
 const SLACK_KB: u64 = 8 << 10;
-/// What a round may leave there besides. Some of it is known: memory that is shared with the tool,
-/// where a thread was in a hook all the time.
+/// What a round may leave there besides: 4 kB were seen, and where a thread is in a hook for long at
+/// a detach, memory of maps stays.
 const ROUND_KB: u64 = 16;
 /// As much of mappings.
 const ROUND_MAPPINGS: u64 = 2;
