@@ -104,7 +104,7 @@ impl Agent {
             };
             self.send(ToTool::Maps(maps), Some(fd));
             if !self.is_on() {
-                // As where its first ones are told of.
+                // The tool has gone meanwhile.
                 shard.keep_no_memory();
             }
         }

@@ -262,7 +262,8 @@ impl Call {
         // Programs on the CPU and a timeline know it for good.
         if !uprobe::sites().is_some_and(|sites| std::ptr::eq(sites.agent, agent)) {
             // No hook is in any more: all threads are looked at once again.
-            retire(agent, || self.patch(&[]).unwrap_or(false));
+            let have_ended = || thread::with_an_agent() == 0;
+            retire(agent, have_ended, || self.patch(&[]).unwrap_or(false));
         }
         Ok(String::new())
     }

@@ -107,8 +107,8 @@ impl Agent {
         late.load(Ordering::Relaxed) && !self.is_forked() && self.is_of_this_process()
     }
 
-    /// A launch came when nobody serves it any more: it has no programs, and `code` is what the driver answered. If it is
-    /// late, it counts among those whose data are missing.
+    /// A launch came when the agent is off: it has no programs, and `code` is what the driver
+    /// answered. If it is late, it counts among those whose data are missing.
     pub(crate) fn count_late(&self, entry: &Entry, code: CUresult) -> CUresult {
         let launches = self.launches.get().filter(|_| self.is_late());
         if let Some(launches) = launches.filter(|_| code == sys::SUCCESS && self.is_wanted(entry)) {

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use crate::agent::Agent;
 use crate::exports::unpublish;
+use crate::launches;
 use crate::lock::lock;
-use crate::{launches, thread};
 
 /// Those that wait for a moment at which no thread is in their code.
 static RETIRED: Mutex<Vec<&'static Agent>> = Mutex::new(Vec::new());
@@ -19,14 +19,19 @@ const LAST: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(1);
 
 /// Retires an agent whose hooks are out and which has given back what it had of the driver, and frees
-/// all that were retired if `is_quiet` says that no thread is in our code. The caller has no
-/// reference to `agent` that it uses afterwards.
-pub(crate) fn retire(agent: &'static Agent, is_quiet: impl FnOnce() -> bool) {
+/// all that were retired, once `have_ended` says that no thread of ours has an agent, if `is_quiet`
+/// says then that no thread is in our code. The caller has no reference to `agent` that it uses
+/// afterwards.
+pub(crate) fn retire(
+    agent: &'static Agent,
+    have_ended: impl Fn() -> bool,
+    is_quiet: impl FnOnce() -> bool,
+) {
     // Who comes from now on finds none.
     unpublish(agent);
     lock(&RETIRED).push(agent);
     let end = Instant::now() + LAST;
-    while thread::with_an_agent() > 0 {
+    while !have_ended() {
         if Instant::now() >= end {
             return;
         }

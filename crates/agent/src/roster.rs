@@ -1,7 +1,8 @@
 //! Launches per kernel, over all images that were ever loaded.
 //!
-//! An entry lives as long as the agent, because a launch may be looking at it. But an image that is loaded and unloaded again and
-//! again must not make the sums slower: what its kernels counted is kept by name, and the entries are let go.
+//! An entry lives as long as the agent, because a launch may be looking at it. But an image that is
+//! loaded and unloaded again and again must not make the sums slower: what its kernels counted is
+//! kept by name, and the entries are no longer looked at.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -201,7 +202,8 @@ impl Roster {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What numbers the launches of the kernels of this name. It lives as long as the agent, as entries do: there is one for each name.
+    /// What numbers the launches of the kernels of this name. It lives as long as the agent, as
+    /// entries do: there is one for each name.
     pub(crate) fn made(&self, mangled: &str) -> &'static AtomicU64 {
         let mut inner = self.lock();
         let made = inner.made.entry(mangled.to_owned());

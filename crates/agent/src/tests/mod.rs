@@ -21,6 +21,7 @@ mod links;
 mod loads;
 mod machine;
 mod memory;
+mod retired;
 mod slots;
 mod waiting;
 mod world;
