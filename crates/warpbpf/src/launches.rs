@@ -2,7 +2,7 @@
 //! and the last second of a process that is killed is there alone. And how many launches' data are
 //! missing of one that has ended.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::OwnedFd;
 
 use warpbpf_wire::{Kernel, KernelCount, LaunchKind, LaunchReader, Launches, Missing, NoteLevel};
@@ -192,9 +192,10 @@ impl State {
             return;
         };
         self.launches = Counted::Kept(missing);
-        let told = |kernel: &str| self.kernels.iter().any(|k| k.mangled == kernel);
+        let told: HashSet<&str> = self.kernels.iter().map(|k| k.mangled.as_str()).collect();
         let unknown = self.counts.values();
-        let unknown = unknown.filter(|count| count.launches > 0 && !told(&count.mangled));
+        let unknown =
+            unknown.filter(|count| count.launches > 0 && !told.contains(count.mangled.as_str()));
         let mut unknown: Vec<Kernel> = unknown
             .map(|count| Kernel {
                 mangled: count.mangled.clone(),
