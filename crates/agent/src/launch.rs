@@ -318,7 +318,7 @@ unsafe fn try_place(
     run: &dyn Fn(CUfunction, *mut *mut c_void, *mut *mut c_void) -> CUresult,
 ) -> Result<(), Miss> {
     let variant = place.variant.as_deref().ok_or(Miss::None)?;
-    if shape.in_graph && variant.told_at_launch {
+    if shape.in_graph && variant.args_at_launch {
         return Err(Miss::Graph);
     }
     let change = &variant.resources;

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use warpbpf_driver::Stream;
 use warpbpf_driver::sys::CUresult;
-use warpbpf_session::told::{Tables, Words};
+use warpbpf_session::launch_args::{Tables, Words};
 use warpbpf_session::{Sanitizer, SanitizerError};
 use warpbpf_wire::NoteLevel;
 
@@ -41,7 +41,7 @@ pub(crate) fn subscribed(agent: &Agent, spliced: bool) -> Option<&'static Saniti
     subscribed
 }
 
-/// Calls `run`, which launches a variant, with what its functions are told in a table.
+/// Calls `run`, which launches a variant, with its launch arguments in a table.
 ///
 /// # Errors
 /// Why the original must run.
@@ -62,7 +62,7 @@ pub(crate) fn with_table(
     Ok(table.ok_or(Miss::Record)?.launch(run))
 }
 
-/// Tells the user once if launches were not told what programs need.
+/// Tells the user once if launches were made without the arguments that programs need.
 pub(crate) fn tell_refused(agent: &Agent) {
     let Some(Ok(sanitizer)) = &*lock(&SUBSCRIBED) else {
         return;

@@ -18,9 +18,9 @@ use warpbpf_ptx::type_size;
 use crate::body::Symbol;
 use crate::closure::OPAQUE_TYPES;
 use crate::find::{Fact, Place, Scene};
+use crate::launch_args::LaunchArgs;
 use crate::operand::{SourceOperand, Word, base_and_offset, constant, expression, sources, words};
 use crate::tensor::{TensorLayout, bytes};
-use crate::told::Told;
 
 /// A block of code in the making: the registers it declares, what runs before the site's instruction, and what runs where
 /// the programs do.
@@ -60,7 +60,7 @@ impl Block {
     }
 
     /// A register of 64 bits that is set where the programs run.
-    pub(crate) fn told(&mut self, register: &str, load: &str) {
+    pub(crate) fn launch_arg(&mut self, register: &str, load: &str) {
         self.register("b64", register);
         self.put(false, format_args!("{load}"));
     }
@@ -153,9 +153,9 @@ impl<'b, 'a> Source<'_, 'b, '_, 'a> {
     }
 
     /// A word of the hidden parameter, which only the kernel itself can read.
-    fn told_at_launch(&self, at: u64, d: &str, block: &mut Block) {
+    fn launch_arg(&self, at: u64, d: &str, block: &mut Block) {
         match self.in_kernel {
-            true => block.put(false, format_args!("{}", Told::Parameter.load(d, at))),
+            true => block.put(false, format_args!("{}", LaunchArgs::Parameter.load(d, at))),
             false => block.put(false, format_args!("mov.b64 {d}, 0;")),
         }
     }
@@ -176,8 +176,8 @@ impl<'b, 'a> Source<'_, 'b, '_, 'a> {
         match capture {
             Capture::ArgCount => immediate(block, self.kernel.params.len() as u32),
             Capture::Arg(i) => self.argument(usize::from(i), d, block),
-            Capture::Launch => self.told_at_launch(launch::PARAM_NUMBER, d, block),
-            Capture::Node => self.told_at_launch(launch::PARAM_NODE, d, block),
+            Capture::Launch => self.launch_arg(launch::PARAM_NUMBER, d, block),
+            Capture::Node => self.launch_arg(launch::PARAM_NODE, d, block),
             Capture::Site => immediate(block, self.site),
             Capture::Line => immediate(block, self.line),
             Capture::Address => {

@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 
 use warpbpf_abi::layout::launch;
 
-use crate::told::Told;
+use crate::launch_args::LaunchArgs;
 
 /// The choices of the programs of one site.
 #[derive(Debug, Clone, Default)]
@@ -52,8 +52,8 @@ impl LaunchBits {
     }
 
     /// Reads the bits. With `skip`, a label behind all programs of the site, goes there if none of theirs is set.
-    pub(crate) fn read(&self, told: Told, skip: Option<&str>) -> String {
-        let load = told.load("%wbpf_chosen", launch::PARAM_CHOSEN);
+    pub(crate) fn read(&self, args: LaunchArgs, skip: Option<&str>) -> String {
+        let load = args.load("%wbpf_chosen", launch::PARAM_CHOSEN);
         let mut out = format!("\t{load}\n");
         if let Some(label) = skip {
             let all = self.bits.iter().fold(0, |all, bit| all | 1u64 << bit);

@@ -27,10 +27,10 @@ use crate::closure::Closure;
 use crate::find::{Anchor, Fact, Place, Scene, TextLines, is_last};
 use crate::gate::Gates;
 use crate::insert::can_meet;
+use crate::launch_args::LaunchArgs;
 use crate::launch_bits::LaunchBits;
 use crate::program::Programs;
 use crate::scope::{HERE, not_first, not_leader, parts_lanes};
-use crate::told::Told;
 use crate::{Attachment, PatchError, Select, SiteInfo, TensorLayout};
 
 /// What one kernel gets in its middle.
@@ -444,7 +444,7 @@ impl<'b, 'a> Splicer<'_, 'b, '_, 'a> {
                 block.register(ty, name);
             }
             gate = chosen.read(
-                Told::Parameter,
+                LaunchArgs::Parameter,
                 chosen.leaves_all().then_some(skip.as_str()),
             );
         }

@@ -16,9 +16,9 @@ use warpbpf_codegen::{Fragment, group_mask};
 
 use crate::capture::{Block, Source};
 use crate::gate::Gates;
+use crate::launch_args::LaunchArgs;
 use crate::launch_bits::LaunchBits;
 use crate::program::Programs;
-use crate::told::Told;
 use crate::{Attachment, Gate};
 
 /// The register for the mask of the lanes that came to a site, also of those that go around its code.
@@ -176,27 +176,27 @@ impl<'a> SiteCode<'a> {
         let mut captured = Block::default();
         let captures = self.all().flat_map(|f| &f.captures);
         source.write(&captures.copied().collect(), &mut captured);
-        let (meets, told) = (true, Told::Parameter);
-        self.write((label, sm), (meets, told), &captured, programs)
+        let (meets, args) = (true, LaunchArgs::Parameter);
+        self.write((label, sm), (meets, args), &captured, programs)
     }
 
     /// The same in a function of its own, for code that captures nothing but what a launch tells. Nobody knows which lanes come to an exit together there, so each
     /// arrives for itself.
-    pub(crate) fn text_alone(&self, sm: u32, told: Told, programs: &Programs<'_>) -> String {
+    pub(crate) fn text_alone(&self, sm: u32, args: LaunchArgs, programs: &Programs<'_>) -> String {
         let mut captured = Block::default();
         for capture in self.all().flat_map(|f| &f.captures) {
             let register = capture.register();
-            if let Some(load) = told.capture(*capture, &register) {
-                captured.told(&register, &load);
+            if let Some(load) = args.capture(*capture, &register) {
+                captured.launch_arg(&register, &load);
             }
         }
-        self.write((0, sm), (false, told), &captured, programs)
+        self.write((0, sm), (false, args), &captured, programs)
     }
 
     fn write(
         &self,
         (label, sm): (usize, u32),
-        (meets, told): (bool, Told),
+        (meets, args): (bool, LaunchArgs),
         captured: &Block,
         programs: &Programs<'_>,
     ) -> String {
@@ -206,7 +206,7 @@ impl<'a> SiteCode<'a> {
             label,
             sm,
             meets,
-            told,
+            args,
             warp_counters: self.warp_counters(),
             block_counters: self.block_counters(),
             cells: u64::from(self.cells),
@@ -250,7 +250,7 @@ impl<'a> SiteCode<'a> {
                 w.put(format_args!(".reg .{ty} {name};"));
             }
             let skip = w.leaves.then(|| w.label("shut"));
-            let read = w.chosen.read(told, skip.as_deref());
+            let read = w.chosen.read(args, skip.as_deref());
             w.out.push_str(&read);
         }
         if !w.gates.is_empty() {
@@ -343,7 +343,7 @@ struct Writer<'w> {
     sm: u32,
     /// Lanes that come together may wait for each other.
     meets: bool,
-    told: Told,
+    args: LaunchArgs,
     warp_counters: bool,
     block_counters: bool,
     /// Of each block.
@@ -443,7 +443,7 @@ impl Writer<'_> {
 
     /// `%wbpf_f`: address of the launch record.
     fn record(&mut self) {
-        let load = self.told.load("%wbpf_f", launch::PARAM_RECORD);
+        let load = self.args.load("%wbpf_f", launch::PARAM_RECORD);
         self.line(&load);
     }
 

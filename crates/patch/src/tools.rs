@@ -10,9 +10,9 @@ use warpbpf_abi::context::{CONTEXTS, Capture, FieldSource};
 use warpbpf_abi::layout::launch;
 use warpbpf_abi::names::{LAUNCH_PARAM, TABLE};
 
+use crate::launch_args::{LaunchArgs, is_launch_arg, launch_arg_words};
 use crate::program::Programs;
 use crate::scope::{SiteCode, ends_thread};
-use crate::told::{Told, is_told, told_words};
 use crate::tools_event::{self, Event};
 use crate::{Attachment, Options, PatchError, tools_place};
 
@@ -48,13 +48,14 @@ impl Caller {
 pub(crate) const NOBODY: &str = "wbpf_nobody";
 
 /// A PTX module with one function: `.visible .func (.param .b32) NAME(.param .b64 userdata, .param .b64 pc)`, which runs the
-/// attachments of the caller's site and returns 0. One in the middle of a kernel has more parameters, by what is told there.
+/// attachments of the caller's site and returns 0. One in the middle of a kernel has more parameters, by the kind of event there.
 ///
 /// Fragments that read the slot table by name get addresses by [`crate::bake`]; those that were made for [`warpbpf_codegen::SlotSpace::Table`] read it where
 /// `userdata` points, so that one text serves all kernels. `target` is the operand of `.target`, `version` that of `.version`.
 ///
-/// What a launch tells ([`told_words`]) is a third parameter of a function that a splice calls, in the form of a kernel's hidden one. Compute Sanitizer gives one
-/// argument alone, so its words stand in the table, from byte `told_at` on.
+/// Launch arguments ([`launch_arg_words`]) are a third parameter of a function that a splice calls, in
+/// the form of a kernel's hidden one. Compute Sanitizer gives one argument alone, so for it the launch
+/// arguments stand in the table, from byte `args_at` on.
 ///
 /// # Errors
 /// [`PatchError::MachineCode`]: an attachment asks for what only the kernel's own PTX has.
@@ -62,13 +63,13 @@ pub fn tools_function(
     name: &str,
     target: (&str, u32),
     version: (u32, u32),
-    (caller, told_at): (Caller, u64),
+    (caller, args_at): (Caller, u64),
     attachments: &[Attachment<'_>],
 ) -> Result<String, PatchError> {
     let site = caller.site();
-    let told = match caller {
-        Caller::Splice(_) | Caller::SpliceAccess => Told::Parameter,
-        Caller::Sanitizer(_) => Told::Table(told_at),
+    let args = match caller {
+        Caller::Splice(_) | Caller::SpliceAccess => LaunchArgs::Parameter,
+        Caller::Sanitizer(_) => LaunchArgs::Table(args_at),
     };
     for attachment in attachments {
         check(caller, attachment)?;
@@ -91,8 +92,8 @@ pub fn tools_function(
         Caller::Splice(_) | Caller::Sanitizer(_) => None,
     };
     let code = match middle {
-        Some(event) => tools_place::code(event, told, attachments, &programs),
-        None => SiteCode::of(site, attachments).text_alone(number, told, &programs),
+        Some(event) => tools_place::code(event, args, attachments, &programs),
+        None => SiteCode::of(site, attachments).text_alone(number, args, &programs),
     };
     let may_be_none = matches!(caller, Caller::Sanitizer(_));
     let mut table = String::new();
@@ -107,8 +108,8 @@ pub fn tools_function(
         end = format!("{NOBODY}:\n");
     }
     let mut more = middle.map(tools_place::parameters).unwrap_or_default();
-    let words = told_words(site, attachments);
-    if told == Told::Parameter && words != 0 {
+    let words = launch_arg_words(site, attachments);
+    if args == LaunchArgs::Parameter && words != 0 {
         let bytes = launch::param_size(words & 1 << (launch::PARAM_CHOSEN / 8) != 0);
         more.push_str(&format!(", .param .align 8 .b8 {LAUNCH_PARAM}[{bytes}]"));
     }
@@ -153,7 +154,7 @@ fn at_end(site: Site, attachment: &Attachment<'_>) -> Result<(), PatchError> {
         );
     }
     let captures = attachment.fragment.captures.iter();
-    match captures.copied().find(|capture| !is_told(*capture)) {
+    match captures.copied().find(|capture| !is_launch_arg(*capture)) {
         Some(capture) => not_here(capture),
         None => Ok(()),
     }

@@ -4,7 +4,7 @@ use warpbpf_abi::access::{Barrier, Kind, Space};
 use warpbpf_abi::attach::{Site, When};
 use warpbpf_abi::context::Capture;
 
-use crate::told::is_told;
+use crate::launch_args::is_launch_arg;
 use crate::tools::{not_here, refused};
 use crate::{Attachment, PatchError, Select};
 
@@ -224,7 +224,7 @@ pub(crate) fn check(site: Site, attachment: &Attachment<'_>) -> Result<(), Patch
                 | Capture::BarrierThreads
         ),
         _ => false,
-    } || is_told(*capture);
+    } || is_launch_arg(*capture);
     match attachment.fragment.captures.iter().find(|c| !told(c)) {
         Some(capture) => not_here(*capture),
         None => Ok(()),

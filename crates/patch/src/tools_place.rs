@@ -1,4 +1,5 @@
-//! Programs in the middle of a kernel, as a function that is called there: what it is told stands in for what a splicer sees in a kernel's PTX.
+//! Programs in the middle of a kernel, as a function that is called there: its parameters stand in
+//! for what a splicer sees in a kernel's PTX.
 //!
 //! The same function is called at all places of an event, so selectors are looked at while it runs. Lanes that come together are taken
 //! after that, since one that was left out may not be the leader.
@@ -13,11 +14,11 @@ use warpbpf_abi::context::Capture;
 use warpbpf_abi::names::GROUP_MASK;
 use warpbpf_codegen::group_mask;
 
+use crate::launch_args::LaunchArgs;
 use crate::launch_bits::LaunchBits;
 use crate::middle::needs_mask;
 use crate::program::Programs;
 use crate::scope::{not_first, not_leader};
-use crate::told::Told;
 use crate::tools::{not_here, refused};
 use crate::tools_event::{self, Event};
 use crate::{Attachment, PatchError, tools_access, tools_barrier};
@@ -86,7 +87,7 @@ pub(crate) fn check_spliced(attachment: &Attachment<'_>) -> Result<(), PatchErro
 /// The code of all attachments that want the event.
 pub(crate) fn code(
     event: Event,
-    told: Told,
+    args: LaunchArgs,
     attachments: &[Attachment<'_>],
     programs: &Programs<'_>,
 ) -> String {
@@ -105,10 +106,10 @@ pub(crate) fn code(
         for (ty, name) in LaunchBits::registers() {
             out.put(format_args!(".reg .{ty} {name};"));
         }
-        out.0.push_str(&chosen.read(told, None));
+        out.0.push_str(&chosen.read(args, None));
     }
     for (number, attachment) in wanted().enumerate() {
-        let event = (event, told, &chosen);
+        let event = (event, args, &chosen);
         one(number, event, attachment, programs, &mut out);
     }
     out.0
@@ -116,7 +117,7 @@ pub(crate) fn code(
 
 fn one(
     number: usize,
-    (event, told, chosen): (Event, Told, &LaunchBits),
+    (event, args, chosen): (Event, LaunchArgs, &LaunchBits),
     attachment: &Attachment<'_>,
     programs: &Programs<'_>,
     out: &mut Code,
@@ -148,7 +149,7 @@ fn one(
     for capture in &attachment.fragment.captures {
         let register = capture.register();
         out.put(format_args!(".reg .b{} {register};", capture.bits()));
-        if let Some(load) = told.capture(*capture, &register) {
+        if let Some(load) = args.capture(*capture, &register) {
             out.put(format_args!("{load}"));
             continue;
         }

@@ -1,7 +1,8 @@
 //! A subscription, and what was patched under it.
 //!
-//! The argument of our functions is told twice: for a function of the application, which is for its launches one by one, and at each launch, which
-//! is the only way for nodes of graphs. A launch about which nothing was told would get whatever stands where the library looks.
+//! The argument of our functions is set twice: for a function of the application, which serves its
+//! single launches, and at each launch, without which nodes of graphs have none. A launch for which
+//! nothing was set would get whatever stands where the library looks.
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -21,7 +22,7 @@ use crate::sys::{
 
 thread_local! {
     /// The function that this thread is launching, and what ours are given. The library calls back on the thread that launches.
-    static TOLD: Cell<Option<(usize, u64)>> = const { Cell::new(None) };
+    static LAUNCH_ARGUMENT: Cell<Option<(usize, u64)>> = const { Cell::new(None) };
 }
 
 /// A function that is called at all places of one kind.
@@ -153,14 +154,14 @@ impl Sanitizer {
 
     /// A launch of this function, which `run` makes, gives ours this argument in place of the one that was set.
     pub fn telling<R>(&self, function: usize, data: u64, run: impl FnOnce() -> R) -> R {
-        /// Whatever happens, the next launch of this thread is told its own.
+        /// Whatever happens, the next launch of this thread gets its own argument.
         struct Before(Option<(usize, u64)>);
         impl Drop for Before {
             fn drop(&mut self) {
-                TOLD.set(self.0);
+                LAUNCH_ARGUMENT.set(self.0);
             }
         }
-        let _before = Before(TOLD.replace(Some((function, data))));
+        let _before = Before(LAUNCH_ARGUMENT.replace(Some((function, data))));
         run()
     }
 
@@ -186,8 +187,8 @@ impl Sanitizer {
             return;
         };
         drop(all);
-        let told = TOLD.get().filter(|(of, _)| *of == function);
-        let data = told.map_or(data, |(_, data)| data);
+        let own = LAUNCH_ARGUMENT.get().filter(|(of, _)| *of == function);
+        let data = own.map_or(data, |(_, data)| data);
         // SAFETY: what the library just handed out.
         let code = unsafe {
             (self.table.set_launch_callback_data)(
@@ -202,7 +203,7 @@ impl Sanitizer {
         }
     }
 
-    /// Why launches were not told their argument, if some were not. Those of graphs do not count then.
+    /// Why launches did not get their argument, if some were not. Those of graphs do not count then.
     pub fn refused(&self) -> Option<SanitizerError> {
         let code = self.refused.load(Ordering::Relaxed);
         SanitizerError::check("sanitizerSetLaunchCallbackData", code).err()
@@ -219,7 +220,7 @@ unsafe extern "C" fn callback(own: *mut c_void, domain: u32, id: u32, data: *con
     }
     // SAFETY: never freed, and all of it is shared by locks.
     let own = unsafe { &*own.cast_const().cast::<Sanitizer>() };
-    // No panic crosses into the driver; a launch that was told nothing has its function's argument.
+    // No panic crosses into the driver; a launch for which nothing was set has its function's argument.
     let _ = catch_unwind(AssertUnwindSafe(|| match (domain, id) {
         (DOMAIN_LAUNCH, LAUNCH_BEGIN) => {
             // SAFETY: the API's promise.

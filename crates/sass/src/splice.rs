@@ -144,14 +144,15 @@ impl File<'_> {
         entry: Option<Hook<'_>>,
         exit: Option<Hook<'_>>,
     ) -> Result<Edit, Refusal> {
-        self.edit_told(kernel, entry, exit, Launch::default())
+        self.edit_with_launch_args(kernel, entry, exit, Launch::default())
     }
 
-    /// The same with probes that are told what differs from launch to launch: each launch must append the parameter of [`Change::hidden`].
+    /// The same with probes that get launch arguments: each launch must append the parameter of
+    /// [`Change::hidden`].
     ///
     /// # Errors
     /// As [`File::edit`]; and the kernel can have no such parameter.
-    pub fn edit_told(
+    pub fn edit_with_launch_args(
         &self,
         kernel: &str,
         entry: Option<Hook<'_>>,
@@ -173,7 +174,7 @@ impl File<'_> {
         let examined = self.examined(kernel, entry.is_some(), exit.is_some())?;
         let (place, code, barrier) = (examined.place, &examined.code, examined.barrier);
 
-        let (longer, told) = self.longer((kernel, place), launch)?.unzip();
+        let (longer, numbers_of_longer) = self.longer((kernel, place), launch)?.unzip();
         let launch_at = longer.as_ref().map_or(0, |longer| longer.in_bank(arch));
         let probes = || hooks.iter().flatten().map(|h| h.probe);
         let stack = probes().map(|p| p.stack).max().unwrap_or(0);
@@ -206,7 +207,7 @@ impl File<'_> {
         let needed = probes().map(|p| p.registers).max().unwrap_or(0);
         let registers = self.room(&examined, needed)?;
         let mut numbers = self.changed_numbers(place, registers.1, stack, &exits)?;
-        numbers.extend(told.into_iter().flatten());
+        numbers.extend(numbers_of_longer.into_iter().flatten());
         let edit = Edit {
             change: Change {
                 registers,

@@ -42,7 +42,7 @@ fn waiting(word: Word, barriers: u8) -> Word {
 pub(crate) struct Text {
     pub(crate) arch: Arch,
     pub(crate) words: Vec<Word>,
-    /// What probes are told of a launch, and where in bank 0 that is.
+    /// The launch arguments of probes, and where in bank 0 they are.
     pub(crate) launch: Launch,
     pub(crate) launch_at: u32,
     /// A probe has a stack.
@@ -303,8 +303,8 @@ impl Text {
         Ok(())
     }
 
-    /// Adds a probe where it runs. Its first instruction waits for what the stub loads: the stack pointer, and what is told of the launch.
-    fn add_body(&mut self, body: &[Word], at_exit: bool, told: bool) -> Result<(), Refusal> {
+    /// Adds a probe where it runs. Its first instruction waits for what the stub loads: the stack pointer, and the launch arguments.
+    fn add_body(&mut self, body: &[Word], at_exit: bool, has_args: bool) -> Result<(), Refusal> {
         let start = self.end();
         let end = start + (body.len() * BYTES) as u64;
         for (index, word) in body.iter().enumerate() {
@@ -315,7 +315,7 @@ impl Text {
             };
             self.words.push(word);
         }
-        if (self.stack || told) && self.arch == Arch::Sm90 {
+        if (self.stack || has_args) && self.arch == Arch::Sm90 {
             self.change(start, |word| waiting(word, 1 << LOADED));
         }
         Ok(())

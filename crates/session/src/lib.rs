@@ -49,13 +49,13 @@ pub mod drain;
 mod gate;
 pub mod guest;
 pub mod host_ops;
+pub mod launch_args;
 pub mod live;
 mod process;
 mod readers;
 pub mod resources;
 pub mod slots;
 mod tensor_maps;
-pub mod told;
 pub mod user_ring;
 pub mod variant;
 

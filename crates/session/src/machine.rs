@@ -16,7 +16,7 @@ use warpbpf_codegen::{Env, Input, SlotSpace, Target, compile};
 use warpbpf_driver::sys::CUdeviceptr;
 use warpbpf_driver::{Driver, DriverError, Module, Stream};
 use warpbpf_patch::{
-    Attachment, Caller, HiddenParam, ParamLayout, Select, told_to_kernel, told_words,
+    Attachment, Caller, HiddenParam, ParamLayout, Select, launch_arg_words, launch_args_of_kernel,
     tools_function,
 };
 use warpbpf_sass::{
@@ -25,7 +25,7 @@ use warpbpf_sass::{
 
 use crate::assembled::{Assembled, Unmade};
 use crate::image::ImageInfo;
-use crate::patched::{self, Calls, Patched};
+use crate::patched::{self, Calls, Patched, PatchedFunctions};
 use crate::plan::{PlannedProgram, Session};
 use crate::prepare::{Code, Prepared, PreparedKernel};
 
@@ -58,7 +58,7 @@ pub(crate) struct Spliced {
     pub(crate) params: Vec<ParamLayout>,
 }
 
-/// A function, and the words of a launch that it is told.
+/// A function, and the launch arguments that it reads.
 #[derive(Debug, Clone)]
 struct Function {
     probe: Arc<Probe>,
@@ -160,7 +160,7 @@ impl Session {
         sets
     }
 
-    /// The text of a function that runs these programs, and the words of a launch that it is told; `target` is the architecture's number and the version of PTX. With
+    /// The text of a function that runs these programs, and the launch arguments that it reads; `target` is the architecture's number and the version of PTX. With
     /// `bits` programs are told apart by the launches that they choose.
     pub(crate) fn probe_text(
         &self,
@@ -218,10 +218,10 @@ impl Session {
         let target = format!("sm_{sm}");
         let target = (target.as_str(), sm);
         // Behind the kernel's number, which is the last slot.
-        let told_at = u64::from(self.first_free_slot() + 1) * 8;
-        let text = tools_function(name, target, ptx, (caller, told_at), &attachments);
+        let args_at = u64::from(self.first_free_slot() + 1) * 8;
+        let text = tools_function(name, target, ptx, (caller, args_at), &attachments);
         let text = text.map_err(|error| error.to_string())?;
-        Ok((text, told_words(site, &attachments)))
+        Ok((text, launch_arg_words(site, &attachments)))
     }
 }
 
@@ -323,7 +323,7 @@ impl<'s> Splicer<'s> {
         let exits: Vec<Scope> = exits.map(|spec| spec.scope).collect();
         let offset = change.hidden.map_or(0, |hidden| hidden.offset);
         let spliced = Spliced {
-            hidden: told_to_kernel(offset.into(), words, &exits),
+            hidden: launch_args_of_kernel(offset.into(), words, &exits),
             params: params.collect(),
             file: Arc::clone(self.bytes),
             edit: Arc::new(edit),
@@ -379,13 +379,13 @@ fn edit(file: &File<'_>, kernel: &str, probes: &Probes) -> Result<Edit, String> 
         let words = |at: usize| probes[at].as_ref().map_or(0, |function| function.words);
         let (entry_words, exit_words) = (words(0), words(1));
         let all = entry_words | exit_words;
-        let hidden = told_to_kernel(0, all, &[]);
+        let hidden = launch_args_of_kernel(0, all, &[]);
         let launch = Launch {
             bytes: hidden.map_or(0, |hidden| hidden.size() as u32),
             entry: entry_words,
             exit: exit_words,
         };
-        let edit = file.edit_told(kernel, entry, exit, launch);
+        let edit = file.edit_with_launch_args(kernel, entry, exit, launch);
         return edit.map_err(|error| error.to_string());
     };
     if entry.or(exit).is_some() {
@@ -520,7 +520,7 @@ pub(crate) struct Duplicate {
     /// What its kernels' functions read.
     tables: CUdeviceptr,
     /// It was patched after it was loaded.
-    patched: Option<patched::Told>,
+    patched: Option<PatchedFunctions>,
     failed: Failed,
 }
 
@@ -625,23 +625,23 @@ fn load(
     let made = driver.write(base, &bytes, stream).map_err(say);
     let made = made.and_then(|()| {
         let mut spliced = Vec::new();
-        let mut told = Vec::new();
+        let mut patched_kernels = Vec::new();
         for (at, (kernel, _)) in kernels.iter().enumerate() {
             let table = base + (at * words * 8) as u64;
             match &kernel.code {
                 Some(Code::Splice(code)) => spliced.push((kernel.mangled.as_str(), code, table)),
-                Some(Code::Patched(patched)) => told.push((*kernel, patched, table)),
+                Some(Code::Patched(patched)) => patched_kernels.push((*kernel, patched, table)),
                 _ => {}
             }
         }
-        let Some((_, patched, _)) = told.first() else {
+        let Some((_, patched, _)) = patched_kernels.first() else {
             let (file, failed) = with_calls(&spliced, find)?;
             let module = driver.load_image(&file).map_err(say)?;
             return Ok((module, None, failed));
         };
-        let loaded = patched::load(driver, patched, &told);
-        let (module, told) = loaded.inspect_err(|why| unmade.keep(why))?;
-        Ok((module, Some(told), Failed::new()))
+        let loaded = patched::load(driver, patched, &patched_kernels);
+        let (module, functions) = loaded.inspect_err(|why| unmade.keep(why))?;
+        Ok((module, Some(functions), Failed::new()))
     });
     match made {
         Ok((module, patched, failed)) => Ok(Duplicate {
@@ -661,8 +661,8 @@ fn load(
 impl Duplicate {
     /// Gives the driver back what it took.
     pub(crate) fn unload(&self, driver: &Driver) -> Result<(), DriverError> {
-        if let Some(told) = &self.patched {
-            told.forget();
+        if let Some(functions) = &self.patched {
+            functions.forget();
         }
         driver.unload(self.module)?;
         driver.free(self.tables)

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use warpbpf_abi::access::Space;
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_driver::{Driver, DriverError, Module};
-use warpbpf_patch::{Caller, Event, HiddenParam, told_to_kernel};
+use warpbpf_patch::{Caller, Event, HiddenParam, launch_args_of_kernel};
 use warpbpf_sanitizer::sys::Instruction;
 use warpbpf_sanitizer::{Patch, Sanitizer, SanitizerError};
 use warpbpf_sass::{File, elf};
@@ -35,8 +35,9 @@ pub(crate) struct Patched {
     functions: Vec<Function>,
     /// The slot of the kernel's number, in the session that the functions were made for.
     pub(crate) number_at: u32,
-    /// What launches tell the functions, if they do: each has a table of its own then ([`crate::told`]).
-    pub(crate) told: Option<HiddenParam>,
+    /// Launch arguments of the functions, if they need any: then each launch has a table of its own
+    /// ([`crate::launch_args`]).
+    pub(crate) launch_args: Option<HiddenParam>,
 }
 
 /// A function that is called at places of one kind.
@@ -226,7 +227,7 @@ impl<'s> Chooser<'s> {
         let bits = kernel.choices.differ();
         let sm = self.file.arch().number();
         for index in &kernel.programs {
-            self.told(*index, sm)?;
+            self.require_event(*index, sm)?;
         }
         let shared = match self.unread {
             true => self.file.shared_tables(&kernel.mangled),
@@ -274,7 +275,7 @@ impl<'s> Chooser<'s> {
             file: Arc::clone(self.bytes),
             functions,
             number_at: self.session.first_free_slot(),
-            told: told_to_kernel(0, words, &exits),
+            launch_args: launch_args_of_kernel(0, words, &exits),
         });
         Ok((code, placed.collect()))
     }
@@ -283,7 +284,7 @@ impl<'s> Chooser<'s> {
     ///
     /// # Errors
     /// Why none does, for the user.
-    fn told(&self, index: usize, sm: u32) -> Result<(), String> {
+    fn require_event(&self, index: usize, sm: u32) -> Result<(), String> {
         let program = &self.session.programs()[index];
         let name = program.name();
         let site = program.spec.site.word();
@@ -304,14 +305,14 @@ impl<'s> Chooser<'s> {
     }
 }
 
-/// What was told of the functions of a patched module.
+/// The functions of a patched module that Compute Sanitizer knows an argument for.
 #[derive(Debug)]
-pub(crate) struct Told {
+pub(crate) struct PatchedFunctions {
     sanitizer: &'static Sanitizer,
     functions: Vec<usize>,
 }
 
-impl Told {
+impl PatchedFunctions {
     /// The module is about to go.
     pub(crate) fn forget(&self) {
         for function in &self.functions {
@@ -325,11 +326,11 @@ pub(crate) fn load(
     driver: &Driver,
     patched: &Patched,
     kernels: &[(&PreparedKernel, &Patched, u64)],
-) -> Result<(Module, Told), String> {
+) -> Result<(Module, PatchedFunctions), String> {
     let say = |error: DriverError| error.to_string();
     let context = driver.current().ok_or("no context is current")?;
     let module = driver.load_image(&patched.file).map_err(say)?;
-    let mut told = Told {
+    let mut registered = PatchedFunctions {
         sanitizer: patched.sanitizer,
         functions: Vec::new(),
     };
@@ -352,18 +353,18 @@ pub(crate) fn load(
             let function = function.map_err(|error| error.to_string())?.0 as usize;
             let sanitizer = patched.sanitizer;
             // Whose launches have tables of their own runs no program without one.
-            let table = if own.told.is_some() { &0 } else { table };
+            let table = if own.launch_args.is_some() { &0 } else { table };
             sanitizer
                 .set_data(context.0 as usize, function, *table)
                 .map_err(say)?;
-            told.functions.push(function);
+            registered.functions.push(function);
         }
         Ok(())
     };
     match tell() {
-        Ok(()) => Ok((module, told)),
+        Ok(()) => Ok((module, registered)),
         Err(error) => {
-            told.forget();
+            registered.forget();
             // The error that matters is the other one.
             let _ = driver.unload(module);
             Err(error)

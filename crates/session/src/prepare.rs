@@ -156,7 +156,7 @@ impl PreparedKernel {
                 variant.hidden.is_some_and(|hidden| hidden.counts())
             }
             Some(Code::Splice(spliced)) => spliced.hidden.is_some_and(|hidden| hidden.counts()),
-            Some(Code::Patched(patched)) => patched.told.is_some(),
+            Some(Code::Patched(patched)) => patched.launch_args.is_some(),
             None => false,
         }
     }

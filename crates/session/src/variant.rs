@@ -12,11 +12,11 @@ use warpbpf_patch::{HiddenParam, ParamLayout, Variant};
 use crate::assembled::Unmade;
 use crate::choices::Choices;
 use crate::code_cache::CodeCache;
+use crate::launch_args::Tables;
 use crate::machine::{Duplicate, Once, table_of};
 use crate::prepare::{CloneTexts, Code, PreparedKernel};
 use crate::resources::{Change, Room, Rooms};
 use crate::standing::Standing;
-use crate::told::Tables;
 use crate::warnings;
 
 /// Bytes of launch records of one context. They are allocated with the first variant that needs them, never by a launch.
@@ -39,7 +39,7 @@ pub struct LoadedVariant {
     pub choices: Choices,
     /// The parameter that a launch appends.
     pub hidden: Option<HiddenParam>,
-    /// Compute Sanitizer's functions are told of a launch by a table of its own, in place of a parameter.
+    /// Launch arguments of functions that Compute Sanitizer calls: each launch has a table of its own, in place of a parameter.
     pub tables: Option<Tables>,
     /// Resources before and after.
     pub resources: Change,
@@ -49,8 +49,8 @@ pub struct LoadedVariant {
     pub cached: Option<bool>,
     /// Time that it took to make it machine code and load it; `None` for a clone.
     pub loaded_in: Option<Duration>,
-    /// It is told at each launch which kernel it is. In a graph it was seen to be told what another node is, so it may not go into one.
-    pub told_at_launch: bool,
+    /// Its launch arguments are set at each launch. In a graph a node was seen to get those of another node, so it may not go into one.
+    pub args_at_launch: bool,
     rooms: Rooms,
     /// What was loaded for it; `None` for a clone, which goes with the original's.
     module: Mutex<Option<Own>>,
@@ -375,7 +375,7 @@ impl Loading<'_> {
                 });
                 let mut loaded = bound.unwrap_or_else(|| Err(gone()))?;
                 if let Some(Code::Patched(patched)) = &kernel.code
-                    && let Some((needs, records)) = patched.told.zip(tables_in)
+                    && let Some((needs, records)) = patched.launch_args.zip(tables_in)
                 {
                     let mut common = table_of(kernel, patched.number_at, fixed);
                     common.truncate(patched.number_at as usize + 1);
@@ -464,7 +464,7 @@ fn bind(
         compiler_warnings: Vec::new(),
         cached: None,
         loaded_in: None,
-        told_at_launch: matches!(kernel.code, Some(Code::Patched(_))),
+        args_at_launch: matches!(kernel.code, Some(Code::Patched(_))),
         rooms: Rooms::default(),
         module: Mutex::new(None),
         records,

@@ -84,9 +84,10 @@ fn started(name: &str, kernel: &str) -> (Application, Tool, usize) {
     (app, tool, function)
 }
 
-/// A launch of a copy is told its number, where arrivals are counted and whose programs are in it; where nothing can count, the original runs.
+/// A launch of a copy gets its number, where arrivals are counted and whose programs are in it.
+/// Where nothing can count, the original runs.
 #[test]
-fn launches_of_a_copy_are_told_what_differs() {
+fn launches_of_a_copy_get_their_arguments() {
     let program = "#include <linux/bpf.h>
         #include <bpf/bpf_helpers.h>
         #include \"warpbpf.h\"
@@ -94,7 +95,7 @@ fn launches_of_a_copy_are_told_what_differs() {
         SEC(\"gpu/entry/inc|every=2\") int begins(struct wbpf_kernel_ctx *ctx) { return ctx->lane; }
         char LICENSE[] SEC(\"license\") = \"GPL\";
     ";
-    let object = compile("machine-told", program);
+    let object = compile("machine-args", program);
     let options = Options {
         splice: true,
         ..Options::default()
@@ -106,24 +107,24 @@ fn launches_of_a_copy_are_told_what_differs() {
     for _ in 0..4 {
         app.launch(function, 3, 64);
     }
-    let told = app.world.told();
-    let [record, ..] = told[0];
-    assert!(record != 0, "{told:?}");
+    let args = app.world.launch_args();
+    let [record, ..] = args[0];
+    assert!(record != 0, "{args:?}");
     let expected: Vec<[u64; 4]> = [3, 1, 3, 1]
         .into_iter()
         .zip(1..)
         .map(|(chosen, number)| [record, number, 0, chosen])
         .collect();
-    assert_eq!((told, app.world.with_probes()), (expected, 4));
+    assert_eq!((args, app.world.with_probes()), (expected, 4));
 
     // More blocks than a launch record can have.
     app.launch(function, 20_000_000, 64);
     // Another stream has another one.
     app.launch_in(0x77, function, 3, 64);
-    let told = app.world.told();
-    assert_eq!((told.len(), app.world.with_probes()), (5, 5));
-    assert_ne!(told[4][0], record);
-    assert_eq!(told[4][1..], [6, 0, 1]);
+    let args = app.world.launch_args();
+    assert_eq!((args.len(), app.world.with_probes()), (5, 5));
+    assert_ne!(args[4][0], record);
+    assert_eq!(args[4][1..], [6, 0, 1]);
     let said = app.said();
     let kernel = &counts(&said)[0];
     assert_eq!((kernel.launches, kernel.missed), (5, 1));

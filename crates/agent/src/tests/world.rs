@@ -38,8 +38,8 @@ struct Inner {
     /// Functions that were launched by the application, or in their place; and were those ours?
     launched: Vec<(usize, bool)>,
     /// Which of the parameters of ours is looked at, and what was found there.
-    told_at: Option<usize>,
-    told: Vec<[u64; 4]>,
+    args_at: Option<usize>,
+    launch_args: Vec<[u64; 4]>,
     /// How often the primary context is held; the first context is it.
     retains: i32,
     /// The primary context is current but not alive until it is held.
@@ -179,12 +179,12 @@ impl World {
 
     /// From now on the hidden parameter of whatever runs in a kernel's place is looked at, which is behind so many.
     pub(super) fn look_at_parameter(&self, own: usize) {
-        self.lock().told_at = Some(own);
+        self.lock().args_at = Some(own);
     }
 
-    /// What such launches were told.
-    pub(super) fn told(&self) -> Vec<[u64; 4]> {
-        self.lock().told.clone()
+    /// The launch arguments of such launches.
+    pub(super) fn launch_args(&self) -> Vec<[u64; 4]> {
+        self.lock().launch_args.clone()
     }
 
     /// Launches that ran a slice.
@@ -553,10 +553,10 @@ pub(super) mod application {
         let ours = world.is_slice(function);
         let mut inner = world.lock();
         inner.launched.push((function, ours));
-        if let Some(at) = inner.told_at.filter(|_| ours) {
+        if let Some(at) = inner.args_at.filter(|_| ours) {
             // SAFETY: the test says that what is launched in place of a kernel has so many parameters, and the hidden one there.
-            let told = unsafe { (*params.add(at)).read_unaligned() };
-            inner.told.push(told);
+            let args = unsafe { (*params.add(at)).read_unaligned() };
+            inner.launch_args.push(args);
         }
         0
     }

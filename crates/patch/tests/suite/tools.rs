@@ -8,7 +8,7 @@ use warpbpf_abi::context::Capture;
 use warpbpf_abi::layout::launch;
 use warpbpf_codegen::Fragment;
 use warpbpf_patch::{
-    Attachment, Caller, Event, HiddenParam, Select, bake, told_to_kernel, told_words,
+    Attachment, Caller, Event, HiddenParam, Select, bake, launch_arg_words, launch_args_of_kernel,
     tools_function,
 };
 use warpbpf_softgpu::{Config, Gpu, Launch, Outcome};
@@ -105,15 +105,15 @@ SECOND:
 ";
 
 /// One call, as a splice makes it or as Compute Sanitizer does.
-fn call(told: Option<usize>) -> String {
+fn call(args: Option<usize>) -> String {
     let mut text = "{\n\t.param .b64 p0;\n\t.param .b64 p1;\n\t.param .b32 q;\n\tst.param.b64 [p0], %t;\n\tst.param.b64 [p1], 4096;\n".to_owned();
-    if let Some(words) = told {
+    if let Some(words) = args {
         text += &format!("\t.param .align 8 .b8 p2[{}];\n", words * 8);
         for word in 0..words {
             text += &format!("\tst.param.b64 [p2+{}], %l{word};\n", word * 8);
         }
     }
-    let list = if told.is_some() {
+    let list = if args.is_some() {
         "p0, p1, p2"
     } else {
         "p0, p1"
@@ -124,12 +124,12 @@ fn call(told: Option<usize>) -> String {
 /// Words that the programs added to, and all of the launch record when the kernel has ended.
 fn ended(
     text: &str,
-    told: Option<usize>,
+    args: Option<usize>,
     words: [u64; 3],
     record_bytes: u64,
 ) -> ([u64; 3], Vec<u8>) {
     let gpu = Gpu::new(Config::default());
-    let kernel = ENDING.replace("CALL", &call(told));
+    let kernel = ENDING.replace("CALL", &call(args));
     let module = gpu.load(&format!("{text}{kernel}")).unwrap();
     let [out, table, data] = [24, 64 + 32, 8].map(|bytes| gpu.alloc(bytes).unwrap());
     let record = gpu.alloc(record_bytes).unwrap();
@@ -205,9 +205,9 @@ fn what_a_launch_tells_is_read_and_arrivals_are_counted() {
                 .collect();
             let counts = scopes.iter().any(|scope| *scope != Scope::Thread);
             let needed = u8::from(counts) | 0b110;
-            assert_eq!(told_words(Site::Exit, &attachments), needed);
-            assert_eq!(told_words(Site::Entry, &attachments), 0);
-            let hidden = told_to_kernel(40, needed, &scopes).expect("a parameter");
+            assert_eq!(launch_arg_words(Site::Exit, &attachments), needed);
+            assert_eq!(launch_arg_words(Site::Entry, &attachments), 0);
+            let hidden = launch_args_of_kernel(40, needed, &scopes).expect("a parameter");
             assert_eq!((hidden.offset, hidden.size()), (40, 24));
             assert_eq!(hidden.counts(), counts);
             let target = ("sm_90", 90);
@@ -215,9 +215,9 @@ fn what_a_launch_tells_is_read_and_arrivals_are_counted() {
             let text = text.unwrap();
             // Nobody waits for anybody.
             assert!(!text.contains(".sync"), "{text}");
-            let told = matches!(caller, Caller::Splice(_)).then_some(3);
+            let args = matches!(caller, Caller::Splice(_)).then_some(3);
             let bytes = launch_size(&hidden);
-            let (words, record) = ended(&text, told, [7, 5, 0], bytes);
+            let (words, record) = ended(&text, args, [7, 5, 0], bytes);
             assert_eq!(
                 words,
                 [7 * times, 5 * times, times],
@@ -234,7 +234,7 @@ fn launch_size(hidden: &HiddenParam) -> u64 {
 }
 
 #[test]
-fn programs_that_choose_different_launches_are_told_by_bits() {
+fn launch_bits_say_which_programs_are_in_a_launch() {
     let (select, fragment) = (Select::default(), reader(&[]));
     let attachment = |scope, bit| Attachment {
         site: Site::Exit,
@@ -249,16 +249,16 @@ fn programs_that_choose_different_launches_are_told_by_bits() {
         attachment(Scope::Block, 1),
         attachment(Scope::Warp, 5),
     ];
-    let words = told_words(Site::Exit, &attachments);
+    let words = launch_arg_words(Site::Exit, &attachments);
     assert_eq!(words, 0b1001);
-    assert_eq!(told_to_kernel(0, 0, &[Scope::Thread]), None);
-    let hidden = told_to_kernel(0, words, &[Scope::Thread, Scope::Block, Scope::Warp]);
+    assert_eq!(launch_args_of_kernel(0, 0, &[Scope::Thread]), None);
+    let hidden = launch_args_of_kernel(0, words, &[Scope::Thread, Scope::Block, Scope::Warp]);
     let hidden = hidden.expect("a parameter");
     assert!(hidden.chosen && hidden.size() == 32);
     for caller in [Caller::Splice(Site::Exit), Caller::Sanitizer(Event::Exit)] {
         let target = ("sm_90", 90);
         let text = tools_function("probe", target, (8, 0), (caller, 64), &attachments).unwrap();
-        let told = matches!(caller, Caller::Splice(_)).then_some(4);
+        let args = matches!(caller, Caller::Splice(_)).then_some(4);
         for (bits, times) in [
             (0, 0),
             (1, THREADS),
@@ -267,12 +267,12 @@ fn programs_that_choose_different_launches_are_told_by_bits() {
             (2 | 1 << 5, BLOCKS + WARPS),
             (u64::MAX, THREADS + BLOCKS + WARPS),
         ] {
-            let (words, record) = ended(&text, told, [9, 0, bits], launch_size(&hidden));
+            let (words, record) = ended(&text, args, [9, 0, bits], launch_size(&hidden));
             assert_eq!(words, [0, 0, times], "{caller:?} {bits:#x}");
             assert!(record.iter().all(|byte| *byte == 0));
         }
     }
-    // At accesses Compute Sanitizer's functions are told, too; those of a splice are not.
+    // At accesses Compute Sanitizer's functions get launch arguments, too; those of a splice do not.
     let select = Select {
         spaces: vec![Space::Global],
         kinds: vec![Kind::Store],

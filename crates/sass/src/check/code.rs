@@ -17,7 +17,7 @@ pub(super) struct Code<'a> {
     pub(super) exit: bool,
     /// Stack per thread that there is for probes, in bytes.
     pub(super) stack: u32,
-    /// What probes are told of a launch, and where in bank 0 that is.
+    /// The launch arguments of probes, and where in bank 0 they are.
     pub(super) launch: Launch,
     pub(super) launch_at: u32,
 }
@@ -165,7 +165,7 @@ impl Code<'_> {
             })?;
             at += STEP;
         }
-        let told = self.told(&mut at, at_exit)?;
+        let has_args = self.launch_args(&mut at, at_exit)?;
         let mut arguments: Vec<(u8, u32)> = Vec::new();
         for register in [4, 5, 6, 7, 20, 21] {
             let insn = self.word(at).and_then(|w| Insn::decode(w, self.arch));
@@ -233,7 +233,7 @@ impl Code<'_> {
                 Some(end) => end,
                 None => self.end_of_body(at, at_exit)?,
             };
-            self.body(at..end, &arguments, (at_exit, told))?;
+            self.body(at..end, &arguments, (at_exit, has_args))?;
             at = end;
         }
         if let Some(region) = region {
@@ -257,8 +257,8 @@ impl Code<'_> {
         Ok(at)
     }
 
-    /// The words of a launch that the probe of this place gets, each in its two registers; gives whether there are any.
-    fn told(&self, at: &mut u64, at_exit: bool) -> Result<bool, CheckError> {
+    /// The launch arguments that the probe of this place gets, each in its two registers; gives whether there are any.
+    fn launch_args(&self, at: &mut u64, at_exit: bool) -> Result<bool, CheckError> {
         let words = match at_exit {
             true => self.launch.exit,
             false => self.launch.entry,
@@ -349,7 +349,7 @@ impl Code<'_> {
         &self,
         range: Range<u64>,
         arguments: &[(u8, u32)],
-        (at_exit, told): (bool, bool),
+        (at_exit, has_args): (bool, bool),
     ) -> Result<(), CheckError> {
         let words = &self.new[range.start as usize / BYTES..range.end as usize / BYTES];
         let not = |expected| CheckError::Added {
@@ -364,7 +364,7 @@ impl Code<'_> {
             return Err(not("all arguments"));
         }
         let waits = words.first().map_or(0, |word| word.control().wait);
-        if (self.stack > 0 || told) && self.arch == Arch::Sm90 && waits & 1 == 0 {
+        if (self.stack > 0 || has_args) && self.arch == Arch::Sm90 && waits & 1 == 0 {
             return Err(not("behind what the stub loads"));
         }
         // Where it goes on is behind its last instruction.

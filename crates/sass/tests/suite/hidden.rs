@@ -7,13 +7,13 @@ use warpbpf_sass::elf::Image;
 use warpbpf_sass::word::{BYTES, Word};
 use warpbpf_sass::{Addresses, File, Hidden, Hook, Launch, Probe, Refusal, info};
 
-/// Reads the second and the fourth word of what it is told.
-const TOLD: &str = "
-.visible .func (.param .b32 r) PROBE(.param .b64 ud, .param .b64 pc, .param .align 8 .b8 told[32]) {
+/// Reads the second and the fourth word of its launch arguments.
+const ARGS: &str = "
+.visible .func (.param .b32 r) PROBE(.param .b64 ud, .param .b64 pc, .param .align 8 .b8 args[32]) {
     .reg .b64 %rd<4>;
     ld.param.u64 %rd1, [ud];
-    ld.param.u64 %rd2, [told+8];
-    ld.param.u64 %rd3, [told+24];
+    ld.param.u64 %rd2, [args+8];
+    ld.param.u64 %rd3, [args+24];
     red.global.add.u64 [%rd1], %rd2;
     red.global.add.u64 [%rd1+8], %rd3;
     st.param.b32 [r], 0;
@@ -21,7 +21,7 @@ const TOLD: &str = "
 }";
 
 /// The same in a loop, with memory of its own and by a function that is called.
-const TOLD_FAR: &str = "
+const ARGS_FAR: &str = "
 .func far(.param .b64 at, .param .b64 what) {
     .reg .b64 %rd<6>;
     .reg .pred %p<2>;
@@ -41,11 +41,11 @@ L:
     red.global.add.u64 [%rd1], %rd5;
     ret;
 }
-.visible .func (.param .b32 r) PROBE(.param .b64 ud, .param .b64 pc, .param .align 8 .b8 told[32]) {
+.visible .func (.param .b32 r) PROBE(.param .b64 ud, .param .b64 pc, .param .align 8 .b8 args[32]) {
     .reg .b64 %rd<4>;
     ld.param.u64 %rd1, [ud];
-    ld.param.u64 %rd2, [told+8];
-    ld.param.u64 %rd3, [told+24];
+    ld.param.u64 %rd2, [args+8];
+    ld.param.u64 %rd3, [args+24];
     { .param .b64 x; .param .b64 y; st.param.b64 [x], %rd1; st.param.b64 [y], %rd2; call far, (x, y); }
     { .param .b64 x; .param .b64 y; st.param.b64 [x], %rd1; st.param.b64 [y], %rd3; call far, (x, y); }
     st.param.b32 [r], 0;
@@ -127,14 +127,14 @@ fn attributes(cubin: &[u8], kernel: &str) -> Vec<(u8, u16, Vec<u32>)> {
 #[test]
 fn a_file_is_as_the_compiler_makes_it_of_a_kernel_with_the_parameter() {
     for arch in ["sm_80", "sm_90"] {
-        let near = probe("near", TOLD, arch);
-        let far = probe("far_away", TOLD_FAR, arch);
+        let near = probe("near", ARGS, arch);
+        let far = probe("far_away", ARGS_FAR, arch);
         for (shape, own) in shapes() {
             for bytes in [24, 32] {
                 let name = format!("hidden-{shape}-{bytes}");
                 let original = kernels(&name, arch, &own);
                 let mut all = own.clone();
-                all.push(format!(".param .align 8 .b8 told[{bytes}]"));
+                all.push(format!(".param .align 8 .b8 args[{bytes}]"));
                 let wanted = kernels(&format!("{name}-written"), arch, &all);
                 let words = |word: u8| if bytes == 32 { word } else { word & 0b111 };
                 let launch = Launch {
@@ -163,14 +163,14 @@ fn as_written(
         })
     };
     let file = File::parse(original).expect("a cubin");
-    let told = file
-        .edit_told("k", hook(near), hook(far), launch)
+    let with_args = file
+        .edit_with_launch_args("k", hook(near), hook(far), launch)
         .unwrap_or_else(|e| panic!("{name} for {arch}: {e}"));
-    // Beside it a kernel with probes that are told nothing, and one with them at its exits alone.
+    // Beside it a kernel with probes that have no launch arguments, and one with them at its exits alone.
     let plain = file.edit("other", hook(near), hook(near)).expect("an edit");
     let only = Launch { entry: 0, ..launch };
-    let third = file.edit_told("third", None, hook(near), only);
-    let edits = [told, plain, third.expect("an edit")];
+    let third = file.edit_with_launch_args("third", None, hook(near), only);
+    let edits = [with_args, plain, third.expect("an edit")];
     let written = file.write(&edits, &Addresses::new()).expect("a file");
     assert_eq!(written.left_out, [], "{name} for {arch}");
     let cubin = written.cubin;
@@ -278,7 +278,7 @@ fn in_segments(before: &[u8], after: &[u8]) {
 #[test]
 fn what_leaves_no_room_is_refused() {
     for arch in ["sm_80", "sm_90"] {
-        let near = probe("near", TOLD, arch);
+        let near = probe("near", ARGS, arch);
         let edit = |name: &str, own: &str, launch: Launch| {
             let own = [own.to_owned()];
             let cubin = kernels(&format!("room-{name}"), arch, &own);
@@ -287,7 +287,8 @@ fn what_leaves_no_room_is_refused() {
                 probe: &near,
                 userdata: 0,
             });
-            file.edit_told("k", hook, hook, launch).map(|_| ())
+            file.edit_with_launch_args("k", hook, hook, launch)
+                .map(|_| ())
         };
         let list = |bytes: u32| format!(".param .align 8 .b8 a[{bytes}]");
         let full = |bytes, total| {
@@ -318,7 +319,7 @@ fn what_leaves_no_room_is_refused() {
 #[test]
 fn the_check_finds_what_is_not_the_parameter() {
     for arch in ["sm_80", "sm_90"] {
-        let near = probe("near", TOLD, arch);
+        let near = probe("near", ARGS, arch);
         for own in [Vec::new(), vec![".param .u64 a".to_owned()]] {
             let original = kernels(&format!("tampered-{}", own.len()), arch, &own);
             let file = File::parse(&original).expect("a cubin");
@@ -326,7 +327,9 @@ fn the_check_finds_what_is_not_the_parameter() {
                 probe: &near,
                 userdata: 0,
             });
-            let edit = file.edit_told("k", hook, hook, WHOLE).expect("an edit");
+            let edit = file
+                .edit_with_launch_args("k", hook, hook, WHOLE)
+                .expect("an edit");
             let good = file.write(&[edit], &Addresses::new()).expect("a file");
             let good = good.cubin;
             let put = Put {

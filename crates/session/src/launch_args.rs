@@ -1,8 +1,10 @@
-//! What functions that Compute Sanitizer calls are told of a launch. They get one argument, the address of their table: so each launch has a table of its own, with the
-//! launch's words behind what all of them have.
+//! Launch arguments of functions that Compute Sanitizer calls. Such a function gets one argument,
+//! the address of a table. So each launch has a table of its own: first what is the same for all
+//! launches, then the launch arguments.
 //!
-//! A table is written in the launch's stream, in front of the kernel, and used again for a later launch of that stream: the stream's order says that nobody reads it any
-//! more. Threads that launch in one stream at a time have a table each.
+//! A table is written in the launch's stream, in front of the kernel. A later launch of that stream
+//! may use it again, because by the stream's order nobody reads it any more. Threads that launch in
+//! one stream at the same time have a table each.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -27,7 +29,7 @@ pub struct Tables {
     sanitizer: &'static Sanitizer,
     /// The kernel's function.
     function: usize,
-    /// What a launch must tell it.
+    /// The launch arguments that it needs.
     pub(crate) needs: HiddenParam,
     /// What each begins with.
     common: Vec<u64>,

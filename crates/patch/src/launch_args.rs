@@ -1,4 +1,4 @@
-//! Where code reads what a launch tells: words that are others for each launch ([`launch`]).
+//! Where code reads launch arguments: words that differ from launch to launch ([`launch`]).
 
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_abi::context::Capture;
@@ -10,20 +10,24 @@ use crate::variant::HiddenParam;
 
 /// See the module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum LaunchArgs {
     /// In the hidden parameter of the kernel or of the function.
     Parameter,
     /// So many bytes behind where a function's table begins.
     Table(u64),
 }
 
-impl Told {
+impl LaunchArgs {
     /// Reads the word at an offset.
     pub(crate) fn load(self, register: &str, at: u64) -> String {
         match self {
-            Told::Parameter if at == 0 => format!("ld.param.u64 {register}, [{LAUNCH_PARAM}];"),
-            Told::Parameter => format!("ld.param.u64 {register}, [{LAUNCH_PARAM}+{at}];"),
-            Told::Table(first) => format!("ld.global.u64 {register}, [{TABLE}+{}];", first + at),
+            LaunchArgs::Parameter if at == 0 => {
+                format!("ld.param.u64 {register}, [{LAUNCH_PARAM}];")
+            }
+            LaunchArgs::Parameter => format!("ld.param.u64 {register}, [{LAUNCH_PARAM}+{at}];"),
+            LaunchArgs::Table(first) => {
+                format!("ld.global.u64 {register}, [{TABLE}+{}];", first + at)
+            }
         }
     }
 
@@ -42,13 +46,14 @@ fn place_of(capture: Capture) -> Option<u64> {
     }
 }
 
-/// A launch tells this.
-pub(crate) fn is_told(capture: Capture) -> bool {
+/// This is a launch argument.
+pub(crate) fn is_launch_arg(capture: Capture) -> bool {
     place_of(capture).is_some()
 }
 
-/// The words of a launch that programs at one kind of place need, as bits: number `i` is at byte `8 * i` ([`launch`]).
-pub fn told_words(site: Site, attachments: &[Attachment<'_>]) -> u8 {
+/// The launch arguments that programs at one kind of place need, as bits: bit `i` stands for the
+/// word at byte `8 * i` ([`launch`]).
+pub fn launch_arg_words(site: Site, attachments: &[Attachment<'_>]) -> u8 {
     let here = || attachments.iter().filter(|a| a.site == site);
     let bit = |needed: bool, at: u64| u8::from(needed) << (at / 8);
     let reads = |capture| here().any(|a| a.fragment.captures.contains(&capture));
@@ -59,9 +64,10 @@ pub fn told_words(site: Site, attachments: &[Attachment<'_>]) -> u8 {
         | bit(here().any(|a| a.choice.is_some()), launch::PARAM_CHOSEN)
 }
 
-/// What a launch must tell a kernel of which there is only machine code: these words, behind so many bytes of parameters of its own. `exits` are the scopes of programs
-/// at its exits. `None` if nothing.
-pub fn told_to_kernel(offset: u64, words: u8, exits: &[Scope]) -> Option<HiddenParam> {
+/// The hidden parameter of a kernel of which there is only machine code: these launch arguments,
+/// behind `offset` bytes of the kernel's own parameters. `exits` are the scopes of programs at its
+/// exits. `None` if it needs none.
+pub fn launch_args_of_kernel(offset: u64, words: u8, exits: &[Scope]) -> Option<HiddenParam> {
     let needs = |at: u64| words & 1 << (at / 8) != 0;
     (words != 0).then(|| HiddenParam {
         offset,
