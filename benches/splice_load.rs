@@ -31,7 +31,12 @@ fn main() {
         let begun = Instant::now();
         let prepared = session.prepare(&image);
         let looked = begun.elapsed();
-        assert!(prepared.kernels.iter().all(|kernel| kernel.way == "splice"));
+        assert!(
+            prepared
+                .kernels
+                .iter()
+                .all(|kernel| kernel.method == "splice")
+        );
         let begun = Instant::now();
         let none = |name: &str| Err(format!("no variable `{name}`"));
         let (copy, failed) = prepared

@@ -124,7 +124,7 @@ class Kernel:
 
     def __init__(self, name):
         self.name = name
-        self.ways = {}
+        self.methods = {}
         self.is_counted = True
         self.with_programs = self.without = 0
         # Of launches that have a record.
@@ -169,9 +169,9 @@ def kernels_of(report):
             kernel.with_programs += row["launches"]
             kernel.without += without
             if row["launches"] or without:
-                way = kernel.ways.setdefault(row["way"], [0, 0])
-                way[0] += row["launches"]
-                way[1] += without
+                method = kernel.methods.setdefault(row["method"], [0, 0])
+                method[0] += row["launches"]
+                method[1] += without
             if row["id"] is not None:
                 numbers[process["pid"], row["id"]] = kernel
                 kernel.is_counted &= row["id"] < KERNELS
@@ -390,7 +390,7 @@ class Sum:
 
 def at_least(kernel):
     """Compute Sanitizer does not tell of asynchronous copies and those of tensors, so there may be more."""
-    return "sanitizer" in kernel.ways if kernel else False
+    return "sanitizer" in kernel.methods if kernel else False
 
 
 def moved_text(value, least, unit, digits=1):
@@ -576,22 +576,22 @@ def without_programs(kernels, times, out):
     total = sum(ns.values())
     reasons = {}
     for kernel in kernels.values():
-        for way, (_, without) in kernel.ways.items():
+        for method, (_, without) in kernel.methods.items():
             if without:
                 # Reasons that name different kernels are one.
-                way = re.sub(r"`([^`]*)`", lambda found: "`…`" if found[1] in kernels else found[0], way)
-                entry = reasons.setdefault(way, [set(), 0])
+                method = re.sub(r"`([^`]*)`", lambda found: "`…`" if found[1] in kernels else found[0], method)
+                entry = reasons.setdefault(method, [set(), 0])
                 entry[0].add(kernel.name)
                 entry[1] += without
     # Of such kernels some launches had programs.
-    for way in [way for way in reasons if not way.startswith("refused")]:
-        names, launches = reasons.pop(way)
+    for method in [method for method in reasons if not method.startswith("refused")]:
+        names, launches = reasons.pop(method)
         entry = reasons.setdefault("the notes below say why", [set(), 0])
         entry[0].update(names)
         entry[1] += launches
-    for way, (names, launches) in sorted(reasons.items(), key=lambda item: (-sum(ns.get(name, 0) for name in item[1][0]), item[0])):
+    for method, (names, launches) in sorted(reasons.items(), key=lambda item: (-sum(ns.get(name, 0) for name in item[1][0]), item[0])):
         share = sum(ns.get(name, 0) for name in names) / total if total else 0
-        print(f"  without: {len(names)} kernels, {launches:,} launches, {100 * share:.1f} % of the time: {way}", file=out)
+        print(f"  without: {len(names)} kernels, {launches:,} launches, {100 * share:.1f} % of the time: {method}", file=out)
     unknown = {name for name in ns if name not in kernels}
     if unknown:
         share = sum(ns[name] for name in unknown) / total if total else 0

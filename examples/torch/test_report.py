@@ -168,11 +168,11 @@ class Timed(unittest.TestCase):
 class Without(unittest.TestCase):
     def test_reasons_have_their_share(self):
         kernels = {}
-        for name, ways in [("a", {}), ("b", {}), ("c", {"slice": [5, 1]}), ("d", {"slice": [5, 0]})]:
+        for name, methods in [("a", {}), ("b", {}), ("c", {"slice": [5, 1]}), ("d", {"slice": [5, 0]})]:
             kernels[name] = report.Kernel(name)
-            kernels[name].ways = ways
-        kernels["a"].ways = {"refused: `a` or `x`": [0, 2]}
-        kernels["b"].ways = {"refused: `b` or `x`": [0, 1]}
+            kernels[name].methods = methods
+        kernels["a"].methods = {"refused: `a` or `x`": [0, 2]}
+        kernels["b"].methods = {"refused: `b` or `x`": [0, 1]}
         ops = [report.Op(event(1, name, 0, dur=dur), "innermost") for name, dur in [("a", 10), ("b", 20), ("c", 30), ("d", 20), ("e", 20)]]
         out = io.StringIO()
         report.without_programs(kernels, ops, out)

@@ -16,11 +16,11 @@ class Kernel:
 
     def __init__(self):
         self.launches = self.missed = self.began = self.ended = 0
-        self.ways = set()
+        self.methods = set()
 
     def by(self):
         """By which back end its launches had programs: whatever is made of PTX is one."""
-        return "+".join(sorted({way if way in ("splice", "sanitizer") else "ptx" for way in self.ways}))
+        return "+".join(sorted({method if method in ("splice", "sanitizer") else "ptx" for method in self.methods}))
 
 
 def kernels_of(report):
@@ -32,7 +32,7 @@ def kernels_of(report):
             kernel.launches += row["launches"]
             kernel.missed += row["missed"] + row.get("skipped", 0) + row.get("unwanted", 0)
             if row["launches"]:
-                kernel.ways.add(row["way"])
+                kernel.methods.add(row["method"])
             if row["id"] is not None:
                 kernel.began += maps["began"].get(row["id"], 0)
                 kernel.ended += maps["ended"].get(row["id"], 0)
@@ -72,9 +72,9 @@ def compare(reports, out):
         if len({kernel.began for kernel in whole}) > 1:
             wrong.append(f"{short(name)}: threads differ: {', '.join(f'{kernel.began:,} by {kernel.by()}' for kernel in whole)}")
         else:
-            ways = {kernel.by() for kernel in whole}
-            alike += len(ways) > 1
-            by_all += len(ways) >= len(found)
+            methods = {kernel.by() for kernel in whole}
+            alike += len(methods) > 1
+            by_all += len(methods) >= len(found)
     print(f"{alike} kernels served by several back ends, {by_all} by all {len(found)}; {parted} had launches without programs and are not compared there", file=out)
     if not by_all:
         wrong.append(f"no kernel was served by all of {', '.join(found)}")

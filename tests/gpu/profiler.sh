@@ -43,11 +43,11 @@ theirs = counts(theirs)
 if ours.endswith(".json"):
     ours = json.load(open(ours))
     served = sum(k["launches"] for p in ours["processes"] for k in p["kernels"])
-    by_way = {}
+    by_method = {}
     for kernel in (k for p in ours["processes"] for k in p["kernels"]):
-        way = kernel["way"].split("`")[0][:60]
-        by_way[way] = by_way.get(way, 0) + kernel["launches"]
-    print("   launches with programs:", served, by_way)
+        method = kernel["method"].split("`")[0][:60]
+        by_method[method] = by_method.get(method, 0) + kernel["launches"]
+    print("   launches with programs:", served, by_method)
     differ, kernels = report.check_counts(ours, theirs, report.demangler())
 else:
     other = counts(ours)
@@ -120,7 +120,7 @@ import json, sys
 kernels = [k for p in json.load(open(sys.argv[1]))["processes"] for k in p["kernels"]]
 for k in kernels:
     if k["launches"] + k["missed"]:
-        print("  ", k["mangled"][:60], k["launches"], k["missed"], k["way"][:80])
+        print("  ", k["mangled"][:60], k["launches"], k["missed"], k["method"][:80])
 print("  ", sum(k["launches"] for k in kernels), "launches with programs of", sum(k["launches"] + k["missed"] for k in kernels))
 sys.exit(not kernels)
 PY

@@ -17,8 +17,8 @@ import torch_cost
 
 
 def report(*kernels):
-    """Of kernels: name, way, launches, missed, threads that began, threads that ended."""
-    rows = [{"mangled": name, "id": number, "way": way, "launches": launches, "missed": missed} for number, (name, way, launches, missed, *_) in enumerate(kernels)]
+    """Of kernels: name, method, launches, missed, threads that began, threads that ended."""
+    rows = [{"mangled": name, "id": number, "method": method, "launches": launches, "missed": missed} for number, (name, method, launches, missed, *_) in enumerate(kernels)]
     counted = [("began", 4), ("ended", 5)]
     maps = [{"name": name, "entries": [{"key": key, "value": kernel[at]} for key, kernel in enumerate(kernels)]} for name, at in counted]
     return {"processes": [{"kernels": rows, "maps": maps}]}
@@ -106,7 +106,7 @@ class Steps(unittest.TestCase):
         """`others` by the files' names, with `_` for what a name cannot have."""
         step = f"wall 2000.00\ngpu 1000.00\nhost 500.00\n{self.DIGEST}\n"
         launch = "plain 1000 probed 1100 launches 100000\n"
-        report = lambda way, launches=100_000, missed=0: json.dumps({"processes": [{"kernels": [{"name": "probed", "way": way, "launches": launches, "missed": missed}]}]})
+        report = lambda method, launches=100_000, missed=0: json.dumps({"processes": [{"kernels": [{"name": "probed", "method": method, "launches": launches, "missed": missed}]}]})
         files = {"step-before.txt": step, "step-after.txt": step, "launch-before.txt": launch, "launch-after.txt": launch}
         for backend, program in step_cost.RUNS:
             files[f"step-{backend}-{program}.txt"] = step
@@ -150,7 +150,7 @@ class Steps(unittest.TestCase):
 class Accesses(unittest.TestCase):
     def told(self, bytes_counted=400, **others):
         text = lambda addition: f"addition {addition} right\nstencil 200.00 right\naccesses 100 400\n"
-        rows = [{"name": name, "way": "sanitizer", "launches": 43, "missed": 0} for name in mem_cost.KERNELS]
+        rows = [{"name": name, "method": "sanitizer", "launches": 43, "missed": 0} for name in mem_cost.KERNELS]
         report = {"processes": [{"kernels": rows, "maps": [{"name": "bytes", "entries": [{"key": 0, "value": bytes_counted}]}]}]}
         with tempfile.TemporaryDirectory() as folder:
             for program, addition in (("none", "50.00"), (mem_cost.EMPTY, "100.00"), (mem_cost.BYTES, "110.00")):

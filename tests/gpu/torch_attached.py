@@ -25,10 +25,10 @@ def own_kernels(process, threads):
         if kernel is None:
             yield f"{name} was not seen", True
             continue
-        launches, way = kernel["launches"], kernel["way"]
+        launches, method = kernel["launches"], kernel["method"]
         counted = [value(process, which, kernel["id"]) for which in ("began", "ended")] if kernel["instrumented"] else [0, 0]
-        wrong = way != "slice" or launches == 0 or counted != [launches * threads] * 2
-        yield f"{name}: {launches} launches with programs, {kernel['missed']} missed, {counted[0]} and {counted[1]} threads, way `{way}`", wrong
+        wrong = method != "slice" or launches == 0 or counted != [launches * threads] * 2
+        yield f"{name}: {launches} launches with programs, {kernel['missed']} missed, {counted[0]} and {counted[1]} threads, method `{method}`", wrong
 
 
 def main(path, kind, threads):
@@ -36,10 +36,10 @@ def main(path, kind, threads):
         report = json.load(file)
     process, notes = report["processes"][0], report["notes"]
     failed = False
-    ways = collections.Counter(k["way"].split("`")[0] for k in process["kernels"])
+    methods = collections.Counter(k["method"].split("`")[0] for k in process["kernels"])
     print("  ", len(process["kernels"]), "kernels,", sum(k["missed"] for k in process["kernels"]), "launches missed")
-    for way, kernels in ways.most_common(4):
-        print("    ", kernels, way)
+    for method, kernels in methods.most_common(4):
+        print("    ", kernels, method)
     left = [note for note in notes if "not as it was" in note]
     print("\n".join(left) or "   its code is as it was")
     failed |= bool(left)

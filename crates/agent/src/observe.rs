@@ -1,6 +1,6 @@
 //! Kernels as a list, without a program: what could be done with each, and by which back end.
 
-use warpbpf_patch::{Patcher, Way};
+use warpbpf_patch::{Method, Patcher};
 use warpbpf_session::ImageInfo;
 use warpbpf_session::backends::without_ptx;
 use warpbpf_wire::Kernel;
@@ -17,7 +17,7 @@ pub(crate) fn report(agent: &Agent, info: &ImageInfo) {
         Some(_) => Vec::new(),
     };
     for (index, kernel) in info.kernels.iter().enumerate() {
-        let way = match &patcher {
+        let method = match &patcher {
             None => {
                 let why = info.why_no_ptx.as_deref().unwrap_or("the image has no PTX");
                 match others.get(index) {
@@ -26,10 +26,10 @@ pub(crate) fn report(agent: &Agent, info: &ImageInfo) {
                 }
             }
             Some(Err(error)) => refused(&format!("its PTX cannot be read: {error}")),
-            Some(Ok(patcher)) => match patcher.way(&kernel.mangled) {
-                Ok(Way::Slice) => "slice".into(),
-                Ok(Way::Clone { reasons }) => format!("clone: {}", reasons.join("; ")),
-                Ok(Way::Refused { reason, advice }) => refused(&format!("{reason}; {advice}")),
+            Some(Ok(patcher)) => match patcher.method(&kernel.mangled) {
+                Ok(Method::Slice) => "slice".into(),
+                Ok(Method::Clone { reasons }) => format!("clone: {}", reasons.join("; ")),
+                Ok(Method::Refused { reason, advice }) => refused(&format!("{reason}; {advice}")),
                 Err(error) => refused(&error.to_string()),
             },
         };
@@ -40,7 +40,7 @@ pub(crate) fn report(agent: &Agent, info: &ImageInfo) {
                 demangled: kernel.demangled.clone(),
                 source: kernel.source.clone(),
                 registers_before: kernel.registers,
-                way,
+                method,
                 ..Kernel::default()
             },
         );

@@ -442,7 +442,7 @@ fn refuse(agent: &Agent, job: &Job, reason: &str) {
             mangled: job.name.clone(),
             demangled: names::demangle(&job.name),
             source: "loaded before".into(),
-            way: format!("refused: {reason}"),
+            method: format!("refused: {reason}"),
             ..Kernel::default()
         },
     );

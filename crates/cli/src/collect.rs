@@ -434,7 +434,7 @@ fn kernel(info: KernelInfo) -> model::Kernel {
         name: kernel.demangled,
         mangled: kernel.mangled,
         source: kernel.source,
-        way: kernel.way,
+        method: kernel.method,
         instrumented: kernel.instrumented,
         registers: kernel
             .registers_before

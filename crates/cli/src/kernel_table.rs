@@ -18,13 +18,13 @@ const MANY: usize = 8;
 /// Appends the table; `with_counts` for a report, else for a listing.
 pub fn kernel_table(out: &mut String, kernels: &[Kernel], with_counts: bool) {
     if !with_counts {
-        let mut table = Table::new(&["kernel", "registers", "source", "way"]);
+        let mut table = Table::new(&["kernel", "registers", "source", "method"]);
         for kernel in kernels {
             table.row(vec![
                 kernel.name.clone(),
                 registers(kernel),
                 kernel.source.clone(),
-                kernel.way.clone(),
+                kernel.method.clone(),
             ]);
         }
         table.write(out);
@@ -46,7 +46,7 @@ pub fn kernel_table(out: &mut String, kernels: &[Kernel], with_counts: bool) {
     heads.extend(local.then_some("local bytes"));
     heads.extend(shared.then_some("shared bytes"));
     heads.extend(blocks.then_some("blocks/SM"));
-    heads.push("way");
+    heads.push("method");
     let mut table = Table::new(&heads);
     let mut rows: BTreeMap<String, usize> = BTreeMap::new();
     for kernel in kernels {
@@ -76,7 +76,7 @@ pub fn kernel_table(out: &mut String, kernels: &[Kernel], with_counts: bool) {
         row.extend(local.then(|| pair(kernel.local_bytes)));
         row.extend(shared.then(|| pair(kernel.shared_bytes)));
         row.extend(blocks.then(|| pair(kernel.occupancy.map(|o| (o.before, o.after)))));
-        row.push(kernel.way.clone());
+        row.push(kernel.method.clone());
         table.row(row);
     }
     table.write(out);
@@ -194,7 +194,7 @@ mod tests {
     fn kernels_show_what_probes_cost_them() {
         let kernel = |name: &str| Kernel {
             name: name.into(),
-            way: "slice".into(),
+            method: "slice".into(),
             instrumented: true,
             registers: Some((12, 40)),
             launches: 3,
@@ -207,7 +207,7 @@ mod tests {
         };
         assert_eq!(
             shown(&[kernel("k")]),
-            "  kernel  launches  missed  registers  way\n  k              3       0  12 → 40    slice\n"
+            "  kernel  launches  missed  registers  method\n  k              3       0  12 → 40    slice\n"
         );
         let costly = Kernel {
             sites: 2,
@@ -225,7 +225,7 @@ mod tests {
         };
         assert_eq!(
             shown(&[kernel("k"), costly]),
-            "  kernel  launches  missed  sites  registers  local bytes  blocks/SM  way\n  \
+            "  kernel  launches  missed  sites  registers  local bytes  blocks/SM  method\n  \
                k              3       0      0  12 → 40                            slice\n  \
                inc            3       0      2  12 → 40    0 → 16       8 → 6      slice\n  \
                launches of `inc` by program: `all` in 3,000, `third` in 1,000\n  \
@@ -274,7 +274,7 @@ mod tests {
         let kernels: Vec<Kernel> = (0..30)
             .map(|n| Kernel {
                 name: format!("lib::apply<lib::Op<{n}>, 4>"),
-                way: "splice".into(),
+                method: "splice".into(),
                 launches: u64::from(n < 10) * n,
                 ..Kernel::default()
             })
@@ -284,7 +284,7 @@ mod tests {
         let lines: Vec<&str> = out.lines().collect();
         assert_eq!(
             lines[0],
-            "  kernel           launches  missed  registers  way"
+            "  kernel           launches  missed  registers  method"
         );
         assert_eq!(
             lines[1],

@@ -144,7 +144,7 @@ pub struct Kernel {
     /// Where its code came from.
     pub source: String,
     /// How it is instrumented, or why not.
-    pub way: String,
+    pub method: String,
     /// It runs with probes.
     pub instrumented: bool,
     /// Registers per thread before and after.

@@ -43,7 +43,7 @@ pub fn note_all(report: &mut Report, globs: &[String], strict: bool) -> bool {
 /// Why there is nothing in any map, where no other note says it.
 fn why_nothing(report: &Report) -> String {
     let kernels: Vec<&model::Kernel> = report.processes.iter().flat_map(|p| &p.kernels).collect();
-    let wanted = |k: &&&model::Kernel| k.way != "not matched";
+    let wanted = |k: &&&model::Kernel| k.method != "not matched";
     let some = |kernels: &mut dyn Iterator<Item = String>| {
         let all: Vec<String> = kernels.collect();
         some_of(&all, SHOWN)
@@ -55,11 +55,11 @@ fn why_nothing(report: &Report) -> String {
         return "the application loaded no kernel".to_owned();
     }
     if kernels.iter().all(|k| !k.instrumented) {
-        let mut ways = kernels
+        let mut methods = kernels
             .iter()
             .filter(wanted)
-            .map(|k| format!("`{}` has no programs: {}", cut(&k.name), k.way));
-        return some(&mut ways);
+            .map(|k| format!("`{}` has no programs: {}", cut(&k.name), k.method));
+        return some(&mut methods);
     }
     let idle = |k: &&&model::Kernel| k.instrumented;
     let mut idle = kernels.iter().filter(idle).map(|k| {
@@ -123,7 +123,7 @@ fn unmatched(report: &Report, globs: &[String]) -> Vec<String> {
 /// Programs that were put nowhere leave nothing in their maps: that is said, with the way to find out why.
 fn no_site(report: &Report) -> Vec<String> {
     let kernels = || report.processes.iter().flat_map(|p| &p.kernels);
-    let none = |k: &model::Kernel| k.way == NO_SITE && k.left_out.is_empty();
+    let none = |k: &model::Kernel| k.method == NO_SITE && k.left_out.is_empty();
     if kernels().any(|k| k.instrumented) {
         return program_without_site(report);
     }
@@ -253,8 +253,8 @@ mod tests {
 
     #[test]
     fn programs_without_a_site_are_not_passed_over() {
-        let kernel = |way: &str, left_out: &[(&str, u32)]| model::Kernel {
-            way: way.into(),
+        let kernel = |method: &str, left_out: &[(&str, u32)]| model::Kernel {
+            method: method.into(),
             left_out: left_out.iter().map(|(r, n)| ((*r).into(), *n)).collect(),
             ..model::Kernel::default()
         };
@@ -313,12 +313,12 @@ mod tests {
         (report.notes, nothing)
     }
 
-    fn kernel(name: &str, way: &str, launches: u64) -> model::Kernel {
+    fn kernel(name: &str, method: &str, launches: u64) -> model::Kernel {
         model::Kernel {
             name: name.into(),
             mangled: name.into(),
-            way: way.into(),
-            instrumented: way == "slice",
+            method: method.into(),
+            instrumented: method == "slice",
             launches,
             ..model::Kernel::default()
         }

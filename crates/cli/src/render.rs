@@ -139,11 +139,11 @@ fn process_text(out: &mut String, process: &Process, rows: usize) {
         );
     }
     // One that lost all its sites says why.
-    let no_site = |k: &Kernel| k.way == NO_SITE && k.left_out.is_empty();
+    let no_site = |k: &Kernel| k.method == NO_SITE && k.left_out.is_empty();
     let wanted: Vec<Kernel> = process
         .kernels
         .iter()
-        .filter(|k| k.way != "not matched" && !no_site(k))
+        .filter(|k| k.method != "not matched" && !no_site(k))
         .cloned()
         .collect();
     if !wanted.is_empty() {
@@ -386,7 +386,7 @@ pub(crate) mod tests {
             complete: true,
             kernels: vec![Kernel {
                 name: "vectorAdd".into(),
-                way: "slice".into(),
+                method: "slice".into(),
                 left_out: vec![("in a call".into(), 2)],
                 ..Kernel::default()
             }],
@@ -468,9 +468,9 @@ pub(crate) mod tests {
 
     #[test]
     fn kernels_without_a_site_are_only_counted_unless_there_is_a_reason() {
-        let kernel = |name: &str, way: &str| Kernel {
+        let kernel = |name: &str, method: &str| Kernel {
             name: name.into(),
-            way: way.into(),
+            method: method.into(),
             ..Kernel::default()
         };
         let process = Process {
@@ -492,7 +492,7 @@ pub(crate) mod tests {
         process_text(&mut out, &process, 1);
         assert_eq!(
             out,
-            "\napp [pid 0] on H200\n  kernel  launches  missed  registers  way\n  d              0       0  ?          no site\n  \
+            "\napp [pid 0] on H200\n  kernel  launches  missed  registers  method\n  d              0       0  ?          no site\n  \
                warning: 2 sites in `d` left out: in a call\n  2 kernels without a site that a program wants\n"
         );
     }

@@ -417,9 +417,9 @@ impl Agent {
             ToTool::Kernel(kernel) => {
                 self.instrumented |= !kernel.placed.is_empty();
                 let failed = ["refused", "failed"];
-                if failed.iter().any(|word| kernel.way.starts_with(word)) {
+                if failed.iter().any(|word| kernel.method.starts_with(word)) {
                     self.failed = true;
-                    tell(&format!("`{}`: {}", kernel.demangled, kernel.way));
+                    tell(&format!("`{}`: {}", kernel.demangled, kernel.method));
                 }
                 self.kernels.insert(kernel.demangled);
             }

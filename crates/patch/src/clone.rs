@@ -9,7 +9,7 @@ use warpbpf_ptx::Splices;
 use warpbpf_ptx::ast::{Function, Instruction, Module, Operand, StatementKind, Variable};
 
 use crate::body::{Body, Symbol, Symbols};
-use crate::closure::{Closure, Way};
+use crate::closure::{Closure, Method};
 use crate::insert::{Job, exit_behind_pointer};
 use crate::middle::Setting;
 use crate::program::Programs;
@@ -25,7 +25,7 @@ const CONSTANT_BANK: u64 = 64 << 10;
 /// clone is called `wbpf_` and the kernel's name. One request that fails fails all: asked for alone, it says so.
 ///
 /// # Errors
-/// [`PatchError::Refused`] where [`crate::way`] says so, and all that concerns the attachments.
+/// [`PatchError::Refused`] where [`crate::method`] says so, and all that concerns the attachments.
 pub fn clone_in_module(
     module: &Module<'_>,
     requests: &[(&str, Vec<Attachment<'_>>)],
@@ -55,7 +55,7 @@ pub(crate) fn clone_of(
             });
         }
         let closure = Closure::of(symbols, kernel)?;
-        if let Way::Refused { reason, advice } = &closure.way {
+        if let Method::Refused { reason, advice } = &closure.method {
             return Err(PatchError::Refused {
                 kernel: (*kernel).to_owned(),
                 reason: reason.clone(),

@@ -11,7 +11,7 @@ use crate::site::function_exits;
 
 /// How a kernel can be instrumented.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Way {
+pub enum Method {
     /// As a module of its own, at any time.
     Slice,
     /// Only inside its module, before that is loaded.
@@ -57,9 +57,9 @@ pub(crate) const OPAQUE_TYPES: &[&str] = &["texref", "samplerref", "surfref"];
 ///
 /// # Errors
 /// No such kernel, or a text that cannot be read.
-pub fn way(module: &Module<'_>, kernel: &str) -> Result<Way, PatchError> {
+pub fn method(module: &Module<'_>, kernel: &str) -> Result<Method, PatchError> {
     let symbols = Symbols::new(module);
-    Ok(Closure::of(&symbols, kernel)?.way)
+    Ok(Closure::of(&symbols, kernel)?.method)
 }
 
 /// A kernel and what it reaches by name.
@@ -70,7 +70,7 @@ pub(crate) struct Closure<'m, 'a> {
     pub(crate) externs: BTreeSet<&'a str>,
     /// Module-scope variables, in the order they were met.
     pub(crate) variables: Vec<&'a str>,
-    pub(crate) way: Way,
+    pub(crate) method: Method,
     /// Lanes may wait for each other in it, and count on those that have left not being waited for.
     pub(crate) has_sync: bool,
 }
@@ -91,7 +91,7 @@ impl<'m, 'a> Closure<'m, 'a> {
             bodies: BTreeMap::new(),
             externs: BTreeSet::new(),
             variables: Vec::new(),
-            way: Way::Slice,
+            method: Method::Slice,
             has_sync: false,
         };
         let mut judge = Judge::default();
@@ -133,7 +133,7 @@ impl<'m, 'a> Closure<'m, 'a> {
             closure.bodies.insert(function.name, body);
         }
         judge.directives(symbols.module);
-        closure.way = judge.verdict();
+        closure.method = judge.verdict();
         Ok(closure)
     }
 }
@@ -232,7 +232,7 @@ fn has_sync(body: &Body<'_, '_>) -> bool {
             .any(|(_, i)| waits(i.opcode) || i.has("sync") || i.has("aligned"))
 }
 
-/// Collects what stands against each way.
+/// Collects what stands against each method.
 #[derive(Default)]
 struct Judge {
     reasons: Vec<String>,
@@ -344,11 +344,11 @@ impl Judge {
         }
     }
 
-    fn verdict(self) -> Way {
+    fn verdict(self) -> Method {
         match self.refused {
-            Some((reason, advice)) => Way::Refused { reason, advice },
-            None if self.reasons.is_empty() => Way::Slice,
-            None => Way::Clone {
+            Some((reason, advice)) => Method::Refused { reason, advice },
+            None if self.reasons.is_empty() => Method::Slice,
+            None => Method::Clone {
                 reasons: self.reasons,
             },
         }

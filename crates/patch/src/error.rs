@@ -54,7 +54,7 @@ pub enum PatchError {
         /// What would make it possible.
         advice: String,
     },
-    /// Neither way is possible.
+    /// Neither method is possible.
     #[error("kernel `{kernel}` cannot be instrumented: {reason}; {advice}")]
     Refused {
         /// The kernel.

@@ -1,6 +1,6 @@
 //! Puts our PTX into somebody else's kernel: finds the sites, elects lanes, splices, and makes slices and clones.
 //!
-//! An instrumented kernel is a variant beside the original. [`way`] says how it can be made: as a [`slice()`], a module of
+//! An instrumented kernel is a variant beside the original. [`method`] says how it can be made: as a [`slice()`], a module of
 //! its own with that kernel and what it reaches, or as a clone in the original module ([`clone_in_module`]), where
 //! function pointers, constants and textures stay one and the same. Both are byte splices of the original text; no
 //! instruction of the application is moved, changed or executed twice.
@@ -46,7 +46,7 @@ use warpbpf_codegen::{Fragment, SlotSpace};
 
 pub use bake::bake;
 pub use clone::clone_in_module;
-pub use closure::{Way, way};
+pub use closure::{Method, method};
 pub use error::PatchError;
 pub use launch_args::{launch_arg_words, launch_args_of_kernel};
 pub use list::{Detail, SiteFact, SiteList, list_sites};

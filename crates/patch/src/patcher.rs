@@ -5,7 +5,7 @@ use warpbpf_ptx::ast::Module;
 
 use crate::body::Symbols;
 use crate::clone::clone_of;
-use crate::closure::{Closure, Way};
+use crate::closure::{Closure, Method};
 use crate::list::sites_of;
 use crate::slice::slice_of;
 use crate::{Attachment, Options, PatchError, SiteList, Variant};
@@ -23,12 +23,12 @@ impl<'m, 'a> Patcher<'m, 'a> {
         }
     }
 
-    /// As [`crate::way`].
+    /// As [`crate::method`].
     ///
     /// # Errors
     /// No such kernel, or a text that cannot be read.
-    pub fn way(&self, kernel: &str) -> Result<Way, PatchError> {
-        Ok(Closure::of(&self.symbols, kernel)?.way)
+    pub fn method(&self, kernel: &str) -> Result<Method, PatchError> {
+        Ok(Closure::of(&self.symbols, kernel)?.method)
     }
 
     /// As [`crate::list_sites`].

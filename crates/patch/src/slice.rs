@@ -12,7 +12,7 @@ use warpbpf_ptx::ast::{Guard, Instruction, Module, Operand, StatementKind};
 
 use crate::body::{Body, Mention, Symbol, Symbols};
 use crate::capture::Slots;
-use crate::closure::{Closure, Way};
+use crate::closure::{Closure, Method};
 use crate::insert::Job;
 use crate::middle::Setting;
 use crate::program::Programs;
@@ -22,7 +22,7 @@ use crate::{Attachment, Options, PatchError, Variant, params};
 /// The module of `kernel` with `attachments` in it, and what loading it needs.
 ///
 /// # Errors
-/// [`PatchError::NeedsClone`] or [`PatchError::Refused`] where [`crate::way`] says so, and all that concerns the
+/// [`PatchError::NeedsClone`] or [`PatchError::Refused`] where [`crate::method`] says so, and all that concerns the
 /// attachments.
 pub fn slice(
     module: &Module<'_>,
@@ -130,13 +130,13 @@ impl<'m, 'a> Closure<'m, 'a> {
     }
 
     fn allow_slice(&self, kernel: &str) -> Result<(), PatchError> {
-        match &self.way {
-            Way::Slice => Ok(()),
-            Way::Clone { reasons } => Err(PatchError::NeedsClone {
+        match &self.method {
+            Method::Slice => Ok(()),
+            Method::Clone { reasons } => Err(PatchError::NeedsClone {
                 kernel: kernel.to_owned(),
                 reasons: reasons.clone(),
             }),
-            Way::Refused { reason, advice } => Err(PatchError::Refused {
+            Method::Refused { reason, advice } => Err(PatchError::Refused {
                 kernel: kernel.to_owned(),
                 reason: reason.clone(),
                 advice: advice.clone(),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use warpbpf_abi::access::{Barrier, Kind, Space};
 use warpbpf_abi::attach::Site;
-use warpbpf_patch::{Detail, Patcher, SiteFact, SiteList, Way};
+use warpbpf_patch::{Detail, Method, Patcher, SiteFact, SiteList};
 use warpbpf_ptx::arguments::Arguments;
 use warpbpf_ptx::ast::Module;
 
@@ -21,7 +21,7 @@ pub struct KernelSites {
     /// Where its code comes from.
     pub source: String,
     /// `slice`, `clone: reasons` or `refused: reason`.
-    pub way: String,
+    pub method: String,
     /// Its parameters by position, as `args` of the context has them.
     pub arguments: Vec<Argument>,
     /// Places of the same kind, in the order of the documentation. Lines are in [`KernelSites::lines`].
@@ -75,7 +75,7 @@ pub struct Line {
     pub places: BTreeMap<Site, usize>,
 }
 
-/// What can be probed in the kernels of an image that `glob` names. What stands against a kernel is in its `way`.
+/// What can be probed in the kernels of an image that `glob` names. What stands against a kernel is in its `method`.
 pub fn sites(image: &ImageInfo, glob: &str) -> Vec<KernelSites> {
     let wanted = image
         .kernels
@@ -102,18 +102,18 @@ pub fn sites(image: &ImageInfo, glob: &str) -> Vec<KernelSites> {
     let debug = Arguments::new(&module);
     wanted
         .map(|kernel| {
-            let way = match patcher.way(&kernel.mangled) {
-                Ok(Way::Slice) => "slice".to_owned(),
-                Ok(Way::Clone { reasons }) => format!("clone: {}", reasons.join("; ")),
-                Ok(Way::Refused { reason, advice }) => refused(&format!("{reason}; {advice}")),
+            let method = match patcher.method(&kernel.mangled) {
+                Ok(Method::Slice) => "slice".to_owned(),
+                Ok(Method::Clone { reasons }) => format!("clone: {}", reasons.join("; ")),
+                Ok(Method::Refused { reason, advice }) => refused(&format!("{reason}; {advice}")),
                 Err(error) => refused(&error.to_string()),
             };
             let given = arguments(&module, &debug, &kernel.mangled);
             match patcher.list_sites(&kernel.mangled) {
-                Ok(list) => listed(kernel, way, given, &list),
+                Ok(list) => listed(kernel, method, given, &list),
                 Err(error) => {
-                    let way = refused(&error.to_string());
-                    listed(kernel, way, given, &SiteList::default())
+                    let method = refused(&error.to_string());
+                    listed(kernel, method, given, &SiteList::default())
                 }
             }
         })
@@ -168,7 +168,7 @@ fn group(fact: &SiteFact) -> Group {
 
 fn listed(
     kernel: &KernelSummary,
-    way: String,
+    method: String,
     arguments: Vec<Argument>,
     list: &SiteList,
 ) -> KernelSites {
@@ -200,7 +200,7 @@ fn listed(
         mangled: kernel.mangled.clone(),
         demangled: kernel.demangled.clone(),
         source: kernel.source.clone(),
-        way,
+        method,
         arguments,
         places: groups
             .into_iter()

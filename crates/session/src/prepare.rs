@@ -1,10 +1,10 @@
-//! The text work for one image: which kernels are wanted, which way each can be instrumented, and the PTX for it.
+//! The text work for one image: which kernels are wanted, how each can be instrumented, and the PTX for it.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use warpbpf_patch::{Patcher, Variant, Way};
+use warpbpf_patch::{Method, Patcher, Variant};
 
 use crate::assembled::Unmade;
 use crate::choices::Choices;
@@ -16,7 +16,7 @@ use crate::plan::Session;
 use crate::sites;
 use crate::texts::{Clone, Texts};
 
-/// `way` of a kernel in which no program has a site: it runs as it is, and no launch of it is missed.
+/// `method` of a kernel in which no program has a site: it runs as it is, and no launch of it is missed.
 pub const NO_SITE: &str = "no site";
 
 /// Result of [`Session::prepare`].
@@ -55,7 +55,7 @@ pub struct PreparedKernel {
     /// Programs that want it, by index.
     pub programs: Vec<usize>,
     /// `slice`, `clone: reasons`, `splice`, `sanitizer`, `not matched`, [`NO_SITE`] or `refused: reason`.
-    pub way: String,
+    pub method: String,
     /// It will be instrumented.
     pub wanted: bool,
     /// The image holds machine code of it, which the driver would run.
@@ -82,7 +82,7 @@ impl Prepared {
     }
 
     /// Why kernels of which there is only machine code have no programs although they could: a function that the assembler did not make, or a copy of
-    /// their file that the driver did not load. Of a kernel that cannot have them only its `way` tells.
+    /// their file that the driver did not load. Of a kernel that cannot have them only its `method` tells.
     pub fn unmade(&self) -> Option<&str> {
         self.unmade.why()
     }
@@ -93,7 +93,7 @@ impl Prepared {
         self.commented = None;
         for kernel in &mut self.kernels {
             if let Some(Code::Clone { .. }) = kernel.code {
-                let reason = format!("it needs a {}; {advice}", kernel.way);
+                let reason = format!("it needs a {}; {advice}", kernel.method);
                 refuse(kernel, &reason);
                 kernel.code = None;
             }
@@ -137,13 +137,13 @@ impl Prepared {
             let lost = !kernel.wanted && !kernel.programs.is_empty() && old.wanted;
             let kept = lost.then(|| programs(&old.mangled, &old.programs));
             let kept = kept.flatten()?;
-            Some((kernel.mangled.clone(), (kernel.way.clone(), kept)))
+            Some((kernel.mangled.clone(), (kernel.method.clone(), kept)))
         };
         let lost = self.kernels.iter().zip(&before.kernels).filter_map(lost);
         let lost: HashMap<String, (String, Vec<usize>)> = lost.collect();
         self.inherit(before, |mangled| Some(lost.get(mangled)?.1.clone()));
         lost.into_iter()
-            .map(|(mangled, (way, _))| (mangled, way))
+            .map(|(mangled, (method, _))| (mangled, method))
             .collect()
     }
 }
@@ -171,7 +171,7 @@ impl PreparedKernel {
             return true;
         }
         self.wanted = false;
-        self.way = NO_SITE.into();
+        self.method = NO_SITE.into();
         if self.left_out.is_empty() {
             self.programs.clear();
         }
@@ -206,9 +206,9 @@ pub(crate) enum Code {
 type Made = (Code, Vec<(usize, u32)>);
 
 impl Session {
-    /// Decides for each kernel of an image and makes the texts. Failures concern one kernel and stand in its `way`.
+    /// Decides for each kernel of an image and makes the texts. Failures concern one kernel and stand in its `method`.
     ///
-    /// A panic is a failure like any other: what it says stands in the `way` of the kernel, or of all of them if it
+    /// A panic is a failure like any other: what it says stands in the `method` of the kernel, or of all of them if it
     /// concerns the image.
     pub fn prepare(&self, image: &ImageInfo) -> Prepared {
         self.prepare_for(image, &|mangled| self.matching(mangled))
@@ -262,9 +262,11 @@ impl Session {
             if !done.programs.is_empty() {
                 done.machine_code = kernel.registers.is_some();
                 let made = patcher
-                    .way(&kernel.mangled)
+                    .method(&kernel.mangled)
                     .map_err(|e| e.to_string())
-                    .and_then(|way| caught(|| make(self, &texts, kernel, &done.programs, way)));
+                    .and_then(|method| {
+                        caught(|| make(self, &texts, kernel, &done.programs, method))
+                    });
                 match made {
                     Ok((made, None)) => {
                         done = PreparedKernel {
@@ -317,8 +319,8 @@ impl Session {
                 }))
             };
             match by_one_of(splice, sanitize) {
-                Ok((way, (code, placed))) => {
-                    kernel.way = way.into();
+                Ok((method, (code, placed))) => {
+                    kernel.method = method.into();
                     kernel.wanted = true;
                     kernel.machine_code = true;
                     kernel.placed = placed;
@@ -327,7 +329,7 @@ impl Session {
                 Err(reason) => {
                     // Of a kernel that could not have any, another reason tells.
                     missed |= edited.why().is_some_and(|why| reason.contains(why));
-                    kernel.way = format!("{}; {reason}", kernel.way);
+                    kernel.method = format!("{}; {reason}", kernel.method);
                 }
             }
         }
@@ -356,7 +358,7 @@ fn make(
     texts: &Texts<'_, '_>,
     kernel: &KernelSummary,
     programs: &[usize],
-    way: Way,
+    method: Method,
 ) -> Result<(PreparedKernel, Option<Vec<warpbpf_codegen::Fragment>>), String> {
     warpbpf_faults::bug("session/kernel-panics");
     warpbpf_faults::check("session/kernel", || "its code cannot be made".to_owned())?;
@@ -374,17 +376,17 @@ fn make(
     if let Some(why) = done.choices.too_many() {
         return Err(why);
     }
-    let reasons = match way {
-        Way::Slice => None,
-        Way::Clone { reasons } => Some(reasons),
-        Way::Refused { reason, advice } => return Err(format!("{reason}; {advice}")),
+    let reasons = match method {
+        Method::Slice => None,
+        Method::Clone { reasons } => Some(reasons),
+        Method::Refused { reason, advice } => return Err(format!("{reason}; {advice}")),
     };
     let fragments = texts.fragments(&kernel.mangled, programs, kernel_id)?;
     done.wanted = true;
     match reasons {
         None => {
             let (ptx, variant) = texts.slice(&kernel.mangled, programs, &fragments)?;
-            done.way = "slice".into();
+            done.method = "slice".into();
             if done.take_sites(&variant, texts.only_sites(programs)) {
                 let plain = texts.plain(&kernel.mangled, &ptx);
                 done.code = Some(Code::Slice {
@@ -396,7 +398,7 @@ fn make(
             Ok((done, None))
         }
         Some(reasons) => {
-            done.way = format!("clone: {}", reasons.join("; "));
+            done.method = format!("clone: {}", reasons.join("; "));
             Ok((done, Some(fragments)))
         }
     }
@@ -431,7 +433,7 @@ fn undone(kernel: &KernelSummary, programs: Vec<usize>) -> PreparedKernel {
         demangled: demangle(&kernel.mangled),
         kernel_id: None,
         programs,
-        way: "not matched".into(),
+        method: "not matched".into(),
         wanted: false,
         machine_code: false,
         sites: 0,
@@ -457,7 +459,7 @@ fn refuse_all(image: &ImageInfo, programs: &dyn Fn(&str) -> Vec<usize>, reason: 
 }
 
 pub(crate) fn refuse(kernel: &mut PreparedKernel, reason: &str) {
-    kernel.way = format!("refused: {reason}");
+    kernel.method = format!("refused: {reason}");
     kernel.wanted = false;
 }
 

@@ -16,7 +16,7 @@ pub struct Splice {
     /// The kernel's name as the driver knows it.
     pub mangled: String,
     /// `slice` or `clone: reasons`.
-    pub way: String,
+    pub method: String,
     /// The functions that change, the kernel among them, and those of the programs.
     pub functions: Vec<SplicedFunction>,
     /// The module that holds the kernel with its programs, as it is before addresses are baked in.
@@ -81,7 +81,7 @@ impl Session {
             .filter(|name| !name.is_empty());
         Ok(Splice {
             mangled: mangled.to_owned(),
-            way: kernel.way.clone(),
+            method: kernel.method.clone(),
             functions: changes(&before, &after),
             text: text.to_owned(),
             site_count: kernel.sites,
@@ -94,8 +94,8 @@ impl Session {
 /// Why there is nothing to show.
 fn why_not(kernel: &PreparedKernel) -> String {
     let name = &kernel.demangled;
-    if kernel.way != NO_SITE {
-        return format!("kernel `{name}`: {}", kernel.way);
+    if kernel.method != NO_SITE {
+        return format!("kernel `{name}`: {}", kernel.method);
     }
     let mut text = format!("kernel `{name}`: no site that a program wants is in it");
     for (reason, count) in &kernel.left_out {

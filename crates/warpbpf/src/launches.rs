@@ -10,7 +10,7 @@ use warpbpf_wire::{Kernel, KernelCount, LaunchKind, LaunchReader, Launches, Miss
 use crate::kept::ELEMENT;
 use crate::state::State;
 
-/// `way` of a kernel that the agent had no time to tell of.
+/// `method` of a kernel that the agent had no time to tell of.
 const NOT_TOLD: &str = "not known: the process ended before it was told";
 /// When launches came that had no programs any more.
 const LATE: &str = "in exit handlers or destructors, when all others had been brought home";
@@ -200,7 +200,7 @@ impl State {
             .map(|count| Kernel {
                 mangled: count.mangled.clone(),
                 demangled: count.mangled.clone(),
-                way: NOT_TOLD.to_owned(),
+                method: NOT_TOLD.to_owned(),
                 instrumented: true,
                 generation: self.generation,
                 ..Kernel::default()

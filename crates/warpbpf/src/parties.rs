@@ -13,9 +13,9 @@ use crate::state::State;
 
 /// The tool that the agent speaks to.
 pub(crate) const OWN: u32 = 0;
-/// `way` of a kernel that no program of a tool matches.
+/// `method` of a kernel that no program of a tool matches.
 const NOT_MATCHED: &str = "not matched";
-/// `way` of one in which none has a place.
+/// `method` of one in which none has a place.
 const NO_SITE: &str = "no site";
 
 /// Lists of programs that are kept though no row is about them: one may still be on its way.
@@ -130,7 +130,7 @@ impl Parties {
         let placed: Vec<(usize, u32)> = placed.map(|(p, count)| (number(*p), *count)).collect();
         let none_placed = placed.iter().all(|(_, count)| *count == 0);
         let others_placed = kernel.placed.iter().any(|(_, count)| *count > 0);
-        let way = match programs.is_empty() {
+        let method = match programs.is_empty() {
             true => NOT_MATCHED,
             false if none_placed && others_placed => NO_SITE,
             false => {
@@ -147,7 +147,7 @@ impl Parties {
             demangled: kernel.demangled.clone(),
             source: kernel.source.clone(),
             registers_before: kernel.registers_before,
-            way: way.to_owned(),
+            method: method.to_owned(),
             generation: kernel.generation,
             ..Kernel::default()
         })
@@ -203,7 +203,7 @@ impl State {
         };
         count.filter(|count| {
             let had = count.launches + count.missed + count.skipped > 0;
-            kernel.way != NOT_MATCHED || kernel.generation > 1 && (alone || had)
+            kernel.method != NOT_MATCHED || kernel.generation > 1 && (alone || had)
         })
     }
 }
@@ -229,7 +229,7 @@ mod tests {
     fn row(mangled: &str, placed: &[(usize, u32)], generation: u64) -> Kernel {
         Kernel {
             mangled: mangled.into(),
-            way: "slice".into(),
+            method: "slice".into(),
             instrumented: true,
             programs: placed.iter().map(|(program, _)| *program).collect(),
             placed: placed.to_vec(),
@@ -258,11 +258,11 @@ mod tests {
         ];
         let seen = |state: &State, guest| {
             let rows = state.kernels_of(guest).into_iter();
-            let rows = rows.map(|k| (k.mangled, k.way, k.placed));
+            let rows = rows.map(|k| (k.mangled, k.method, k.placed));
             rows.collect::<Vec<_>>()
         };
-        let told = |name: &str, way: &str, placed: &[(usize, u32)]| {
-            (name.to_owned(), way.to_owned(), placed.to_vec())
+        let told = |name: &str, method: &str, placed: &[(usize, u32)]| {
+            (name.to_owned(), method.to_owned(), placed.to_vec())
         };
         let own = [
             told("both", "slice", &[(0, 1), (1, 3)]),
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(seen(&state, OWN), own);
         // Told to the guest alone.
         state.parties.left_out(Kernel {
-            way: "refused: why".into(),
+            method: "refused: why".into(),
             instrumented: false,
             guest: 1,
             ..row("own", &[], 2)
@@ -290,7 +290,7 @@ mod tests {
         assert_eq!(seen(&state, 1), of_guest);
         // What comes with an exchange that is not over yet is not told.
         state.parties.left_out(Kernel {
-            way: "refused: again".into(),
+            method: "refused: again".into(),
             guest: 1,
             ..row("own", &[], 7)
         });
@@ -326,7 +326,7 @@ mod tests {
         // Without the guest nothing would be said of one that no program of the tool matches.
         state.parties.count(vec![party(OWN, 0)]);
         let other = Kernel {
-            way: NOT_MATCHED.into(),
+            method: NOT_MATCHED.into(),
             generation: 2,
             ..kernel.clone()
         };

@@ -10,7 +10,7 @@ use crate::timeline::{HostStacks, Operations, Ranges};
 use warpbpf_abi::choice::{Choice, Wish};
 
 /// Raised when a message comes or changes its meaning. [`Hello`] carries it; a tool refuses an agent of another number.
-pub const PROTOCOL: u32 = 4;
+pub const PROTOCOL: u32 = 5;
 /// Second tools that there may be at once in one application.
 pub const MOST_GUESTS: usize = 32;
 /// How long an application's first load waits for the tool's wish, and again for what comes behind each function that the tool has made.
@@ -448,7 +448,7 @@ pub struct Kernel {
     #[serde(default)]
     pub placed: Vec<(usize, u32)>,
     /// `slice`, `clone`, `not matched`, `no site`, `refused: …`, `failed: …`.
-    pub way: String,
+    pub method: String,
     /// It runs with probes.
     pub instrumented: bool,
     /// Indices of the programs that match it.
@@ -575,7 +575,7 @@ mod tests {
         let text = serde_json::to_string(&hello).unwrap();
         assert_eq!(
             text,
-            r#"{"type":"hello","protocol":4,"pid":1,"exe":"/a","argv":["a"],"device":null}"#
+            r#"{"type":"hello","protocol":5,"pid":1,"exe":"/a","argv":["a"],"device":null}"#
         );
         assert_eq!(serde_json::from_str::<ToTool>(&text).unwrap(), hello);
     }
@@ -592,7 +592,7 @@ mod tests {
         assert_eq!(hello(PROTOCOL).refusal(), None);
         assert_eq!(
             hello(1).refusal().unwrap(),
-            "the agent in process 77 is of another warpbpf: its messages are of version 1, and this tool's of version 4; use the tool that came with it, or start the application anew"
+            "the agent in process 77 is of another warpbpf: its messages are of version 1, and this tool's of version 5; use the tool that came with it, or start the application anew"
         );
     }
 
@@ -651,7 +651,7 @@ mod tests {
 
     #[test]
     fn a_kernel_of_an_older_agent_says_nothing_of_occupancy() {
-        let text = r#"{"kernel_id":3,"mangled":"k","demangled":"k","source":"s","registers_before":12,"registers_after":40,"way":"slice","instrumented":true,"programs":[0]}"#;
+        let text = r#"{"kernel_id":3,"mangled":"k","demangled":"k","source":"s","registers_before":12,"registers_after":40,"method":"slice","instrumented":true,"programs":[0]}"#;
         let kernel: Kernel = serde_json::from_str(text).unwrap();
         assert_eq!((kernel.occupancy, kernel.local_bytes), (None, None));
         assert_eq!((kernel.sites, kernel.shared_bytes), (0, None));

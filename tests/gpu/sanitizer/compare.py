@@ -45,13 +45,13 @@ def read_ours(path, problems, notes):
                     counts[int(entry["key"])] = entry["value"]["accesses"], entry["value"]["bytes"]
         for kernel in process["kernels"]:
             launches, missed = kernel["launches"], kernel["missed"]
-            if kernel["way"] == "no site":
+            if kernel["method"] == "no site":
                 # It runs as it is, and its launches are not counted.
                 kernels[kernel["mangled"]] = kernel["name"], None, dict.fromkeys(COLUMNS, 0), 0
             if launches + missed == 0:
                 continue
             if missed or not kernel["instrumented"]:
-                problems.append(f"`{kernel['name']}` ran {missed} times without our program: {kernel['way']}")
+                problems.append(f"`{kernel['name']}` ran {missed} times without our program: {kernel['method']}")
                 continue
             for reason, sites in kernel["left_out"]:
                 notes.append(f"`{kernel['name']}`: {sites} sites are left out: {reason}")

@@ -46,7 +46,7 @@ pub struct Kernel {
     /// Name.
     pub name: String,
     /// How it was instrumented, or why not.
-    pub way: String,
+    pub method: String,
     /// Launches with programs.
     pub launches: u64,
     /// Launches without.
@@ -221,7 +221,7 @@ impl Run {
             .map(|kernel| Kernel {
                 id: kernel["id"].as_u64(),
                 name: kernel["name"].as_str().unwrap_or_default().to_owned(),
-                way: kernel["way"].as_str().unwrap_or_default().to_owned(),
+                method: kernel["method"].as_str().unwrap_or_default().to_owned(),
                 launches: kernel["launches"].as_u64().unwrap_or(0),
                 missed: kernel["missed"].as_u64().unwrap_or(0),
                 left_out: kernel["left_out"]

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use warpbpf_session::NO_SITE;
 
 use crate::bench::{Bench, Kernel, Run};
-use crate::groups::{Group, Way};
+use crate::groups::{Expected, Group};
 use crate::known;
 use crate::ledger::{self, Entry};
 use crate::probes::{Counts, Probe};
@@ -14,7 +14,7 @@ use crate::probes::{Counts, Probe};
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Row {
     /// How it was instrumented.
-    pub way: String,
+    pub method: String,
     /// What each probe counted, `entry 64, exit 64`, and the sites that it did not get.
     pub counts: Vec<(&'static str, String)>,
 }
@@ -120,7 +120,7 @@ fn compare(
         outcome.ran.push(name.to_string());
     }
     // Machine code that is made again from the PTX is the half of instrumenting that is not ours.
-    if !bench.soft && group.way == Way::Instrumented {
+    if !bench.soft && group.expected == Expected::Instrumented {
         let run = bench.recompiled(group, kernels)?;
         if run.output != plain.output || run.status != plain.status {
             outcome.wrong.push(format!(
@@ -190,24 +190,24 @@ fn probed(
     for kernel in kernels.iter().filter(launched) {
         seen += 1;
         let row = outcome.rows.entry(kernel.name.clone()).or_default();
-        row.way = short(&kernel.way);
-        match group.way {
-            Way::Refused(reason) => {
-                if !kernel.way.starts_with("refused: ") || !kernel.way.contains(reason) {
+        row.method = short(&kernel.method);
+        match group.expected {
+            Expected::Refused(reason) => {
+                if !kernel.method.starts_with("refused: ") || !kernel.method.contains(reason) {
                     outcome.wrong.push(format!(
                         "{}: `{}` must be refused (`{reason}`): {}",
-                        probe.name, kernel.name, kernel.way
+                        probe.name, kernel.name, kernel.method
                     ));
                 }
                 continue;
             }
-            Way::Instrumented if kernel.way == NO_SITE => continue,
-            Way::Instrumented => {}
+            Expected::Instrumented if kernel.method == NO_SITE => continue,
+            Expected::Instrumented => {}
         }
         let Some(id) = kernel.id.filter(|_| kernel.missed == 0) else {
             outcome.wrong.push(format!(
                 "{}: `{}` was launched {} times without programs: {}",
-                probe.name, kernel.name, kernel.missed, kernel.way
+                probe.name, kernel.name, kernel.missed, kernel.method
             ));
             continue;
         };
@@ -235,7 +235,7 @@ fn probed(
         }
     }
     // Where a probe has no place, launches are not its business.
-    if seen == 0 && !kernels.iter().any(|k| k.way == NO_SITE) {
+    if seen == 0 && !kernels.iter().any(|k| k.method == NO_SITE) {
         return Err("the report knows of no launch".into());
     }
     Ok(())
@@ -268,10 +268,10 @@ fn shown(probe: &Probe, counts: &Counts) -> String {
 }
 
 /// `clone: reasons` is long.
-fn short(way: &str) -> String {
-    match way.split_once(':') {
+fn short(method: &str) -> String {
+    match method.split_once(':') {
         Some(("clone", _)) => "clone".into(),
-        _ => way.to_owned(),
+        _ => method.to_owned(),
     }
 }
 

@@ -8,7 +8,7 @@ pub struct Group {
     /// What its kernels have in common.
     pub about: &'static str,
     /// How it is instrumented.
-    pub way: Way,
+    pub expected: Expected,
     /// Kernels that end the whole program: they run by themselves, and what they count is not looked at.
     pub apart: &'static [&'static str],
     /// It is given the folder with PTX that a compiler other than nvcc made.
@@ -17,7 +17,7 @@ pub struct Group {
 
 /// What must become of a group's kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum Expected {
     /// All are instrumented.
     Instrumented,
     /// All are refused, for a reason that has this part.
@@ -28,7 +28,7 @@ const fn group(name: &'static str, about: &'static str) -> Group {
     Group {
         name,
         about,
-        way: Way::Instrumented,
+        expected: Expected::Instrumented,
         apart: &[],
         captured: false,
     }
@@ -62,7 +62,7 @@ pub const GROUPS: &[Group] = &[
     ),
     group("counted", "accesses in closed form"),
     Group {
-        way: Way::Refused("starts other kernels from the device"),
+        expected: Expected::Refused("starts other kernels from the device"),
         ..group("device_launch", "device-side launches")
     },
     Group {

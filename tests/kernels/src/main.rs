@@ -144,12 +144,12 @@ fn on_device(soft: bool, folder: &str, groups: &[Group], probes: &[Probe]) -> Re
         total.not_run,
         total.wrong
     );
-    let ways: Vec<String> = total
-        .ways
+    let methods: Vec<String> = total
+        .methods
         .iter()
-        .map(|(way, n)| format!("{n} {way}"))
+        .map(|(method, n)| format!("{n} {method}"))
         .collect();
-    say!("instrumented as: {}", ways.join(", "));
+    say!("instrumented as: {}", methods.join(", "));
     Ok(total.wrong == 0 && total.ran > 0)
 }
 
@@ -190,7 +190,7 @@ struct Total {
     exact: usize,
     not_run: usize,
     wrong: usize,
-    ways: BTreeMap<String, usize>,
+    methods: BTreeMap<String, usize>,
 }
 
 impl Total {
@@ -201,7 +201,7 @@ impl Total {
         self.not_run += outcome.not_run.len();
         self.wrong += outcome.wrong.len();
         for row in outcome.rows.values() {
-            *self.ways.entry(row.way.clone()).or_default() += 1;
+            *self.methods.entry(row.method.clone()).or_default() += 1;
         }
     }
 }
@@ -215,7 +215,7 @@ fn print(group: &Group, outcome: &Outcome) {
         outcome.same
     );
     for (kernel, row) in &outcome.rows {
-        say!("  {kernel}: {}", row.way);
+        say!("  {kernel}: {}", row.method);
         for (probe, counts) in row.counts.iter().filter(|(_, counts)| !counts.is_empty()) {
             say!("    {probe:<12} {counts}");
         }

@@ -48,7 +48,7 @@ pub fn files(bundle: &Path, group: &Group) -> Result<Vec<PathBuf>, String> {
         }
         return Ok(files);
     }
-    if group.way != groups::Way::Instrumented {
+    if group.expected != groups::Expected::Instrumented {
         return Ok(Vec::new());
     }
     Ok(vec![folder.join(format!("{}.ptx", group.name))])

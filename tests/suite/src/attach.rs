@@ -453,8 +453,8 @@ fn twice(bench: &Bench) -> Told {
             number(&scaled["missed"]),
             made,
         )?;
-        let way = scaled["way"].as_str().unwrap_or("");
-        says(way, "start the application under `warpbpf run`")?;
+        let method = scaled["method"].as_str().unwrap_or("");
+        says(method, "start the application under `warpbpf run`")?;
         let notes = report["notes"].to_string();
         says(
             &notes,

@@ -196,9 +196,9 @@ fn side_by_side(bench: &Bench) -> Told {
     }
     let (count, first) = (LAUNCHES.to_string(), with_machine(bench)?);
     let auto = ["--backend", "auto"];
-    let way = |run: &Run, name: &str, expected: &str| {
-        let way = run.kernel(name)?["way"].as_str().unwrap_or_default();
-        same(&format!("the way of `{name}`"), way, expected)
+    let method = |run: &Run, name: &str, expected: &str| {
+        let method = run.kernel(name)?["method"].as_str().unwrap_or_default();
+        same(&format!("the method of `{name}`"), method, expected)
     };
     let left = |run: &Run| {
         for (name, missed, why) in [
@@ -206,7 +206,10 @@ fn side_by_side(bench: &Bench) -> Told {
             ("tally", 2, "it uses variables of its module"),
         ] {
             launches(run, name, 0, missed)?;
-            says(run.kernel(name)?["way"].as_str().unwrap_or_default(), why)?;
+            says(
+                run.kernel(name)?["method"].as_str().unwrap_or_default(),
+                why,
+            )?;
         }
         Ok::<(), String>(())
     };
@@ -216,9 +219,9 @@ fn side_by_side(bench: &Bench) -> Told {
         &run.notes(),
         "kernels without PTX get programs by `splice`, or by `sanitizer`, as `access` is at places of kind `mem`: profilers that use CUPTI do not work in the application",
     )?;
-    way(&run, "halve", "splice")?;
-    way(&run, "says", "splice")?;
-    way(&run, "sums", "sanitizer")?;
+    method(&run, "halve", "splice")?;
+    method(&run, "says", "splice")?;
+    method(&run, "sums", "sanitizer")?;
     launches(&run, "halve", LAUNCHES, 0)?;
     launches(&run, "says", 1, 0)?;
     // In the graph the original runs.
@@ -236,7 +239,7 @@ fn side_by_side(bench: &Bench) -> Told {
     says(&notes, "kernels without PTX get programs by `splice`")?;
     same("Compute Sanitizer", notes.contains("Sanitizer"), false)?;
     for name in ["halve", "sums", "says"] {
-        way(&run, name, "splice")?;
+        method(&run, name, "splice")?;
     }
     launches(&run, "sums", 2 * LAUNCHES, 0)?;
     left(&run)?;
@@ -337,11 +340,11 @@ fn of_a_launch() -> [(&'static str, Counts); 3] {
     ]
 }
 
-fn widths(run: &Run, way: &str) -> Told {
+fn widths(run: &Run, method: &str) -> Told {
     let mut told = 0u64;
     for (name, counts) in of_a_launch() {
         let kernel = run.kernel(name)?;
-        same("way", kernel["way"].as_str(), Some(way))?;
+        same("method", kernel["method"].as_str(), Some(method))?;
         launches(run, name, ROUNDS, 0)?;
         let id = kernel["id"].as_u64().ok_or("no number")?;
         for key in 0..32 {

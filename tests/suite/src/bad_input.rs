@@ -273,7 +273,7 @@ fn old_driver(bench: &Bench) -> Told {
     let report: serde_json::Value = serde_json::from_str(&text).map_err(|e| e.to_string())?;
     let kernel = &report["processes"][0]["kernels"][0];
     same("launches with probes", kernel["launches"].as_u64(), Some(0))?;
-    Ok(kernel["way"].as_str().unwrap_or_default().to_string())
+    Ok(kernel["method"].as_str().unwrap_or_default().to_string())
 }
 
 /// Helper 507 changes what the application computes: only with a flag, and then it does.

@@ -150,8 +150,11 @@ fn exact(run: &Run, shapes: &[Shape], times: u64) -> Result<u64, String> {
 
 fn shapes(bench: &Bench) -> Told {
     let run = bench.both("blocks", "blocks", &[])?;
-    for (kernel, way) in [("ragged", "slice"), ("constantFactor", "clone")] {
-        says(run.kernel(kernel)?["way"].as_str().unwrap_or_default(), way)?;
+    for (kernel, method) in [("ragged", "slice"), ("constantFactor", "clone")] {
+        says(
+            run.kernel(kernel)?["method"].as_str().unwrap_or_default(),
+            method,
+        )?;
     }
     let count = exact(&run, BLOCKS, TIMES)?;
     // Programs that are called, and not inline.

@@ -116,7 +116,7 @@ fn found(bench: &Bench) -> Told {
     let source = kernel["source"].as_str().unwrap_or_default();
     says(source, "Triton's cache, PTX 9.0 sm_90; cubin, in `")?;
     says(source, "triton-one/cached.cubin/cached_add.cubin`")?;
-    same("way", &kernel["way"], &"slice".into())?;
+    same("method", &kernel["method"], &"slice".into())?;
     let (launches, missed) = (number(&kernel["launches"]), number(&kernel["missed"]));
     let made = running.launches - before;
     same(
@@ -151,9 +151,9 @@ fn reason(bench: &Bench, running: &mut Running, flags: &[&str]) -> Result<String
             continue;
         };
         same("launches with programs", number(&kernel["launches"]), 0)?;
-        let way = kernel["way"].as_str().unwrap_or_default();
-        if !way.contains("was still being looked for") {
-            return Ok(way.to_owned());
+        let method = kernel["method"].as_str().unwrap_or_default();
+        if !method.contains("was still being looked for") {
+            return Ok(method.to_owned());
         }
     }
     Err("it was looked for all the time".to_owned())
@@ -191,7 +191,7 @@ fn refused(bench: &Bench) -> Told {
         let mut running = Running::start(bench, "cached.cubin", cache)?;
         let said = reason(bench, &mut running, flags)?;
         same(
-            "way",
+            "method",
             said,
             format!("refused: it was loaded before, and {expected}"),
         )?;

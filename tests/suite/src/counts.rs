@@ -221,13 +221,13 @@ fn scopes(bench: &Bench) -> Told {
         .as_array()
         .cloned()
         .unwrap_or_default();
-    for (name, threads, warps, blocks, way) in VARIANTS {
+    for (name, threads, warps, blocks, method) in VARIANTS {
         let Some(kernel) = kernels.iter().find(|k| k["name"] == *name) else {
             return Err(format!("`{name}` is not among the kernels: {kernels:?}"));
         };
-        let told = kernel["way"].as_str().unwrap_or_default();
-        if !told.starts_with(way) {
-            return Err(format!("{name}: `{told}`, expected `{way}`"));
+        let told = kernel["method"].as_str().unwrap_or_default();
+        if !told.starts_with(method) {
+            return Err(format!("{name}: `{told}`, expected `{method}`"));
         }
         let base = kernel["id"].as_u64().ok_or(format!("{name} has no id"))? * 8;
         for (offset, expected, what) in [
@@ -442,11 +442,11 @@ fn kernels(bench: &Bench) -> Told {
         .as_array()
         .cloned()
         .unwrap_or_default();
-    for (name, _, _, _, way) in VARIANTS {
+    for (name, _, _, _, method) in VARIANTS {
         let Some(kernel) = kernels.iter().find(|k| k["name"] == *name) else {
             return Err(format!("`{name}` is not listed: {line}"));
         };
-        says(kernel["way"].as_str().unwrap_or_default(), way)?;
+        says(kernel["method"].as_str().unwrap_or_default(), method)?;
         says(kernel["source"].as_str().unwrap_or_default(), "PTX")?;
     }
     Ok(format!("{} kernels", kernels.len()))

@@ -90,7 +90,7 @@ fn attached(bench: &Bench) -> Told {
 /// The launches with programs of one kernel, of which each thread is counted at its begin and its end.
 fn exact(report: &Value, name: &str, launched: u64, least: u64) -> Told {
     let kernel = kernel(report, name)?;
-    same("its way", kernel["way"].as_str(), Some("slice"))?;
+    same("its method", kernel["method"].as_str(), Some("slice"))?;
     let (launches, missed) = (number(&kernel["launches"]), number(&kernel["missed"]));
     same("launches", launches + missed, launched)?;
     same("the last ones had programs", launches >= least, true)?;

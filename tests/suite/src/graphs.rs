@@ -128,7 +128,7 @@ fn counted(run: &Run) -> Result<(), String> {
     // A kernel that cannot be instrumented runs as it was, in a graph too.
     let kernel = run.kernel("sealed")?;
     says(
-        kernel["way"].as_str().unwrap_or_default(),
+        kernel["method"].as_str().unwrap_or_default(),
         "warpbpf's own code",
     )?;
     Ok(())

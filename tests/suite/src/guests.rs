@@ -220,7 +220,7 @@ fn three(bench: &Bench) -> Told {
     let scaled = kernel(&report, "scaled")?;
     same(
         "its other kernel",
-        scaled["way"].as_str(),
+        scaled["method"].as_str(),
         Some("not matched"),
     )?;
     same("launches of that", counts(&report, "scaled")?, [0; 4])?;
@@ -254,7 +254,7 @@ fn three(bench: &Bench) -> Told {
         Some(false),
     )?;
     says(
-        scaled["way"].as_str().unwrap_or(""),
+        scaled["method"].as_str().unwrap_or(""),
         "its image is loaded already",
     )?;
     same("missed there", counts(&report, "scaled")?, [0, 7, 0, 0])?;
@@ -294,9 +294,9 @@ fn again(bench: &Bench) -> Told {
         same("maps", maps, names(&["entered", "left"]))?;
         let kernels = sorted(list(report, "kernels"));
         same("kernels", kernels, names(&["scaled", "step"]))?;
-        let way = |name: &str| Ok::<_, String>(kernel(report, name)?["way"].to_string());
-        says(&way("step")?, "slice")?;
-        says(&way("scaled")?, "it needs a clone")?;
+        let method = |name: &str| Ok::<_, String>(kernel(report, name)?["method"].to_string());
+        says(&method("step")?, "slice")?;
+        says(&method("scaled")?, "it needs a clone")?;
     }
     first.is_undisturbed(12)?;
     first.application.end()?;

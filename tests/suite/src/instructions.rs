@@ -135,7 +135,7 @@ const IN_PTX: &[(&str, Counts)] = &[
 fn in_ptx(bench: &Bench) -> Told {
     let launches = LAUNCHES.to_string();
     let run = bench.both("instructions", "instructions", &[&launches])?;
-    compare(&run, |way| way.starts_with("slice"), |_, _| None)
+    compare(&run, |method| method.starts_with("slice"), |_, _| None)
 }
 
 /// The same of the same source, where it is only machine code.
@@ -147,7 +147,7 @@ fn in_machine_code(bench: &Bench) -> Told {
     let flags = ["--backend", "sanitizer"];
     let app = "machine_instructions";
     let run = bench.both_with(&flags, "instructions", app, &[&launches])?;
-    compare(&run, |way| way == "sanitizer", instead)
+    compare(&run, |method| method == "sanitizer", instead)
 }
 
 /// Where machine code, or what is told of it, is something else.
@@ -167,15 +167,15 @@ fn instead(kernel: &str, key: u64) -> Option<u64> {
 
 fn compare(
     run: &Run,
-    is_way: impl Fn(&str) -> bool,
+    is_method: impl Fn(&str) -> bool,
     instead: impl Fn(&str, u64) -> Option<u64>,
 ) -> Told {
     let mut counted = 0;
     for (name, counts) in IN_PTX {
         let kernel = run.kernel(name)?;
-        let way = kernel["way"].as_str().unwrap_or_default();
-        if !is_way(way) {
-            return Err(format!("the way of `{name}` is `{way}`"));
+        let method = kernel["method"].as_str().unwrap_or_default();
+        if !is_method(method) {
+            return Err(format!("the method of `{name}` is `{method}`"));
         }
         same("launches", kernel["launches"].as_u64(), Some(LAUNCHES))?;
         let id = kernel["id"].as_u64().ok_or("no number")?;

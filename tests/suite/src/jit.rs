@@ -101,7 +101,7 @@ fn counted(run: &Run, name: &str, source: &str) -> Told {
     let kernel = run.kernel(name)?;
     let told = kernel["source"].as_str().unwrap_or_default();
     says(told, source)?;
-    same("way", &kernel["way"], &"slice".into())?;
+    same("method", &kernel["method"], &"slice".into())?;
     same("launches", &kernel["launches"], &LAUNCHES.into())?;
     same("missed", &kernel["missed"], &0.into())?;
     let entries = run.entries("kernels")?;
@@ -126,10 +126,10 @@ fn linked(bench: &Bench) -> Told {
     let (launches, folder) = (LAUNCHES.to_string(), folder.display().to_string());
     let run = bench.both("launchcount", "jit", &["linked", &launches, &folder])?;
     let kernel = run.kernel("jit_add")?;
-    let way = kernel["way"].as_str().unwrap_or_default();
-    says(way, "the image is a cubin: machine code without PTX")?;
+    let method = kernel["method"].as_str().unwrap_or_default();
+    says(method, "the image is a cubin: machine code without PTX")?;
     same("missed", &kernel["missed"], &LAUNCHES.into())?;
-    Ok(way.to_owned())
+    Ok(method.to_owned())
 }
 
 /// One text that the driver links. What the soft GPU's linker gives is the text.
@@ -151,11 +151,11 @@ fn by_driver_of_two(bench: &Bench) -> Told {
     let arguments = ["several", &LAUNCHES.to_string()];
     let run = bench.both("launchcount", "linked", &arguments)?;
     let kernel = run.kernel("linked_add")?;
-    let way = kernel["way"].as_str().unwrap_or_default();
+    let method = kernel["method"].as_str().unwrap_or_default();
     let why = "the image is a cubin: machine code without PTX; its link was given 2 inputs";
-    says(way, why)?;
+    says(method, why)?;
     same("missed", &kernel["missed"], &LAUNCHES.into())?;
-    Ok(way.to_owned())
+    Ok(method.to_owned())
 }
 
 /// CuPy has NVRTC compile to machine code, without line information.

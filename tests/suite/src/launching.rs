@@ -63,8 +63,11 @@ fn variables(bench: &Bench) -> Told {
     says(&text(&run), "all as expected")?;
     same("words", launches(&run, "probedWords")?, (8, 0))?;
     same("factors", launches(&run, "probedFactors")?, (4, 0))?;
-    for (kernel, way) in [("probedWords", "slice"), ("probedFactors", "clone")] {
-        says(run.kernel(kernel)?["way"].as_str().unwrap_or_default(), way)?;
+    for (kernel, method) in [("probedWords", "slice"), ("probedFactors", "clone")] {
+        says(
+            run.kernel(kernel)?["method"].as_str().unwrap_or_default(),
+            method,
+        )?;
     }
     counted(&run, 12 * 64, 12)?;
     Ok("device and constant variables, by a slice and by a clone".into())
@@ -75,8 +78,11 @@ fn managed(bench: &Bench) -> Told {
     says(&text(&run), "0 wrong")?;
     same("words", launches(&run, "probedWords")?, (11, 0))?;
     same("scaled", launches(&run, "probedScaled")?, (5, 0))?;
-    for (kernel, way) in [("probedWords", "slice"), ("probedScaled", "clone")] {
-        says(run.kernel(kernel)?["way"].as_str().unwrap_or_default(), way)?;
+    for (kernel, method) in [("probedWords", "slice"), ("probedScaled", "clone")] {
+        says(
+            run.kernel(kernel)?["method"].as_str().unwrap_or_default(),
+            method,
+        )?;
     }
     counted(&run, 16 * 64, 16)?;
     Ok("16 launches between the host's own accesses".into())

@@ -514,7 +514,7 @@ fn refused(bench: &Bench) -> Told {
     let kernel = run.kernel("vectorAdd")?;
     same("with slots", launches(kernel), (0, 0, 2))?;
     says(
-        kernel["way"].as_str().unwrap_or_default(),
+        kernel["method"].as_str().unwrap_or_default(),
         "refused: its programs choose different launches (`all`: all launches; `third`: every=3), and what is in slots cannot be told apart; choose the same for all of them",
     )?;
     // Its launches are the original's; those that no program is in are so by choice.

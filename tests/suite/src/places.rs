@@ -494,18 +494,18 @@ fn named(bench: &Bench) -> Told {
 /// Without debug information there are no names, and a name that is not there is not another one.
 fn unnamed(bench: &Bench) -> Told {
     let run = bench.both("sites_named", "vectoradd", &[])?;
-    let way = |run: &Run, kernel: &str| {
-        let way = run
+    let method = |run: &Run, kernel: &str| {
+        let method = run
             .kernel(kernel)
-            .map(|k| k["way"].as_str().unwrap_or_default().to_owned());
-        way.unwrap_or_default()
+            .map(|k| k["method"].as_str().unwrap_or_default().to_owned());
+        method.unwrap_or_default()
     };
     let expected = "refused: program `at_entry`: the kernel has no parameter `n`: the names are not in its PTX (`nvcc -G` and `clang -g` put them there); use positions";
-    says(&way(&run, "vectorAdd"), expected)?;
+    says(&method(&run, "vectorAdd"), expected)?;
     let file = renamed(bench, "sites_named", "args=n+bias", "args=n+beta")?;
     let run = bench.probed(&[], &file, &bench.app("named"), &[])?;
     let expected = "refused: program `at_entry`: the kernel has no parameter `beta`: it has `out`, `n`, `factor`, `bias`";
-    says(&way(&run, "scaled"), expected)?;
+    says(&method(&run, "scaled"), expected)?;
     Ok("2 refusals".into())
 }
 
@@ -531,7 +531,7 @@ fn nothing(bench: &Bench) -> Told {
     for kernel in &kernels {
         let what = |field: &str| format!("{field} of {}", kernel["name"]);
         same(&what("sites"), kernel["sites"].as_u64(), Some(0))?;
-        same(&what("way"), kernel["way"].as_str(), Some("no site"))?;
+        same(&what("method"), kernel["method"].as_str(), Some("no site"))?;
         same(
             &what("probes"),
             kernel["instrumented"].as_bool(),

@@ -88,12 +88,12 @@ fn of_application(bench: &Bench, backend: &str, more: &[&str]) -> Told {
     ] {
         let kernel = run.kernel(name)?;
         if name == "tally" && more.is_empty() {
-            let way = kernel["way"].as_str().unwrap_or_default();
-            says(way, "it uses variables of its module")?;
+            let method = kernel["method"].as_str().unwrap_or_default();
+            says(method, "it uses variables of its module")?;
             launches_of(kernel, 0, 2)?;
             continue;
         }
-        same("way", &kernel["way"], &backend.into())?;
+        same("method", &kernel["method"], &backend.into())?;
         launches_of(kernel, launched, missed)?;
         let id = kernel["id"].as_u64().ok_or("no number")?;
         threads += threads_of(&run, id, launched * THREADS)?;
@@ -114,8 +114,8 @@ fn of_application(bench: &Bench, backend: &str, more: &[&str]) -> Told {
     }
     // It shares a constant with its module.
     let kernel = run.kernel("scale")?;
-    let way = kernel["way"].as_str().unwrap_or_default();
-    says(way, "it reads `__constant__` variables")?;
+    let method = kernel["method"].as_str().unwrap_or_default();
+    says(method, "it reads `__constant__` variables")?;
     same("missed", &kernel["missed"], &1.into())?;
     Ok(format!(
         "{threads} threads at entries and exits, outputs the same"
@@ -135,11 +135,11 @@ fn recovered(bench: &Bench) -> Told {
         ("says", 1, "slice"),
         ("tally", 2, "slice"),
     ];
-    for (name, launched, way) in all {
+    for (name, launched, method) in all {
         let kernel = run.kernel(name)?;
-        let there = kernel["way"].as_str().unwrap_or_default();
+        let there = kernel["method"].as_str().unwrap_or_default();
         let first = there.split(':').next().unwrap_or_default();
-        same("way", first, way)?;
+        same("method", first, method)?;
         let source = kernel["source"].as_str().unwrap_or_default();
         says(
             source,
@@ -183,7 +183,7 @@ fn told_by(bench: &Bench, backend: &str) -> Told {
         ("says", 1, false),
     ] {
         let kernel = run.kernel(name)?;
-        same("way", &kernel["way"], &backend.into())?;
+        same("method", &kernel["method"], &backend.into())?;
         let in_graph = if graph { graphs } else { 0 };
         let all = alone + in_graph;
         launches_of(kernel, all, if graph { LAUNCHES - graphs } else { 0 })?;
@@ -249,8 +249,12 @@ fn listed(bench: &Bench) -> Told {
     ] {
         let kernel = kernels.iter().find(|kernel| kernel["name"] == name);
         let kernel = kernel.ok_or_else(|| format!("no kernel `{name}`: {report}"))?;
-        let way = kernel["way"].as_str().unwrap_or_default();
-        same(name, way.split_once("; ").map(|(_, told)| told), Some(told))?;
+        let method = kernel["method"].as_str().unwrap_or_default();
+        same(
+            name,
+            method.split_once("; ").map(|(_, told)| told),
+            Some(told),
+        )?;
     }
     // What the doctor says of the device stands below.
     let notes = report["notes"].to_string();
@@ -280,7 +284,7 @@ fn triton(bench: &Bench) -> Told {
     let mut threads = 0;
     for (name, blocks) in [("add", 97), ("softmax", 64)] {
         let kernel = run.kernel(name)?;
-        same("way", &kernel["way"], &"slice".into())?;
+        same("method", &kernel["method"], &"slice".into())?;
         launches_of(kernel, LAUNCHES, 0)?;
         let id = kernel["id"].as_u64().ok_or("no number")?;
         threads += threads_of(&run, id, LAUNCHES * blocks * 128)?;
@@ -304,7 +308,7 @@ fn accesses(bench: &Bench) -> Told {
     let flags = ["--backend", "sanitizer"];
     let run = bench.both_with(&flags, "machine_access", "machine", &[&launches])?;
     let kernel = run.kernel("sums")?;
-    same("way", &kernel["way"], &"sanitizer".into())?;
+    same("method", &kernel["method"], &"sanitizer".into())?;
     let id = kernel["id"].as_u64().ok_or("no number")?;
     let launched = LAUNCHES;
     for (which, what, times) in [
@@ -358,7 +362,7 @@ fn loads_and_stores(bench: &Bench) -> Told {
         ("sums", 2 * LAUNCHES, THREADS, 400),
     ] {
         let kernel = run.kernel(name)?;
-        same("way", &kernel["way"], &"splice".into())?;
+        same("method", &kernel["method"], &"splice".into())?;
         let id = kernel["id"].as_u64().ok_or("no number")?;
         for (which, what, times) in [
             (0, "loads", loaded),
@@ -374,8 +378,8 @@ fn loads_and_stores(bench: &Bench) -> Told {
         loads += launched * loaded;
     }
     let kernel = run.kernel("says")?;
-    let way = kernel["way"].as_str().unwrap_or_default();
-    says(way, "the kernel calls code in other sections")?;
+    let method = kernel["method"].as_str().unwrap_or_default();
+    says(method, "the kernel calls code in other sections")?;
     Ok(format!("{loads} loads, outputs the same"))
 }
 

@@ -65,13 +65,13 @@ fn with_ptx(bench: &Bench) -> Told {
 }
 
 /// Every thread where it begins and where it ends.
-fn threads(bench: &Bench, flags: &[&str], way: &str, of_sums: u64) -> Told {
+fn threads(bench: &Bench, flags: &[&str], method: &str, of_sums: u64) -> Told {
     let (all, lost) = of_machine_code(bench, "machine_maps", flags, |run| {
         let mut lost = 0;
         let mut expected = 0;
         for (name, launches) in [("halve", LAUNCHES), ("sums", of_sums * LAUNCHES)] {
             let of = Expected::threads(launches, BLOCKS);
-            lost += check(run, kernel(run, name, way)?, &of)?;
+            lost += check(run, kernel(run, name, method)?, &of)?;
             expected += of.records;
         }
         // One launch of a third kernel, which has no place for accesses.
@@ -82,12 +82,12 @@ fn threads(bench: &Bench, flags: &[&str], way: &str, of_sums: u64) -> Told {
 }
 
 /// Every load of global memory.
-fn loads(bench: &Bench, flags: &[&str], way: &str, of_sums: u64) -> Told {
+fn loads(bench: &Bench, flags: &[&str], method: &str, of_sums: u64) -> Told {
     let (all, lost) = of_machine_code(bench, "machine_loads", flags, |run| {
         let halve = Expected::loads(LAUNCHES, HALVED, BLOCKS);
         let sums = Expected::loads(of_sums * LAUNCHES, THREADS, BLOCKS);
-        let lost = check(run, kernel(run, "halve", way)?, &halve)?
-            + check(run, kernel(run, "sums", way)?, &sums)?;
+        let lost = check(run, kernel(run, "halve", method)?, &halve)?
+            + check(run, kernel(run, "sums", method)?, &sums)?;
         Ok((halve.times[0] + sums.times[0], lost))
     })?;
     Ok(format!("{all} loads, {lost} found no place"))
@@ -105,9 +105,9 @@ fn of_machine_code(
     found(&run)
 }
 
-fn kernel<'r>(run: &'r Run, name: &str, way: &str) -> Result<&'r Value, String> {
+fn kernel<'r>(run: &'r Run, name: &str, method: &str) -> Result<&'r Value, String> {
     let kernel = run.kernel(name)?;
-    same("way", &kernel["way"], &way.into())?;
+    same("method", &kernel["method"], &method.into())?;
     Ok(kernel)
 }
 

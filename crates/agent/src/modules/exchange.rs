@@ -228,7 +228,10 @@ fn tell(agent: &Agent, image: &Image, version: &Version) {
         }
         report(agent, &summaries, version, kernel, None);
         if !kernel.programs.is_empty() {
-            let reason = kernel.way.strip_prefix("refused: ").unwrap_or(&kernel.way);
+            let reason = kernel
+                .method
+                .strip_prefix("refused: ")
+                .unwrap_or(&kernel.method);
             let without = (
                 version.generation(),
                 kernel.demangled.clone(),

@@ -10,7 +10,7 @@ use warpbpf_wire::{Kernel, NoteLevel, Occupancy, Sites, ToTool};
 use super::{Handle, Image, Version, lock};
 use crate::agent::Agent;
 
-/// What tells reports apart: name, source, way, whose they are, and the programs' generation.
+/// What tells reports apart: name, source, method, whose they are, and the programs' generation.
 pub(super) type Key = (String, String, String, u32, u64);
 
 /// An image, and what it says of its kernels, by name: it may have thousands.
@@ -46,9 +46,9 @@ pub(super) fn report(
     }
     let summary = summaries.kernels.get(kernel.mangled.as_str());
     let source = summary.map(|s| s.source.clone()).unwrap_or_default();
-    let (way, variant) = match result {
-        None => (kernel.way.clone(), None),
-        Some(Ok(variant)) => (kernel.way.clone(), Some(variant)),
+    let (method, variant) = match result {
+        None => (kernel.method.clone(), None),
+        Some(Ok(variant)) => (kernel.method.clone(), Some(variant)),
         Some(Err(reason)) if is_reported(agent, &kernel.mangled, &source, version.generation()) => {
             // It has its row, from another context.
             let name = &kernel.demangled;
@@ -93,7 +93,7 @@ pub(super) fn report(
             sites: kernel.sites,
             left_out: kernel.left_out.clone(),
             placed: kernel.placed.clone(),
-            way,
+            method,
             instrumented: variant.is_some(),
             programs,
             generation: version.generation(),
@@ -126,7 +126,7 @@ pub(super) fn tell_left_out(
                 demangled: kernel.demangled.clone(),
                 source: summary.map(|s| s.source.clone()).unwrap_or_default(),
                 registers_before: summary.and_then(|s| s.registers),
-                way: reason.to_owned(),
+                method: reason.to_owned(),
                 programs: own
                     .filter(|program| session.programs()[*program].guest == guest)
                     .collect(),
@@ -223,7 +223,7 @@ pub(crate) fn send_kernel(agent: &Agent, kernel: Kernel) {
     let key = (
         kernel.mangled.clone(),
         kernel.source.clone(),
-        kernel.way.clone(),
+        kernel.method.clone(),
         kernel.guest,
         kernel.generation,
     );

@@ -574,14 +574,14 @@ fn a_library_whose_context_has_ended_is_reported_once() {
     app.launch(kernel, 1, 32);
     app.destroy();
     let said = app.said();
-    let ways: Vec<&str> = said
+    let methods: Vec<&str> = said
         .iter()
         .filter_map(|m| match m {
-            ToTool::Kernel(kernel) => Some(kernel.way.as_str()),
+            ToTool::Kernel(kernel) => Some(kernel.method.as_str()),
             _ => None,
         })
         .collect();
-    assert_eq!(ways, ["slice"]);
+    assert_eq!(methods, ["slice"]);
 }
 
 #[test]

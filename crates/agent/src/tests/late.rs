@@ -100,7 +100,7 @@ fn a_kernel_that_is_still_looked_for_at_the_end_is_told() {
     app.agent.unknown.waits("inc", context);
     let said = app.said();
     let kernels = said.iter().filter_map(|message| match message {
-        ToTool::Kernel(kernel) => Some((kernel.demangled.as_str(), kernel.way.as_str())),
+        ToTool::Kernel(kernel) => Some((kernel.demangled.as_str(), kernel.method.as_str())),
         _ => None,
     });
     let why = "refused: its image was still being looked for among the files that are mapped when the programs went";

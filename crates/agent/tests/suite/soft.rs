@@ -363,7 +363,7 @@ fn attached() {
         .map(|k| {
             (
                 k.mangled.as_str(),
-                k.way.as_str(),
+                k.method.as_str(),
                 k.instrumented,
                 k.programs.as_slice(),
             )

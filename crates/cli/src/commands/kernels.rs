@@ -43,7 +43,7 @@ pub fn run(flags: &KernelsFlags, surroundings: &Surroundings) -> Result<u8, CliE
 fn missing(processes: &[Process]) -> Vec<String> {
     let without_ptx = |process: &&Process| {
         let mut kernels = process.kernels.iter();
-        kernels.any(|kernel| kernel.way.contains("`--backend "))
+        kernels.any(|kernel| kernel.method.contains("`--backend "))
     };
     let mut kinds: Vec<Kind> = Vec::new();
     for process in processes.iter().filter(without_ptx) {

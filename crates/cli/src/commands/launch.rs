@@ -167,7 +167,7 @@ fn load(
         name: mangled.clone(),
         mangled,
         source: "the program itself".into(),
-        way: "run".into(),
+        method: "run".into(),
         instrumented: true,
         registers: Some((
             variant.resources.after.registers,

@@ -87,13 +87,16 @@ fn kernel_json(kernel: &KernelSites) -> Value {
         .iter()
         .map(|a| json!({ "ptx": a.ptx, "name": a.name, "type": a.ty }))
         .collect();
-    json!({ "name": kernel.demangled, "mangled": kernel.mangled, "source": kernel.source, "way": kernel.way,
+    json!({ "name": kernel.demangled, "mangled": kernel.mangled, "source": kernel.source, "method": kernel.method,
             "arguments": arguments, "places": places, "lines": lines, "opcodes": opcodes })
 }
 
 fn kernel_text(kernel: &KernelSites, flags: &SitesFlags) -> String {
     // What a file calls its kernels, parameters and sources cannot begin a line of ours.
-    let first = format!("{} ({}; {})", kernel.demangled, kernel.source, kernel.way);
+    let first = format!(
+        "{} ({}; {})",
+        kernel.demangled, kernel.source, kernel.method
+    );
     let mut out = plain::name(&first).into_owned() + "\n";
     if !flags.lines && !flags.insns {
         if !kernel.arguments.is_empty() {

@@ -94,13 +94,17 @@ fn json(splice: &Splice) -> String {
         .iter()
         .map(|(reason, count)| json!({ "reason": reason, "sites": count }))
         .collect();
-    let all = json!({ "ok": true, "kernel": splice.mangled, "way": splice.way, "sites": splice.sites,
+    let all = json!({ "ok": true, "kernel": splice.mangled, "method": splice.method, "sites": splice.sites,
                       "left_out": left_out, "functions": functions });
     format!("{all}\n")
 }
 
 fn text(splice: &Splice) -> String {
-    let mut out = format!("// {} ({})\n", names::demangle(&splice.mangled), splice.way);
+    let mut out = format!(
+        "// {} ({})\n",
+        names::demangle(&splice.mangled),
+        splice.method
+    );
     for name in &splice.sites {
         out += &format!("// site: {name}\n");
     }

@@ -114,7 +114,7 @@ fn a_kernel_before_and_after() {
         &folder.said("compile --show-splice *tile* tile.ptx probes.o --out-of-line"),
     );
     let (status, spliced) = folder.json("compile --json --show-splice tile tile.ptx probes.o");
-    assert_eq!((status, &spliced["way"]), (Some(0), &json!("slice")));
+    assert_eq!((status, &spliced["method"]), (Some(0), &json!("slice")));
     assert_eq!(
         spliced["sites"],
         json!([

@@ -96,7 +96,7 @@ fn a_closed_standard_output_is_one_that_cannot_be_written() {
 fn what_others_have_named_cannot_act_on_a_terminal() {
     let folder = Folder::new("controls");
     let bad = "k\u{1b}[2J\u{9b}31m\r\nwarpbpf: forged";
-    let kernel = serde_json::json!({ "id": null, "name": bad, "mangled": bad, "source": bad, "way": bad, "instrumented": true,
+    let kernel = serde_json::json!({ "id": null, "name": bad, "mangled": bad, "source": bad, "method": bad, "instrumented": true,
         "registers": null, "launches": 1, "missed": 0 });
     let value = serde_json::json!({ bad: bad });
     let map = serde_json::json!({ "name": bad, "kind": "hash", "max_entries": 1, "entries": [{ "key": bad, "value": value }],

@@ -16,7 +16,7 @@ use warpbpf_patch::{
 
 fn run(text: &str, test: &str) -> Result<(String, Vec<Variant>), PatchError> {
     let module = warpbpf_ptx::index(text).unwrap();
-    let (way, rest) = test.split_once(' ').unwrap();
+    let (method, rest) = test.split_once(' ').unwrap();
     let mut options = Options {
         first_site: 10,
         ..OPTIONS
@@ -40,14 +40,14 @@ fn run(text: &str, test: &str) -> Result<(String, Vec<Variant>), PatchError> {
         .iter()
         .map(|(kernel, places)| (*kernel, attached(places)))
         .collect();
-    match way {
+    match method {
         "slice" => slice(&module, requests[0].0, &requests[0].1, &options).map(|(ptx, v)| {
             let baked = bake(&ptx, &vec![0x7f00; v.slot_count as usize]).unwrap();
             assert!(!baked.contains("wbpf_slots"), "{baked}");
             (ptx, vec![v])
         }),
         "clone" => clone_in_module(&module, &requests, &options),
-        other => panic!("no such way: `{other}`"),
+        other => panic!("no such method: `{other}`"),
     }
 }
 

@@ -6,7 +6,7 @@ use std::process::Command;
 use crate::common::{ALL, OPTIONS, attach, counters, cuda, nvcc, ptxas, root, scratch};
 use crate::words::{attached, wanted};
 use warpbpf_abi::attach::{Scope, Site};
-use warpbpf_patch::{Options, Way, clone_in_module, slice, way};
+use warpbpf_patch::{Method, Options, clone_in_module, method, slice};
 
 const SOURCES: [&str; 6] = [
     "vecadd.cu",
@@ -34,8 +34,8 @@ fn check(arch: &str, nvcc_options: &[&str], ptxas_options: &[&str], name: &str) 
             let attachments = attach(&fragments, |site, scope| {
                 !inner || site == Site::Entry || scope == Scope::Thread
             });
-            match way(&module, kernel.name).unwrap() {
-                Way::Slice => {
+            match method(&module, kernel.name).unwrap() {
+                Method::Slice => {
                     let (ptx, variant) =
                         slice(&module, kernel.name, &attachments, &OPTIONS).unwrap();
                     assert_eq!(variant.entry, kernel.name);
@@ -43,8 +43,8 @@ fn check(arch: &str, nvcc_options: &[&str], ptxas_options: &[&str], name: &str) 
                     ptxas(&dir, &format!("{source}.{}", kernel.name), &ptx, arch, &[]);
                     slices += 1;
                 }
-                Way::Clone { .. } => {}
-                Way::Refused { reason, .. } => panic!("{}: {reason}", kernel.name),
+                Method::Clone { .. } => {}
+                Method::Refused { reason, .. } => panic!("{}: {reason}", kernel.name),
             }
             requests.push((kernel.name, attachments));
             clones += 1;
@@ -85,15 +85,15 @@ fn everywhere(
     let words: Vec<_> = EVERYWHERE.iter().map(|word| wanted(word, 0)).collect();
     let mut requests = Vec::new();
     for kernel in module.functions.iter().filter(|f| f.is_entry) {
-        match way(&module, kernel.name).unwrap() {
-            Way::Slice if slices => {
+        match method(&module, kernel.name).unwrap() {
+            Method::Slice if slices => {
                 let (ptx, variant) =
                     slice(&module, kernel.name, &attached(&words), &OPTIONS).unwrap();
                 assert!(!variant.sites.is_empty(), "{}", kernel.name);
                 ptxas(dir, &format!("{name}.{}", kernel.name), &ptx, arch, &[]);
             }
-            Way::Slice | Way::Clone { .. } => {}
-            Way::Refused { reason, .. } => panic!("{}: {reason}", kernel.name),
+            Method::Slice | Method::Clone { .. } => {}
+            Method::Refused { reason, .. } => panic!("{}: {reason}", kernel.name),
         }
         requests.push((kernel.name, attached(&words)));
     }

@@ -7,7 +7,7 @@ use crate::words::{attached, wanted};
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_codegen::{Fragment, SlotSpace};
 use warpbpf_patch::{
-    Attachment, Gate, Options, PatchError, Way, clone_in_module, list_sites, slice, way,
+    Attachment, Gate, Method, Options, PatchError, clone_in_module, list_sites, method, slice,
 };
 
 const HEAD: &str = ".version 8.3\n.target sm_90\n.address_size 64\n";
@@ -17,22 +17,22 @@ fn sliced(text: &str, attachments: &[Attachment<'_>]) -> Result<String, PatchErr
     slice(&module, "k", attachments, &OPTIONS).map(|(ptx, _)| ptx)
 }
 
-fn way_of(text: &str) -> Way {
+fn method_of(text: &str) -> Method {
     let text = format!("{HEAD}{text}");
     let module = warpbpf_ptx::index(&text).unwrap();
-    way(&module, "k").unwrap()
+    method(&module, "k").unwrap()
 }
 
 fn refused(text: &str) -> (String, String) {
-    match way_of(text) {
-        Way::Refused { reason, advice } => (reason, advice),
+    match method_of(text) {
+        Method::Refused { reason, advice } => (reason, advice),
         other => panic!("{other:?}"),
     }
 }
 
 fn reasons(text: &str) -> Vec<String> {
-    match way_of(text) {
-        Way::Clone { reasons } => reasons,
+    match method_of(text) {
+        Method::Clone { reasons } => reasons,
         other => panic!("{other:?}"),
     }
 }
@@ -115,11 +115,14 @@ fn what_a_slice_may_not_have_is_named() {
 #[test]
 fn what_the_driver_brings_is_allowed() {
     assert_eq!(
-        way_of(".extern .func __assertfail;\n.entry k() { call __assertfail; ret; }"),
-        Way::Slice
+        method_of(".extern .func __assertfail;\n.entry k() { call __assertfail; ret; }"),
+        Method::Slice
     );
     // Nobody calls what is undefined here.
-    assert_eq!(way_of(".extern .func f;\n.entry k() { ret; }"), Way::Slice);
+    assert_eq!(
+        method_of(".extern .func f;\n.entry k() { ret; }"),
+        Method::Slice
+    );
 }
 
 #[test]
@@ -395,7 +398,7 @@ fn a_clone_leaves_every_original_byte() {
     );
     // What we made is read as instrumented.
     assert!(matches!(
-        way(&warpbpf_ptx::index(&ptx).unwrap(), "k"),
+        method(&warpbpf_ptx::index(&ptx).unwrap(), "k"),
         Err(PatchError::AlreadyInstrumented { .. })
     ));
 }

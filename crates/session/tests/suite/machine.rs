@@ -277,9 +277,9 @@ fn names_alone_are_those_that_a_whole_look_finds() {
     );
 }
 
-fn way<'p>(prepared: &'p Prepared, kernel: &str) -> &'p str {
+fn method<'p>(prepared: &'p Prepared, kernel: &str) -> &'p str {
     let mut kernels = prepared.kernels.iter();
-    &kernels.find(|k| k.mangled == kernel).unwrap().way
+    &kernels.find(|k| k.mangled == kernel).unwrap().method
 }
 
 #[test]
@@ -295,16 +295,16 @@ fn entries_and_exits_get_calls_on_both_architectures() {
         assert_eq!(session.probe_texts(arch).len(), 4);
         let prepared = session.prepare(&image(arch));
         assert!(prepared.uses_machine_code());
-        assert_eq!(way(&prepared, "plain"), "splice");
+        assert_eq!(method(&prepared, "plain"), "splice");
         let plain = prepared.kernels.iter().find(|k| k.mangled == "plain");
         let plain = plain.unwrap();
         assert!(plain.wanted && plain.machine_code);
         // Each program once at the entry, and at both ways out.
         assert_eq!(plain.placed, [(0, 1), (1, 2), (2, 1)]);
         // Its string is the same in the copy, and so is the driver's function.
-        assert_eq!(way(&prepared, "prints"), "splice");
+        assert_eq!(method(&prepared, "prints"), "splice");
         assert_eq!(
-            way(&prepared, "constant"),
+            method(&prepared, "constant"),
             "refused: the image is a cubin: machine code without PTX; it reads `__constant__` variables, and would have its own ones in the copy that is loaded beside it"
         );
     }
@@ -319,12 +319,15 @@ fn block_times_are_for_machine_code() {
         let prepared = splice.prepare(&image(arch));
         let plain = prepared.kernels.iter().find(|k| k.mangled == "plain");
         let plain = plain.unwrap();
-        assert_eq!(plain.way, "splice");
+        assert_eq!(plain.method, "splice");
         // At the entry, and at both ways out.
         assert_eq!(plain.placed, [(0, 1), (1, 2)]);
         let patches = Some(patches(&object, arch));
         let sanitizer = session_by(&object, patches, arch, Some(sanitizer()));
-        assert_eq!(way(&sanitizer.prepare(&image(arch)), "plain"), "sanitizer");
+        assert_eq!(
+            method(&sanitizer.prepare(&image(arch)), "plain"),
+            "sanitizer"
+        );
     }
 }
 
@@ -335,13 +338,13 @@ fn what_cannot_be_is_told_by_its_name() {
     let entry = programs(&[("gpu/entry/*", 0)]);
     // Nobody asked for it.
     let plain = session(&entry, None, arch).prepare(&image(arch));
-    assert_eq!(way(&plain, "plain"), without);
+    assert_eq!(method(&plain, "plain"), without);
     assert!(!plain.uses_machine_code());
     // The tool has made other functions, or none.
     let other = assembled(&programs(&[("gpu/entry/*", 3)]), arch);
     let prepared = session(&entry, Some(other), arch).prepare(&image(arch));
     assert_eq!(
-        way(&prepared, "plain"),
+        method(&prepared, "plain"),
         format!(
             "{without}; no function was assembled for just these programs; let them be for the same kernels"
         )
@@ -352,7 +355,7 @@ fn what_cannot_be_is_told_by_its_name() {
     }
     let prepared = session(&entry, Some(refused), arch).prepare(&image(arch));
     assert_eq!(
-        way(&prepared, "plain"),
+        method(&prepared, "plain"),
         format!("{without}; `ptxas` is not there")
     );
     // Places that only PTX shows, and what only a kernel's PTX has.
@@ -369,7 +372,7 @@ fn what_cannot_be_is_told_by_its_name() {
         let object = programs(&[(section, 0)]);
         let session = session(&object, Some(assembled(&object, arch)), arch);
         let prepared = session.prepare(&image(arch));
-        assert_eq!(way(&prepared, "plain"), format!("{without}; {reason}"));
+        assert_eq!(method(&prepared, "plain"), format!("{without}; {reason}"));
     }
     // Nothing there could close a gate.
     let options = Options {
@@ -379,14 +382,14 @@ fn what_cannot_be_is_told_by_its_name() {
     };
     let gated = Session::new(&entry, &options, &device(arch)).unwrap();
     assert_eq!(
-        way(&gated.prepare(&image(arch)), "plain"),
+        method(&gated.prepare(&image(arch)), "plain"),
         format!("{without}; programs behind a gate (`--gate`, `--slots`) are put into PTX only")
     );
     // Names of parameters are PTX's.
     let named = programs(&[("gpu/entry/*|args=n", 0)]);
     let named = session(&named, Some(Assembled::default()), arch).prepare(&image(arch));
     assert_eq!(
-        way(&named, "plain"),
+        method(&named, "plain"),
         format!(
             "{without}; program `p0`: parameters by name are not to be had in a kernel without PTX"
         )
@@ -398,7 +401,7 @@ fn what_cannot_be_is_told_by_its_name() {
     };
     let prepared = session(&entry, Some(assembled(&entry, arch)), arch).prepare(&theirs);
     assert_eq!(
-        way(&prepared, "plain"),
+        method(&prepared, "plain"),
         format!("{without}; it is part of a library that is left alone")
     );
 }
@@ -459,13 +462,13 @@ fn loads_and_stores_get_calls_where_that_is_asked_for() {
     let section = "gpu/mem/*|space=global,kind=load+store";
     let stores = "gpu/mem/*|space=global,kind=store,size=8";
     let prepared = by(&[(section, 0), (stores, 1)], true, arch);
-    assert_eq!(way(&prepared, "moves"), "splice");
+    assert_eq!(method(&prepared, "moves"), "splice");
     let moves = prepared.kernels.iter().find(|k| k.mangled == "moves");
     assert_eq!(moves.unwrap().placed, [(0, 3), (1, 1)]);
     let without = "refused: the image is a cubin: machine code without PTX";
     let refused = |why: &str| format!("{without}; {why}");
     assert_eq!(
-        way(&prepared, "adds"),
+        method(&prepared, "adds"),
         refused(
             "1 of its instructions access memory in ways of which `--splice-memory` does not tell"
         )
@@ -478,11 +481,11 @@ fn loads_and_stores_get_calls_where_that_is_asked_for() {
 
     let found = "program `p0` is at places of kind `mem`, which are found in PTX only";
     assert_eq!(
-        way(&by(&[(section, 0)], false, arch), "moves"),
+        method(&by(&[(section, 0)], false, arch), "moves"),
         refused(found)
     );
     assert_eq!(
-        way(
+        method(
             &by(&[(section, 0), ("gpu/entry/*", 1)], true, arch),
             "moves"
         ),
@@ -491,13 +494,13 @@ fn loads_and_stores_get_calls_where_that_is_asked_for() {
         )
     );
     assert_eq!(
-        way(&by(&[("gpu/mem/*|kind=store", 0)], true, arch), "moves"),
+        method(&by(&[("gpu/mem/*|kind=store", 0)], true, arch), "moves"),
         refused(
             "an access of every space is not to be had in a kernel without PTX; say `space=global`, whose instructions are found"
         )
     );
     assert_eq!(
-        way(&by(&[(section, 0)], true, Arch::Sm80), "moves"),
+        method(&by(&[(section, 0)], true, Arch::Sm80), "moves"),
         refused("probes at accesses are for `sm_90` only, and the kernel is for `sm_80`")
     );
 }
@@ -531,13 +534,13 @@ fn compute_sanitizer_gets_functions_for_all_that_it_tells_of() {
         assert_eq!(names.len(), texts.len());
         let prepared = by.prepare(&image(arch));
         assert!(prepared.uses_machine_code());
-        assert_eq!(way(&prepared, "plain"), "sanitizer");
-        assert_eq!(way(&prepared, "prints"), "sanitizer");
+        assert_eq!(method(&prepared, "plain"), "sanitizer");
+        assert_eq!(method(&prepared, "prints"), "sanitizer");
         let plain = prepared.kernels.iter().find(|k| k.mangled == "plain");
         let plain = plain.unwrap();
         assert!(plain.wanted && plain.machine_code && plain.kernel_id.is_some());
         assert_eq!(
-            way(&prepared, "constant"),
+            method(&prepared, "constant"),
             "refused: the image is a cubin: machine code without PTX; it reads `__constant__` variables, and would have its own ones in the copy that is loaded beside it"
         );
         // Nobody looks who of the kernels it is that reads them where the code is not to be read.
@@ -546,8 +549,8 @@ fn compute_sanitizer_gets_functions_for_all_that_it_tells_of() {
             ..image(arch)
         };
         assert_eq!(
-            way(&by.prepare(&theirs), "plain"),
-            way(&prepared, "constant")
+            method(&by.prepare(&theirs), "plain"),
+            method(&prepared, "constant")
         );
     }
 }
@@ -577,15 +580,15 @@ fn each_kernel_gets_the_back_end_that_can_serve_it() {
         all
     };
     let both = || functions(&|text| ptxas(text, arch, &["--compile-as-tools-patch"]));
-    let ways = |prepared: &Prepared| {
-        ["plain", "prints", "constant"].map(|kernel| way(prepared, kernel).to_owned())
+    let methods = |prepared: &Prepared| {
+        ["plain", "prints", "constant"].map(|kernel| method(prepared, kernel).to_owned())
     };
     let own = "it reads `__constant__` variables, and would have its own ones in the copy that is loaded beside it";
     let refused =
         |why: &str| format!("refused: the image is a cubin: machine code without PTX; {why}");
     let prepared = by(true, both()).prepare(&image(arch));
     assert_eq!(
-        ways(&prepared),
+        methods(&prepared),
         ["splice".to_owned(), "sanitizer".to_owned(), refused(own)]
     );
     assert_eq!(prepared.unmade(), None);
@@ -595,7 +598,7 @@ fn each_kernel_gets_the_back_end_that_can_serve_it() {
     // Nobody asked for two.
     let prepared = by(false, both()).prepare(&image(arch));
     assert_eq!(
-        ways(&prepared),
+        methods(&prepared),
         ["sanitizer".to_owned(), "sanitizer".to_owned(), refused(own)]
     );
     // What is not to be edited, and what `ptxas` did not make, is the other one's.
@@ -606,16 +609,16 @@ fn each_kernel_gets_the_back_end_that_can_serve_it() {
     let prepared = by(true, both()).prepare(&theirs);
     let both_refuse =
         format!("by `splice`: it is part of a library that is left alone; by `sanitizer`: {own}");
-    assert_eq!(way(&prepared, "plain"), refused(&both_refuse));
+    assert_eq!(method(&prepared, "plain"), refused(&both_refuse));
     let missing = || functions(&|_| Err("`ptxas` is not there".to_owned()));
     let prepared = by(true, missing()).prepare(&image(arch));
-    assert_eq!(way(&prepared, "plain"), "sanitizer");
+    assert_eq!(method(&prepared, "plain"), "sanitizer");
     assert_eq!(prepared.unmade(), None);
     let unserved = Assembled::default();
     let prepared = by(true, unserved).prepare(&image(arch));
     let text =
         "no function was assembled for just these programs; let them be for the same kernels";
-    assert_eq!(way(&prepared, "plain"), refused(text));
+    assert_eq!(method(&prepared, "plain"), refused(text));
 }
 
 /// Whoever asks for shared memory of other blocks alone has a function that does nothing called at all other accesses.
@@ -628,7 +631,7 @@ fn accesses_to_other_blocks_come_with_all_others() {
     assert_eq!((empty.len(), own.len()), (1, 1));
     let by = |all: Assembled| {
         let by = session_by(&object, Some(all), arch, Some(sanitizer()));
-        way(&by.prepare(&image(arch)), "plain").to_owned()
+        method(&by.prepare(&image(arch)), "plain").to_owned()
     };
     assert_eq!(by(patches(&object, arch)), "sanitizer");
     let mut without = Assembled::default();
@@ -653,7 +656,7 @@ fn lanes_of_a_function_for_machine_code_can_add_up() {
             arch,
             Some(sanitizer()),
         );
-        assert_eq!(way(&by.prepare(&image(arch)), "plain"), "sanitizer");
+        assert_eq!(method(&by.prepare(&image(arch)), "plain"), "sanitizer");
     }
 }
 
@@ -669,12 +672,12 @@ fn machine_code_is_told_which_programs_are_in_a_launch() {
     let alike = programs(&[("gpu/entry/*|every=2", 0), ("gpu/entry/*|every=2", 1)]);
     let spliced = |object: &[u8]| {
         let session = session(object, Some(assembled(object, arch)), arch);
-        way(&session.prepare(&image(arch)), "plain").to_owned()
+        method(&session.prepare(&image(arch)), "plain").to_owned()
     };
     let patched = |object: &[u8]| {
         let functions = Some(patches(object, arch));
         let session = session_by(object, functions, arch, Some(sanitizer()));
-        way(&session.prepare(&image(arch)), "plain").to_owned()
+        method(&session.prepare(&image(arch)), "plain").to_owned()
     };
     assert_eq!(
         (spliced(&differ), patched(&differ)),
@@ -703,7 +706,7 @@ fn what_a_launch_tells_is_one_more_parameter_of_the_copy() {
         let told = |object: &[u8]| {
             let session = session(object, Some(assembled(object, arch)), arch);
             let prepared = session.prepare(&image(arch));
-            assert_eq!(way(&prepared, "plain"), "splice");
+            assert_eq!(method(&prepared, "plain"), "splice");
             let (file, failed) = prepared.edited_machine_code(8, &nothing_there).unwrap();
             assert!(failed.is_empty());
             let mut all = parameters(&file);
@@ -787,14 +790,14 @@ fn what_compute_sanitizer_does_not_tell_of_is_refused() {
             Some(sanitizer()),
         );
         let prepared = by.prepare(&image(arch));
-        assert_eq!(way(&prepared, "plain"), format!("{without}; {reason}"));
+        assert_eq!(method(&prepared, "plain"), format!("{without}; {reason}"));
     }
     // One that would never run is not hidden behind one that does.
     let both = programs(&[("gpu/entry/*", 0), ("gpu/mem/*|space=const", 1)]);
     let by = session_by(&both, Some(patches(&both, arch)), arch, Some(sanitizer()));
     let prepared = by.prepare(&image(arch));
     assert_eq!(
-        way(&prepared, "plain"),
+        method(&prepared, "plain"),
         format!(
             "{without}; `space=const` is not to be had in a kernel without PTX; use `global`, `shared`, `cluster` or `local`, one of which each access is of, whatever its instruction says"
         )
@@ -818,13 +821,13 @@ fn what_compute_sanitizer_does_not_tell_of_is_refused() {
         all.add(text[0].clone(), Ok(sent));
         let by = session_by(&entry, Some(all), arch, Some(sanitizer()));
         assert_eq!(
-            way(&by.prepare(&image(arch)), "plain"),
+            method(&by.prepare(&image(arch)), "plain"),
             format!("{without}; the function that the tool sent: {reason}")
         );
     }
     let by = session_by(&entry, Some(Assembled::default()), arch, Some(sanitizer()));
     assert_eq!(
-        way(&by.prepare(&image(arch)), "plain"),
+        method(&by.prepare(&image(arch)), "plain"),
         format!(
             "{without}; no function was assembled for just these programs; let them be for the same kernels"
         )
@@ -835,7 +838,7 @@ fn what_compute_sanitizer_does_not_tell_of_is_refused() {
         ..image(arch)
     };
     assert_eq!(
-        way(&by.prepare(&inferred), "plain"),
+        method(&by.prepare(&inferred), "plain"),
         format!("{without}; it was loaded before")
     );
 }
@@ -884,8 +887,11 @@ fn hundreds_of_kernels_of_a_file_get_calls() {
         let longer = bytes(&after) > bytes(&before);
         assert_eq!(longer, !odd(number), "{name}");
         match odd(number) {
-            true => assert!(way(&prepared, &name).contains("`__constant__`"), "{name}"),
-            false => assert_eq!(way(&prepared, &name), "splice"),
+            true => assert!(
+                method(&prepared, &name).contains("`__constant__`"),
+                "{name}"
+            ),
+            false => assert_eq!(method(&prepared, &name), "splice"),
         }
     }
     // Moves of the table's lower half, one at the entry and one at the exit: `MOV R4, 0x34567890`.
@@ -962,13 +968,13 @@ fn a_copy_can_have_the_variables_of_its_module() {
         // What it comes to first says why, where nobody wants more.
         let prepared = by(false);
         for kernel in ["counts", "looks"] {
-            assert_eq!(way(&prepared, kernel), addresses);
+            assert_eq!(method(&prepared, kernel), addresses);
         }
         let prepared = by(true);
-        assert_eq!(way(&prepared, "counts"), "splice");
-        assert_eq!(way(&prepared, "looks"), "splice");
+        assert_eq!(method(&prepared, "counts"), "splice");
+        assert_eq!(method(&prepared, "looks"), "splice");
         assert_eq!(
-            way(&prepared, "constant"),
+            method(&prepared, "constant"),
             refused("reads `__constant__` variables")
         );
 
@@ -1092,20 +1098,20 @@ fn a_limit_of_registers_that_no_text_says_keeps_a_text_out_of_the_images_place()
     };
     let free = prepared(&[], &text);
     assert!(
-        way(&free, "constant").starts_with("clone"),
+        method(&free, "constant").starts_with("clone"),
         "{}",
-        way(&free, "constant")
+        method(&free, "constant")
     );
-    assert_eq!(way(&free, "plain"), "slice");
+    assert_eq!(method(&free, "plain"), "slice");
     let limited = prepared(&["-maxrregcount=40"], &text);
-    let told = way(&limited, "constant");
+    let told = method(&limited, "constant");
     assert!(
         told.starts_with("refused: it needs a clone")
             && told.contains("compiled for at most 40 registers"),
         "{told}"
     );
     assert_eq!(
-        (way(&limited, "plain"), limited.rewritten.is_none()),
+        (method(&limited, "plain"), limited.rewritten.is_none()),
         ("slice", true)
     );
     // Its own bounds are in the text.
@@ -1119,8 +1125,8 @@ fn a_limit_of_registers_that_no_text_says_keeps_a_text_out_of_the_images_place()
     );
     let bounded = prepared(&["-maxrregcount=40"], &bounded);
     assert!(
-        way(&bounded, "constant").starts_with("clone"),
+        method(&bounded, "constant").starts_with("clone"),
         "{}",
-        way(&bounded, "constant")
+        method(&bounded, "constant")
     );
 }

@@ -145,8 +145,8 @@ fn kernel<'p>(prepared: &'p Prepared, name: &str) -> &'p PreparedKernel {
 /// How a kernel is made, its sites, and the programs that want it.
 fn fate<'p>(prepared: &'p Prepared, name: &str) -> (&'p str, u32, &'p [usize]) {
     let kernel = kernel(prepared, name);
-    let way = kernel.way.split(':').next().unwrap_or_default();
-    (way, kernel.sites, &kernel.programs)
+    let method = kernel.method.split(':').next().unwrap_or_default();
+    (method, kernel.sites, &kernel.programs)
 }
 
 #[test]
@@ -194,7 +194,7 @@ fn selectors_over_functions_are_of_each_module() {
         let session = session(&[section]).expect("it is accepted");
         let made = prepared(&session, MODULE);
         assert_eq!(fate(&made, "plus"), ("slice", sites, &[0][..]), "{section}");
-        assert_eq!(kernel(&made, "looks").way, "not matched", "{section}");
+        assert_eq!(kernel(&made, "looks").method, "not matched", "{section}");
     }
 }
 
@@ -630,7 +630,7 @@ fn a_kernel_has_the_first_tools_programs_where_those_of_all_cannot_be() {
         let mut prepared = session.prepare(&image);
         for kernel in &mut prepared.kernels {
             kernel.wanted = false;
-            kernel.way = "refused: too much".to_owned();
+            kernel.method = "refused: too much".to_owned();
         }
         prepared
     };
@@ -788,7 +788,7 @@ fn what_is_in_slots_chooses_no_launches() {
     let session = with_slots(&versioned(8, 1, &two));
     let prepared = prepared(&session, MODULE);
     assert_eq!(
-        kernel(&prepared, "looks").way,
+        kernel(&prepared, "looks").method,
         "refused: its programs choose different launches (`first`: every=4; `second`: all launches), and what is in slots cannot be told apart; choose the same for all of them"
     );
 }

@@ -89,7 +89,7 @@ fn kernel(mangled: &str) -> ToTool {
     ToTool::Kernel(Kernel {
         mangled: mangled.into(),
         demangled: mangled.into(),
-        way: "slice".into(),
+        method: "slice".into(),
         ..Kernel::default()
     })
 }
@@ -227,10 +227,10 @@ fn a_kernel_that_the_agent_had_no_time_to_tell_of_is_counted() {
     agent.end();
     let kernels = agent.process.kernels().into_iter();
     let kernels: Vec<_> = kernels
-        .map(|known| (known.kernel.mangled, known.launches, known.kernel.way))
+        .map(|known| (known.kernel.mangled, known.launches, known.kernel.method))
         .collect();
     let expected = [("other", 0, "slice"), ("k", 4, NOT_TOLD)]
-        .map(|(name, launches, way)| (name.to_owned(), launches, way.to_owned()));
+        .map(|(name, launches, method)| (name.to_owned(), launches, method.to_owned()));
     assert_eq!(kernels, expected);
 }
 

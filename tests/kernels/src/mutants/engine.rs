@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use warpbpf_driver::{DeviceInfo, Driver, DriverError, Function, JitOptions, Module, Stream};
 use warpbpf_maps::{MapView, Value};
-use warpbpf_patch::{Options, Patcher, Way};
+use warpbpf_patch::{Method, Options, Patcher};
 use warpbpf_session::{Live, Session, inspect};
 
 use super::subject::{Argument, Shape};
@@ -226,27 +226,27 @@ impl Loaded<'_> {
         let module = warpbpf_ptx::index(text).map_err(|e| e.to_string())?;
         let patcher = Patcher::new(&module);
         let options = Options::default();
-        let way = patcher.way(kernel).map_err(|e| e.to_string())?;
-        let (made, variant) = match way {
-            Way::Slice => patcher
+        let method = patcher.method(kernel).map_err(|e| e.to_string())?;
+        let (made, variant) = match method {
+            Method::Slice => patcher
                 .slice(kernel, &[], &options)
                 .map_err(|e| e.to_string())?,
-            Way::Clone { .. } => {
+            Method::Clone { .. } => {
                 let made = patcher.clone_in_module(&[(kernel, Vec::new())], &options);
                 let (made, mut variants) = made.map_err(|e| e.to_string())?;
                 (made, variants.pop().ok_or("no clone was made")?)
             }
-            Way::Refused { reason, .. } => return Err(reason),
+            Method::Refused { reason, .. } => return Err(reason),
         };
-        let made = match way {
-            Way::Slice => {
+        let made = match method {
+            Method::Slice => {
                 let mut slots = vec![0; variant.slot_count as usize];
                 for (slot, name) in &variant.globals {
                     slots[*slot as usize] = driver.global(self.module, name).map_err(failed)?.0;
                 }
                 warpbpf_patch::bake(&made, &slots).map_err(|e| e.to_string())?
             }
-            Way::Clone { .. } | Way::Refused { .. } => made,
+            Method::Clone { .. } | Method::Refused { .. } => made,
         };
         let loaded = self.engine.load(&made)?;
         let function = driver
@@ -277,7 +277,7 @@ impl Put {
         let prepared = self.session.prepare(&image);
         let found = prepared.kernels.iter().find(|k| k.mangled == kernel);
         let found = found.ok_or("the kernel is not in the image")?;
-        if found.way == warpbpf_session::NO_SITE {
+        if found.method == warpbpf_session::NO_SITE {
             let plain = driver.load_ptx(text).map_err(failed)?;
             let function = driver.function(plain, kernel).map_err(failed)?;
             let buffers = launch(driver, stream, function, shape, &[]);
@@ -287,7 +287,7 @@ impl Put {
         let id = found
             .kernel_id
             .filter(|_| found.wanted)
-            .ok_or_else(|| found.way.clone())?;
+            .ok_or_else(|| found.method.clone())?;
         let left_out = found.left_out.clone();
         let loaded = prepared.rewritten.as_deref().unwrap_or(text);
         let original = driver.load_ptx(loaded).map_err(failed)?;

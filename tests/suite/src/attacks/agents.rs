@@ -192,7 +192,7 @@ const MESSAGES: &[Lie] = &[
 
 fn kernel(id: u32, name: &str) -> Value {
     json!({ "type": "kernel", "kernel_id": id, "mangled": name, "demangled": name, "source": "s", "registers_before": 1,
-            "registers_after": 2, "way": "slice", "instrumented": true, "programs": [0] })
+            "registers_after": 2, "method": "slice", "instrumented": true, "programs": [0] })
 }
 
 fn layout(agent: &mut Hostile, otherwise: Value) -> Result<(), String> {
@@ -592,7 +592,7 @@ fn escapes(bench: &Bench) -> Told {
         hello["device"]["name"] = EVIL.into();
         agent.say(&hello)?;
         let mut told = kernel(0, EVIL);
-        for field in ["source", "way"] {
+        for field in ["source", "method"] {
             told[field] = EVIL.into();
         }
         told["compiler_warnings"] = json!([EVIL]);

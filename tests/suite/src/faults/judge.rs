@@ -143,7 +143,7 @@ fn lost(scenario: &Scenario, all: &Seen<'_>, seen: &Seen<'_>, told: bool) -> Res
             continue;
         }
         // Launches that are not counted at all: of a kernel that says so itself, or because nothing was in force any more.
-        let refused = now["way"] != kernel["way"];
+        let refused = now["method"] != kernel["method"];
         if !told && !refused {
             return Err(format!(
                 "`{name}`: {} launches, not {}, and nothing is told",

@@ -20,7 +20,7 @@ struct Wish {
     nothing_made: bool,
 }
 
-/// The way of one kernel of an image under a back end, as the tool and the agent come to it.
+/// The method of one kernel of an image under a back end, as the tool and the agent come to it.
 fn told(object: &[u8], backend: Backend, wish: Wish, image: &ImageInfo, kernel: &str) -> String {
     let arch = Arch::Sm90;
     let device = device(arch);
@@ -50,7 +50,7 @@ fn told(object: &[u8], backend: Backend, wish: Wish, image: &ImageInfo, kernel: 
         all.add(text, cubin);
     }
     let assembled = (backend != Backend::Ptx).then_some(all);
-    way(&session(assembled).prepare(image), kernel).to_owned()
+    method(&session(assembled).prepare(image), kernel).to_owned()
 }
 
 const WITHOUT: &str = "refused: the image is a cubin: machine code without PTX";
@@ -67,7 +67,7 @@ fn all(
     let of = |backend| told(object, backend, wish, image, kernel);
     assert_eq!(of(Backend::Ptx), WITHOUT);
     let whole = |told: Result<&str, &str>| match told {
-        Ok(way) => way.to_owned(),
+        Ok(method) => method.to_owned(),
         Err(why) => format!("{WITHOUT}; {why}"),
     };
     let backends = [Backend::Splice, Backend::Sanitizer, Backend::Auto];

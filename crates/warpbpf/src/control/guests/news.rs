@@ -221,7 +221,7 @@ mod tests {
         };
         let row = |generation| Kernel {
             mangled: "k".into(),
-            way: "slice".into(),
+            method: "slice".into(),
             programs: vec![0],
             generation,
             ..Kernel::default()
@@ -233,14 +233,14 @@ mod tests {
             state.parties.changes += 1;
             let news = told.news(state).into_iter();
             let rows = news.filter_map(|news| match news.message {
-                ToTool::Kernel(kernel) => Some((kernel.way, kernel.generation)),
+                ToTool::Kernel(kernel) => Some((kernel.method, kernel.generation)),
                 _ => None,
             });
             rows.collect::<Vec<_>>()
         };
         know(&mut state, 2);
         state.parties.left_out(Kernel {
-            way: "refused: why".into(),
+            method: "refused: why".into(),
             programs: vec![1],
             guest: 1,
             ..row(2)
