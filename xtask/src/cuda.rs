@@ -10,8 +10,8 @@ use crate::compile::{Unit, cc, make_dir, nvcc};
 use crate::setup::{self, Tools};
 use crate::shell::{Failure, read, root, write};
 use crate::sources::{
-    APPS, CONDITIONAL, CUTLASS, Code, DECIDER, DRIVER_API, FOR_OLDER, INSTRUCTIONS, KERNELS,
-    LOADING, MACHINE_CODE, MACHINE_INSTRUCTIONS, NAMED, RECOVERED, UNOPTIMISED,
+    APPS, CONDITIONAL, CUTLASS, Code, DECIDER, DRIVER_API, EMBEDDED_PTX, FOR_OLDER, INSTRUCTIONS,
+    KERNELS, LOADING, MACHINE_CODE, MACHINE_INSTRUCTIONS, NAMED, UNOPTIMISED,
 };
 
 /// CUDA's run-time libraries that applications are linked with.
@@ -168,7 +168,7 @@ impl Kept {
 /// `-gencode` of an application.
 fn codes(name: &str) -> &'static [&'static str] {
     match name {
-        RECOVERED => &["compute_80,code=sm_80", "compute_90,code=sm_90"],
+        EMBEDDED_PTX => &["compute_80,code=sm_80", "compute_90,code=sm_90"],
         name if MACHINE_CODE.contains(&name) => &["compute_80,code=sm_80", "compute_90,code=sm_90"],
         INSTRUCTIONS => &["compute_90a,code=[sm_90a,compute_90a]"],
         MACHINE_INSTRUCTIONS => &["compute_90a,code=sm_90a"],

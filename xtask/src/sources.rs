@@ -186,7 +186,7 @@ pub const APPS: &[(&str, &str)] = &[
     ("stub", "tests/apps/stub.cu"),
     (UNOPTIMISED, "tests/apps/vec_add.cu"),
     ("machine", "tests/apps/machine.cu"),
-    (RECOVERED, "tests/apps/machine.cu"),
+    (EMBEDDED_PTX, "tests/apps/machine.cu"),
     ("locals", "tests/apps/locals.cu"),
     ("machine_locals", "tests/apps/locals.cu"),
     (INSTRUCTIONS, "tests/apps/instructions.cu"),
@@ -219,7 +219,7 @@ pub const MACHINE_CODE: &[&str] = &[
     "accesses-machine",
 ];
 /// The first of them with line information, which holds the PTX.
-pub const RECOVERED: &str = "lineinfo";
+pub const EMBEDDED_PTX: &str = "lineinfo";
 /// Applications that have PTX for older GPUs, too, and run there.
 pub const FOR_OLDER: &[&str] = &["vectoradd", "matmul", "reduction", "variants"];
 /// The application that has wgmma, which no other architecture has.

@@ -26,15 +26,16 @@ use crate::entry::Entry;
 use crate::generation::Generations;
 use crate::graphs::Graphs;
 use crate::greeting::{hello, placement};
+use crate::jit_outputs::JitOutputs;
 use crate::launches::SharedLaunches;
 use crate::links::Links;
 use crate::lives::{LiveState, Lives};
 use crate::lock::lock;
-use crate::made::Made;
 use crate::memory::Memory;
 use crate::modules::Images;
 use crate::notes::Said;
 use crate::outbox::Outbox;
+use crate::preloaded::Preloaded;
 use crate::quiet::Quiet;
 use crate::roster::Roster;
 use crate::settled::Settled;
@@ -42,7 +43,6 @@ use crate::streams::Streams;
 use crate::swap::Swap;
 use crate::symbols::Symbols;
 use crate::table::{EmptyTable, Table};
-use crate::unknown::Unknown;
 use crate::watchdog::Watchdog;
 use crate::{code_cache, control, host_ops, nvtx, sanitizer, swap};
 
@@ -143,14 +143,14 @@ pub(crate) struct Agent {
     pub(crate) lives: Lives,
     pub(crate) images: Images,
     pub(crate) links: Links,
-    pub(crate) made: Made,
+    pub(crate) jit_outputs: JitOutputs,
     pub(crate) retains: Retains,
     /// The application's memory, for programs that read it.
     pub(crate) memory: Memory,
     /// Whether kernels with programs run.
     pub(crate) quiet: Quiet,
     /// Kernels of images that were loaded before we came.
-    pub(crate) unknown: Unknown,
+    pub(crate) preloaded: Preloaded,
     /// Images that may have to be instrumented in a context that comes.
     pending: AtomicIsize,
     pub(crate) roster: Roster,
@@ -213,11 +213,11 @@ impl Agent {
             lives: Lives::default(),
             images: Images::default(),
             links: Links::default(),
-            made: Made::default(),
+            jit_outputs: JitOutputs::default(),
             retains: Retains::default(),
             memory: Memory::default(),
             quiet: Quiet::default(),
-            unknown: Unknown::default(),
+            preloaded: Preloaded::default(),
             pending: AtomicIsize::new(0),
             roster: Roster::default(),
             launches: SharedLaunches::default(),
@@ -268,7 +268,7 @@ impl Agent {
     /// Every launch runs the original from now on, and every other hook passes through.
     pub(crate) fn turn_off(&self) {
         self.on.store(false, Ordering::SeqCst);
-        self.unknown.close();
+        self.preloaded.close();
         self.graphs.forget_older();
         self.pending.store(0, Ordering::Relaxed);
         if !self.is_late() {
@@ -277,14 +277,14 @@ impl Agent {
         self.quiet.forget();
         self.memory.forget_if_unused();
         self.links.forget();
-        self.made.forget();
+        self.jit_outputs.forget();
     }
 
     /// A hook of ours failed in a way that nobody thought of, and may have left half of something behind: no kernel runs with
     /// programs any more. What was counted until now comes home.
     pub(crate) fn broke(&self, symbol: &str, said: &str) {
         self.table.close();
-        self.unknown.close();
+        self.preloaded.close();
         self.note(
             NoteLevel::Warning,
             format!(
@@ -298,7 +298,7 @@ impl Agent {
     pub(crate) fn turn_off_in_child(&self) {
         self.forked.store(true, Ordering::Relaxed);
         self.on.store(false, Ordering::Relaxed);
-        self.unknown.close();
+        self.preloaded.close();
         self.pending.store(0, Ordering::Relaxed);
         self.table.replace_after_fork(&self.spare);
         self.quiet.forget();
@@ -464,7 +464,7 @@ impl Agent {
                         self.ring_bytes.store(bytes as usize, Ordering::Relaxed);
                     }
                     self.stacks.store(options.stacks, Ordering::Relaxed);
-                    self.unknown.look_into_caches(options.caches);
+                    self.preloaded.look_into_caches(options.caches);
                     self.bound.set(options.max_device_memory);
                     if let Some(ppm) = options.max_overhead_ppm
                         && !self.watchdog.set(ppm, self.elapsed)

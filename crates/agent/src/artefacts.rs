@@ -17,8 +17,8 @@ use warpbpf_cache::is_trusted;
 
 use warpbpf_session::{ImageInfo, Session, inspect_compiled};
 
+use crate::jit_outputs::JitOutput;
 use crate::lock::lock;
-use crate::made::Known;
 
 /// Bytes of a file's name that Triton takes of a kernel's.
 const NAME: usize = 150;
@@ -32,7 +32,7 @@ const LARGEST: u64 = 64 << 20;
 pub(crate) struct Artefact {
     pub(crate) path: PathBuf,
     pub(crate) cubin: Vec<u8>,
-    pub(crate) known: Known,
+    pub(crate) known: JitOutput,
 }
 
 /// An image with the PTX that Triton keeps beside just this machine code, where it holds none and programs want its kernel.
@@ -52,8 +52,9 @@ pub(crate) fn with_text(
     }
     let folders = folders(&|name| std::env::var_os(name));
     let kept = of_code(&folders, &kernel.mangled, bytes);
-    let read = kept
-        .and_then(|kept| inspect_compiled(bytes, capability, Some(kept.known.made_from())).ok());
+    let read = kept.and_then(|kept| {
+        inspect_compiled(bytes, capability, Some(kept.known.compiled_from())).ok()
+    });
     read.unwrap_or(info)
 }
 
@@ -113,7 +114,7 @@ fn of_code(folders: &[PathBuf], kernel: &str, cubin: &[u8]) -> Option<Artefact> 
 
 fn artefact(path: PathBuf, cubin: Vec<u8>) -> Option<Artefact> {
     let text = String::from_utf8(read(&path.with_extension("ptx"), None)?).ok()?;
-    let known = Known {
+    let known = JitOutput {
         by: "Triton's cache",
         text: Ok(Arc::from(text)),
         jit: None,

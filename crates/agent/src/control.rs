@@ -28,7 +28,7 @@ use crate::pump::Pump;
 use crate::signs::Signs;
 use crate::spread::Work;
 use crate::{
-    ends, graphs, modules, nvrtc, nvtx, sanitizer, settled, stacks, thread, timeline, unknown,
+    ends, graphs, modules, nvrtc, nvtx, preloaded, sanitizer, settled, stacks, thread, timeline,
 };
 
 /// Time between two looks at operations of the tool that the device has not done yet.
@@ -527,7 +527,7 @@ impl Control {
         }
         self.agent.look_for_drivers();
         modules::report_unsettled(self.agent);
-        unknown::report_waiting(self.agent);
+        preloaded::report_waiting(self.agent);
         graphs::report(self.agent);
         sanitizer::tell_refused(self.agent);
         if let Some(timeline) = timeline::of(self.agent) {

@@ -147,7 +147,7 @@ impl Agent {
     /// A launch by this handle is our business.
     #[inline]
     pub(crate) fn has_launch(&self, handle: usize) -> bool {
-        self.table.get(handle).is_some() || self.unknown.is_new(handle) || self.door.is_used()
+        self.table.get(handle).is_some() || self.preloaded.is_new(handle) || self.door.is_used()
     }
 
     /// No launch that was seen to begin is still on its way to the device.

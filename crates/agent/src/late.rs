@@ -27,7 +27,7 @@ use crate::install::{Hooks, Moment, claim, hooked_api, watch_the_end};
 use crate::retired::retire;
 use crate::settled::{self, Unsettled};
 use crate::symbols::{Library, Symbols};
-use crate::{modules, nvrtc, thread, timeline, unknown, uprobe};
+use crate::{modules, nvrtc, preloaded, thread, timeline, uprobe};
 
 /// How long whoever called us may take for the changes; after that it is taken for dead.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -229,7 +229,7 @@ impl Call {
             agent.finish("detached", HOME);
             agent.turn_off();
             agent.hang_up();
-            agent.unknown.settle(HOME);
+            agent.preloaded.settle(HOME);
             agent.swap.settle(BRIEFLY);
             nvrtc::settle(BRIEFLY);
         }
@@ -294,7 +294,7 @@ fn begin(agent: &'static Agent) {
         return;
     }
     if let Mode::Attached(_) = agent.mode() {
-        unknown::serve(agent);
+        preloaded::serve(agent);
     }
 }
 

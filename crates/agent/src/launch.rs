@@ -24,7 +24,7 @@ use crate::modules::place_at_launch;
 use crate::params::with_hidden;
 use crate::stack::large;
 use crate::watchdog::Sample;
-use crate::{parties, sanitizer, unknown, uprobe};
+use crate::{parties, preloaded, sanitizer, uprobe};
 
 /// `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`
 const ATTRIBUTE_COOPERATIVE: u32 = 2;
@@ -116,7 +116,7 @@ unsafe fn dispatch(
     // All that this launch runs is of the programs that are in force now.
     let flight = agent.begin_launch(stream);
     let known = agent.table.get(function as usize);
-    let Some(entry) = known.or_else(|| large(|| unknown::ask(agent, function))) else {
+    let Some(entry) = known.or_else(|| large(|| preloaded::ask(agent, function))) else {
         large(|| look_for_life(agent));
         agent.graphs.look_for_capture(agent, stream);
         return plain();

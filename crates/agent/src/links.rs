@@ -14,8 +14,8 @@ use crate::agent::Agent;
 use crate::exports::original;
 use crate::guard::Outcome;
 use crate::image;
+use crate::jit_outputs::{JitOutput, MOST_BYTES};
 use crate::lock::lock;
-use crate::made::{Known, MOST_BYTES};
 
 /// Links that are watched at once. Of others nothing is known.
 const MOST: usize = 1024;
@@ -47,10 +47,10 @@ impl Link {
     }
 
     /// What is known of the machine code that it gives.
-    fn known(&self) -> Known {
+    fn known(&self) -> JitOutput {
         let changes_code = |(option, _): &(c_int, u32)| *option != jit::GENERATE_LINE_INFO;
         let changes_code = self.jit.pairs().iter().any(changes_code);
-        Known {
+        JitOutput {
             by: "linked",
             text: self.text.clone(),
             jit: Some(self.jit.clone()),
@@ -286,7 +286,7 @@ unsafe fn watch_complete(
     let (image, bytes) = unsafe { (image::bytes(*made), bytes.as_ref()) };
     let image = image.filter(|image| bytes.is_none_or(|bytes| image.len() <= *bytes));
     if let (Some(image), Some(known)) = (image, known) {
-        agent.made.add(&image, known);
+        agent.jit_outputs.add(&image, known);
     }
     code
 }

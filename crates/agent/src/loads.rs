@@ -296,7 +296,9 @@ unsafe fn library_handle(code: CUresult, library: *mut CUlibrary) -> Handle {
 /// # Safety
 /// As the driver's function.
 pub(crate) unsafe fn module_unload(agent: &Agent, outcome: &Outcome, module: CUmodule) -> CUresult {
-    agent.unknown.leaves(agent, Handle::Module(module as usize));
+    agent
+        .preloaded
+        .leaves(agent, Handle::Module(module as usize));
     let leaving = forget(agent, Handle::Module(module as usize));
     let variables = memory::withdraw(agent, |known| known.set.take_owned(module as usize));
     // SAFETY: the application's own argument.
@@ -322,7 +324,7 @@ pub(crate) unsafe fn library_unload(
     library: CUlibrary,
 ) -> CUresult {
     agent
-        .unknown
+        .preloaded
         .leaves(agent, Handle::Library(library as usize));
     let leaving = forget(agent, Handle::Library(library as usize));
     let variables = memory::withdraw(agent, |known| known.set.take_owned(library as usize));

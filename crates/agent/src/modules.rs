@@ -13,10 +13,10 @@ use warpbpf_wire::NoteLevel;
 
 use crate::agent::{Agent, Mode};
 use crate::entry::{self, Entry};
+use crate::jit_outputs::JitOutput;
 use crate::lives::{LiveState, Shard};
 use crate::lock::lock;
-use crate::made::Known;
-use crate::{artefacts, maps, observe, origin};
+use crate::{artefacts, maps, observe, vendor_check};
 
 mod exchange;
 mod load;
@@ -190,7 +190,11 @@ pub(crate) struct Incoming {
 }
 
 /// Reads an image. `None` when the load is none of our business.
-fn read(agent: &'static Agent, bytes: Option<&[u8]>, made: Option<&Known>) -> Option<Incoming> {
+fn read(
+    agent: &'static Agent,
+    bytes: Option<&[u8]>,
+    output: Option<&JitOutput>,
+) -> Option<Incoming> {
     let mode = agent.mode();
     let capability = agent.device()?.capability;
     let session = match mode {
@@ -208,8 +212,8 @@ fn read(agent: &'static Agent, bytes: Option<&[u8]>, made: Option<&Known>) -> Op
     warpbpf_faults::bug("agent/read-panics");
     // Half an image cannot be read.
     let cut = usize::from(warpbpf_faults::strikes("agent/image"));
-    let made_from = made.map(Known::made_from);
-    let read = inspect_compiled(&bytes[..bytes.len() >> cut], capability, made_from);
+    let compiled_from = output.map(JitOutput::compiled_from);
+    let read = inspect_compiled(&bytes[..bytes.len() >> cut], capability, compiled_from);
     let info = match read {
         Ok(info) => info,
         Err(error) => {
@@ -228,12 +232,12 @@ fn read(agent: &'static Agent, bytes: Option<&[u8]>, made: Option<&Known>) -> Op
     Some(prepare(
         agent,
         session,
-        with_origin(agent, session, bytes, info),
+        with_vendor_check(agent, session, bytes, info),
     ))
 }
 
 /// Notes what machine code an image is and whose, where that may get probes.
-fn with_origin(agent: &Agent, session: &Session, bytes: &[u8], info: ImageInfo) -> ImageInfo {
+fn with_vendor_check(agent: &Agent, session: &Session, bytes: &[u8], info: ImageInfo) -> ImageInfo {
     if !session.splices() {
         return info;
     }
@@ -251,7 +255,7 @@ fn with_machine_code(agent: &Agent, bytes: &[u8], mut info: ImageInfo) -> ImageI
         let capability = agent.device().map_or((0, 0), |device| device.capability);
         info.machine_code = machine_code(bytes, capability);
         let maps = maps::own().unwrap_or_default();
-        info.untouchable = origin::untouchable(bytes.as_ptr() as usize, &maps, &info);
+        info.untouchable = vendor_check::untouchable(bytes.as_ptr() as usize, &maps, &info);
     }
     info
 }

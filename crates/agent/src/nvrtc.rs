@@ -22,8 +22,8 @@ use crate::exports::agent;
 use crate::guard::caught;
 use crate::hook::{Kind, Target, stage};
 use crate::image;
+use crate::jit_outputs::{JitOutput, MOST_BYTES};
 use crate::lock::lock;
-use crate::made::{self, MOST_BYTES};
 use crate::symbols::{Library, code_of};
 use crate::thread;
 
@@ -350,13 +350,13 @@ unsafe fn keep(to: &Agent, compiler: &Compiler, program: *mut c_void, cubin: *mu
     let end = text.iter().position(|byte| *byte == 0);
     text.truncate(end.unwrap_or(length));
     if let (SUCCESS, Some(image), Ok(text)) = (said, whole, String::from_utf8(text)) {
-        let known = made::Known {
+        let known = JitOutput {
             by: "NVRTC",
             text: Ok(text.into()),
             jit: None,
             not_instead: None,
         };
-        to.made.add(&image, known);
+        to.jit_outputs.add(&image, known);
     }
 }
 

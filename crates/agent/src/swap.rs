@@ -411,7 +411,7 @@ fn exchange(
     agent.adopt_all();
     agent.close_gates(before, &session);
     modules::catch_up(agent, &session, old.number);
-    agent.unknown.ask_again();
+    agent.preloaded.ask_again();
     if modules::forgot_images(agent) {
         agent.note(
             NoteLevel::Info,

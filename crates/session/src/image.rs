@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use warpbpf_fatbin as fatbin;
 
+use crate::embedded_ptx;
 use crate::names::demangle;
-use crate::recovered;
 
 /// An image, understood.
 #[derive(Debug, Clone, Default)]
@@ -43,9 +43,9 @@ pub struct KernelSummary {
     pub registers: Option<u32>,
 }
 
-/// What is known in a process of a cubin that was made there.
+/// What a cubin was compiled from, as a process knows it that made the cubin.
 #[derive(Debug, Clone, Copy)]
-pub struct MadeFrom<'a> {
+pub struct CompiledFrom<'a> {
     /// By whom, as [`KernelSummary::source`] says it.
     pub by: &'a str,
     /// What it was assembled from, or why that is not known.
@@ -82,11 +82,11 @@ pub fn inspect(bytes: &[u8], capability: (u32, u32)) -> Result<ImageInfo, ImageE
 pub fn inspect_compiled(
     bytes: &[u8],
     capability: (u32, u32),
-    made_from: Option<MadeFrom<'_>>,
+    compiled_from: Option<CompiledFrom<'_>>,
 ) -> Result<ImageInfo, ImageError> {
     match fatbin::sniff(bytes) {
         fatbin::ImageKind::PtxText => from_ptx(text(bytes)?, "PTX text"),
-        fatbin::ImageKind::Cubin => Ok(from_cubin(bytes, made_from)),
+        fatbin::ImageKind::Cubin => Ok(from_cubin(bytes, compiled_from)),
         fatbin::ImageKind::Fatbin => from_fatbin(bytes, capability),
         fatbin::ImageKind::FatbinWrapper | fatbin::ImageKind::Unknown => {
             let start = bytes
@@ -189,35 +189,35 @@ fn from_ptx(ptx: String, source: &str) -> Result<ImageInfo, ImageError> {
     Ok(info)
 }
 
-fn from_cubin(bytes: &[u8], made_from: Option<MadeFrom<'_>>) -> ImageInfo {
+fn from_cubin(bytes: &[u8], compiled_from: Option<CompiledFrom<'_>>) -> ImageInfo {
     let why = "the image is a cubin: machine code without PTX";
-    let mut info = match made_from.map(|made| (made, stands_for(made, bytes))) {
-        Some((made, Ok(text))) => from_ptx(text.to_owned(), &format!("{}, PTX", made.by))
+    let mut info = match compiled_from.map(|from| (from, stands_for(from, bytes))) {
+        Some((from, Ok(text))) => from_ptx(text.to_owned(), &format!("{}, PTX", from.by))
             .map(|info| ImageInfo {
-                not_instead: made.not_instead.map(str::to_owned),
+                not_instead: from.not_instead.map(str::to_owned),
                 ..info
             })
-            .unwrap_or_else(|error| recovered(bytes, || error.to_string())),
-        Some((_, Err(other))) => recovered(bytes, || format!("{why}; {other}")),
-        None => recovered(bytes, || why.to_owned()),
+            .unwrap_or_else(|error| from_embedded_ptx(bytes, || error.to_string())),
+        Some((_, Err(other))) => from_embedded_ptx(bytes, || format!("{why}; {other}")),
+        None => from_embedded_ptx(bytes, || why.to_owned()),
     };
     add_machine_code(&mut info, bytes, "cubin");
     info
 }
 
 /// The text that stands for a cubin, or why there is none.
-fn stands_for<'a>(made: MadeFrom<'a>, cubin: &[u8]) -> Result<&'a str, String> {
-    let text = made.text?;
-    recovered::stands_for(text, cubin).map(|()| text)
+fn stands_for<'a>(from: CompiledFrom<'a>, cubin: &[u8]) -> Result<&'a str, String> {
+    let text = from.text?;
+    embedded_ptx::stands_for(text, cubin).map(|()| text)
 }
 
 /// The PTX that machine code holds; if there is none that may be used, `why` says what the user is told.
-fn recovered(cubin: &[u8], why: impl FnOnce() -> String) -> ImageInfo {
+fn from_embedded_ptx(cubin: &[u8], why: impl FnOnce() -> String) -> ImageInfo {
     let refused = |why| ImageInfo {
         why_no_ptx: Some(why),
         ..ImageInfo::default()
     };
-    match recovered::of(cubin) {
+    match embedded_ptx::of(cubin) {
         Ok(Some(text)) => from_ptx(text, "line information, PTX")
             .unwrap_or_else(|error| refused(error.to_string())),
         Ok(None) => refused(why()),
@@ -244,7 +244,7 @@ fn from_fatbin(bytes: &[u8], capability: (u32, u32)) -> Result<ImageInfo, ImageE
     if let (Some(index), Some(cubin)) = (sass, cubin) {
         let name = format!("fatbin, SASS {}", entries[index].arch_name());
         if choice.ptx.is_none() {
-            info = recovered(&cubin, || choice.why_no_ptx.unwrap_or_default());
+            info = from_embedded_ptx(&cubin, || choice.why_no_ptx.unwrap_or_default());
         }
         add_machine_code(&mut info, &cubin, &name);
     }

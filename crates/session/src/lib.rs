@@ -13,9 +13,9 @@ pub mod choices;
 pub mod plan;
 pub mod succeed;
 
+mod embedded_ptx;
 pub mod executable;
 pub mod image;
-mod recovered;
 
 mod assembled;
 pub mod backends;
@@ -73,7 +73,7 @@ pub use gate::{GateError, Unwritten};
 pub use growth::Growth;
 pub use host_ops::{Action, Answer, HostOp, Progress};
 pub use image::{
-    ImageError, ImageInfo, KernelSummary, MadeFrom, inspect, inspect_compiled, kernel_names,
+    CompiledFrom, ImageError, ImageInfo, KernelSummary, inspect, inspect_compiled, kernel_names,
     machine_code,
 };
 pub use live::{Live, MapLayoutInfo};

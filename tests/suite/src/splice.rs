@@ -19,7 +19,10 @@ pub fn cases() -> Vec<Case> {
         case("machine code: loads and stores", loads_and_stores),
         case("machine code: which back ends", listed),
         case("machine code: ptxas", assembler),
-        case("machine code: the PTX in its line information", recovered),
+        case(
+            "machine code: the PTX in its line information",
+            embedded_ptx,
+        ),
         case("machine code: Triton's kernels", triton),
         case("machine code: the back end is chosen", chosen),
         case("sanitizer: an application", patched),
@@ -124,7 +127,7 @@ fn of_application(bench: &Bench, backend: &str, more: &[&str]) -> Told {
 
 /// The same application with line information: what is machine code for a GPU gets programs by the PTX that is in it, as all of
 /// Triton's kernels do.
-fn recovered(bench: &Bench) -> Told {
+fn embedded_ptx(bench: &Bench) -> Told {
     let launches = LAUNCHES.to_string();
     let run = bench.both("machine", "lineinfo", &[&launches])?;
     let mut threads = 0;

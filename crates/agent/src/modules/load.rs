@@ -23,12 +23,12 @@ pub(crate) fn load(
     mut load: impl FnMut(*const c_void) -> (CUresult, Handle),
 ) -> CUresult {
     nvrtc::look(agent);
-    let made = bytes.and_then(|bytes| agent.made.of(bytes));
-    let jit = made
+    let output = bytes.and_then(|bytes| agent.jit_outputs.of(bytes));
+    let jit = output
         .as_ref()
-        .and_then(|made| made.jit.clone())
+        .and_then(|output| output.jit.clone())
         .unwrap_or(jit);
-    let Some(mut incoming) = read(agent, bytes, made.as_deref()) else {
+    let Some(mut incoming) = read(agent, bytes, output.as_deref()) else {
         return outcome.keep(load(ptr::null()).0);
     };
     if let Some(text) = &incoming.text {

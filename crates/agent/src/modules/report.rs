@@ -41,7 +41,7 @@ pub(super) fn report(
             agent.note(NoteLevel::Warning, note);
         }
     }
-    if !agent.unknown.may_tell(summaries.image, &kernel.mangled) {
+    if !agent.preloaded.may_tell(summaries.image, &kernel.mangled) {
         return;
     }
     let summary = summaries.kernels.get(kernel.mangled.as_str());

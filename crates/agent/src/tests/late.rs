@@ -75,7 +75,7 @@ fn launches_with_earlier_programs_are_waited_for_too() {
 }
 
 #[test]
-fn unknown_handles_are_asked_for_only_where_a_tool_came_late() {
+fn the_driver_is_asked_for_handles_only_where_a_tool_came_late() {
     let mut app = Application::new();
     let module = app.load();
     let function = app.function(module);
@@ -94,10 +94,10 @@ fn a_kernel_that_is_still_looked_for_at_the_end_is_told() {
     let function = app.function(module);
     app.launch(function, 1, 32);
     let context = Context(app.context as *mut _);
-    app.agent.unknown.waits("_Z5firstPf", context);
-    app.agent.unknown.waits("second", context);
+    app.agent.preloaded.waits("_Z5firstPf", context);
+    app.agent.preloaded.waits("second", context);
     // Of another image than the one that was launched.
-    app.agent.unknown.waits("inc", context);
+    app.agent.preloaded.waits("inc", context);
     let said = app.said();
     let kernels = said.iter().filter_map(|message| match message {
         ToTool::Kernel(kernel) => Some((kernel.demangled.as_str(), kernel.method.as_str())),

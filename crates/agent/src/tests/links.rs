@@ -225,7 +225,7 @@ fn a_text_stands_for_the_bytes_that_were_linked_and_no_others() {
 fn variants_are_compiled_with_the_links_options() {
     let mut app = Application::new();
     let made = link(&mut app, &one_text(), Some(40), cubin());
-    let known = app.agent.made.of(&made).expect("it is known");
+    let known = app.agent.jit_outputs.of(&made).expect("it is known");
     let jit = known.jit.as_ref().map(|jit| jit.pairs());
     assert_eq!(jit, Some(&[(jit::MAX_REGISTERS, 40)][..]));
     let module = app.load_image(&made);
@@ -235,7 +235,7 @@ fn variants_are_compiled_with_the_links_options() {
     assert!(app.answers.iter().all(|code| *code == 0));
     // With the tool all of it goes.
     app.agent.turn_off();
-    assert_eq!(app.agent.made.of(&made), None);
+    assert_eq!(app.agent.jit_outputs.of(&made), None);
 }
 
 #[test]

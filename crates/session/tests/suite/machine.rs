@@ -11,7 +11,7 @@ use warpbpf_driver::DeviceInfo;
 use warpbpf_sanitizer::sys::{CallbackFunc, Table};
 use warpbpf_session::backends::without_ptx;
 use warpbpf_session::{
-    Arch, Assembled, ImageInfo, MadeFrom, Options, Prepared, Sanitizer, Session, inspect,
+    Arch, Assembled, CompiledFrom, ImageInfo, Options, Prepared, Sanitizer, Session, inspect,
     inspect_compiled, kernel_names, machine_code,
 };
 
@@ -1087,7 +1087,7 @@ fn a_limit_of_registers_that_no_text_says_keeps_a_text_out_of_the_images_place()
     text.replace_range(start, "");
     let prepared = |options: &[&str], text: &str| {
         let cubin = ptxas(text, Arch::Sm90, options).unwrap();
-        let made = MadeFrom {
+        let made = CompiledFrom {
             by: "NVRTC",
             text: Ok(text),
             not_instead: None,

@@ -1,6 +1,6 @@
-//! Kernels that were loaded before we came and lie in no mapped file: looked for among what Triton keeps on disk, where the user wants that. What was
-//! loaded may be gone from there, and another one have its name, which is why it is for users to say; one that other parameters are passed to is
-//! never taken.
+//! Preloaded kernels that lie in no mapped file: they are looked for among what Triton keeps on disk,
+//! if the user wants that. What was loaded may be gone from there, and another kernel may have its
+//! name. That is why the user must ask for it. A kernel with other parameters is never taken.
 
 use std::path::PathBuf;
 
@@ -23,7 +23,7 @@ pub(super) fn find(
     capability: (u32, u32),
 ) -> Result<ImageInfo, String> {
     let name = &job.name;
-    let questions = agent.unknown.driver.get();
+    let questions = agent.preloaded.driver.get();
     let params = questions.and_then(|driver| driver.params(job));
     let params = params.ok_or_else(|| {
         format!("it was loaded before, and the driver does not say what parameters it has, which one of Triton's cache could be known by; {ADVICE}")
@@ -46,8 +46,8 @@ pub(super) fn find(
     let folders = artefacts::folders(&|name| std::env::var_os(name));
     let mut found: Vec<ImageInfo> = Vec::new();
     for kept in artefacts::of_kernel(&folders, name).filter(|kept| is_like(&kept.cubin)) {
-        let made_from = Some(kept.known.made_from());
-        let Ok(mut info) = inspect_compiled(&kept.cubin, capability, made_from) else {
+        let compiled_from = Some(kept.known.compiled_from());
+        let Ok(mut info) = inspect_compiled(&kept.cubin, capability, compiled_from) else {
             continue;
         };
         if info.ptx.is_none() || found.iter().any(|other| are_same(other, &info)) {

@@ -1,12 +1,13 @@
-//! Machine code that was made in this process, and what of. NVRTC and the driver's linker give it out as bytes, and which module will be loaded of them is not
-//! known then; so what is known of them is kept by a hash of the bytes.
+//! JIT outputs: machine code that NVRTC or the driver's linker made in this process, and the PTX that
+//! it was made from. It is handed out as bytes, and nobody knows then which module will be loaded from
+//! them. So what is known of them is kept under a hash of the bytes.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex};
 
 use warpbpf_driver::JitOptions;
-use warpbpf_session::MadeFrom;
+use warpbpf_session::CompiledFrom;
 
 use crate::lock::lock;
 
@@ -17,7 +18,7 @@ const EACH: usize = 256;
 
 /// What is known of machine code.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Known {
+pub(crate) struct JitOutput {
     /// By whom it was made: what `source` says.
     pub(crate) by: &'static str,
     /// What it was assembled from, or why that is not known.
@@ -28,9 +29,9 @@ pub(crate) struct Known {
     pub(crate) not_instead: Option<&'static str>,
 }
 
-impl Known {
-    pub(crate) fn made_from(&self) -> MadeFrom<'_> {
-        MadeFrom {
+impl JitOutput {
+    pub(crate) fn compiled_from(&self) -> CompiledFrom<'_> {
+        CompiledFrom {
             by: self.by,
             text: self.text.as_deref().map_err(String::as_str),
             not_instead: self.not_instead,
@@ -44,11 +45,11 @@ impl Known {
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Made(Mutex<Store>);
+pub(crate) struct JitOutputs(Mutex<Store>);
 
 #[derive(Debug, Default)]
 struct Store {
-    known: HashMap<Key, Arc<Known>>,
+    known: HashMap<Key, Arc<JitOutput>>,
     /// In the order in which they came.
     order: VecDeque<Key>,
     bytes: usize,
@@ -63,9 +64,9 @@ fn key(image: &[u8]) -> Key {
     (hasher.finish(), image.len())
 }
 
-impl Made {
-    /// Such an image was made.
-    pub(crate) fn add(&self, image: &[u8], known: Known) {
+impl JitOutputs {
+    /// NVRTC or the linker made this image.
+    pub(crate) fn add(&self, image: &[u8], known: JitOutput) {
         let (key, known) = (key(image), Arc::new(known));
         let mut store = lock(&self.0);
         store.bytes += known.bytes();
@@ -81,7 +82,7 @@ impl Made {
     }
 
     /// What is known of an image.
-    pub(crate) fn of(&self, image: &[u8]) -> Option<Arc<Known>> {
+    pub(crate) fn of(&self, image: &[u8]) -> Option<Arc<JitOutput>> {
         if lock(&self.0).known.is_empty() {
             return None;
         }
@@ -100,8 +101,8 @@ impl Made {
 mod tests {
     use super::*;
 
-    fn known(text: &str) -> Known {
-        Known {
+    fn known(text: &str) -> JitOutput {
+        JitOutput {
             by: "NVRTC",
             text: Ok(text.into()),
             jit: None,
@@ -109,33 +110,33 @@ mod tests {
         }
     }
 
-    fn size(made: &Made) -> (usize, usize) {
-        let store = made.0.lock().unwrap();
+    fn size(outputs: &JitOutputs) -> (usize, usize) {
+        let store = outputs.0.lock().unwrap();
         assert_eq!(store.known.len(), store.order.len());
         (store.bytes, store.order.len())
     }
 
     #[test]
     fn what_is_known_belongs_to_its_bytes_and_the_oldest_goes() {
-        let made = Made::default();
-        assert_eq!(made.of(b"first"), None);
-        made.add(b"first", known(&"a".repeat(10)));
-        made.add(b"first", known(&"b".repeat(20)));
-        assert_eq!(size(&made), (EACH + 20, 1));
-        assert_eq!(*made.of(b"first").unwrap(), known(&"b".repeat(20)));
-        assert_eq!(made.of(b"firsu"), None);
+        let outputs = JitOutputs::default();
+        assert_eq!(outputs.of(b"first"), None);
+        outputs.add(b"first", known(&"a".repeat(10)));
+        outputs.add(b"first", known(&"b".repeat(20)));
+        assert_eq!(size(&outputs), (EACH + 20, 1));
+        assert_eq!(*outputs.of(b"first").unwrap(), known(&"b".repeat(20)));
+        assert_eq!(outputs.of(b"firsu"), None);
         let large = MOST_BYTES - EACH - 10;
-        made.add(b"second", known(&"c".repeat(large)));
-        assert_eq!(made.of(b"first"), None);
-        assert_eq!(size(&made), (MOST_BYTES - 10, 1));
+        outputs.add(b"second", known(&"c".repeat(large)));
+        assert_eq!(outputs.of(b"first"), None);
+        assert_eq!(size(&outputs), (MOST_BYTES - 10, 1));
         // What has no text takes room, too.
-        let why = Known {
+        let why = JitOutput {
             text: Err("two".to_owned()),
             ..known("")
         };
-        made.add(b"third", why);
-        assert_eq!((made.of(b"second"), size(&made)), (None, (EACH, 1)));
-        made.forget();
-        assert_eq!((made.of(b"third"), size(&made)), (None, (0, 0)));
+        outputs.add(b"third", why);
+        assert_eq!((outputs.of(b"second"), size(&outputs)), (None, (EACH, 1)));
+        outputs.forget();
+        assert_eq!((outputs.of(b"third"), size(&outputs)), (None, (0, 0)));
     }
 }

@@ -1,5 +1,6 @@
-//! PTX for machine code: what was compiled with line information, as Triton does, holds the text that it was assembled from, and of what NVRTC
-//! or the driver's linker made in the same process the text may be known. It stands for the machine code only if all that this says of its kernels agrees with it.
+//! Embedded PTX: a cubin that was compiled with line information, as Triton does, holds the text that
+//! it was assembled from. The text of a JIT output may be known, too. Either stands for the machine
+//! code only if all that the machine code says of its kernels agrees with the text.
 
 use std::collections::HashMap;
 

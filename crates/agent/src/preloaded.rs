@@ -1,8 +1,10 @@
-//! Kernels of images that were loaded before we came: known when they are launched, found in the files that are mapped, and
-//! instrumented by a thread of ours while the application goes on with the originals.
+//! Preloaded kernels: those of images that were loaded before the agent came. The agent notices such a
+//! kernel at its first launch, looks for its image in the files that are mapped, and instruments it on
+//! a background thread, while the application goes on with the original.
 //!
-//! Nobody saw these loads, so what an image was is inferred: from the kernel's name, and from what the driver says of it. Where two
-//! images could be meant, none is taken. Slices only: a clone would have to be in a module that is loaded already.
+//! Nobody saw these loads. So which image it was is inferred from the kernel's name, and from what the
+//! driver says of it. Where two images are possible, none is taken. There are slices only: a clone
+//! would have to be in a module that is loaded already.
 
 mod caches;
 mod files;
@@ -41,7 +43,7 @@ const ADVICE: &str = "start the application under `warpbpf run`";
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Unknown {
+pub(crate) struct Preloaded {
     /// Handles are asked for.
     open: AtomicBool,
     /// Kernels are looked for in compilers' caches, too.
@@ -57,9 +59,9 @@ pub(crate) struct Unknown {
     told: Mutex<HashMap<(Handle, String), bool>>,
 }
 
-impl Default for Unknown {
-    fn default() -> Unknown {
-        Unknown {
+impl Default for Preloaded {
+    fn default() -> Preloaded {
+        Preloaded {
             open: AtomicBool::new(false),
             caches: AtomicBool::new(false),
             seen: Table::new(),
@@ -81,7 +83,7 @@ struct Waiting {
     counting: HashMap<Handle, Vec<usize>>,
 }
 
-/// A kernel that was launched and is not known.
+/// A preloaded kernel that was launched.
 #[derive(Debug, Clone)]
 struct Job {
     image: Handle,
@@ -191,7 +193,7 @@ impl Questions {
     }
 }
 
-impl Unknown {
+impl Preloaded {
     /// This handle has not been asked for, and shall be.
     #[inline]
     pub(crate) fn is_new(&self, handle: usize) -> bool {
@@ -295,16 +297,16 @@ impl Unknown {
     }
 }
 
-/// A launch by a handle that is not known: asks the driver what it is. If programs want it, an entry counts its launches as missed
-/// until there is something to launch.
+/// A launch by the handle of a preloaded kernel: asks the driver what it is. If programs want it, an
+/// entry counts its launches as missed until there is a variant to launch.
 pub(crate) fn ask(agent: &Agent, function: CUfunction) -> Option<&'static Entry> {
     static SEEN: () = ();
-    let unknown = &agent.unknown;
-    if !unknown.is_new(function as usize) {
+    let preloaded = &agent.preloaded;
+    if !preloaded.is_new(function as usize) {
         return None;
     }
-    unknown.seen.insert(function as usize, &SEEN);
-    let (name, image) = unknown.driver.get()?.ask(function)?;
+    preloaded.seen.insert(function as usize, &SEEN);
+    let (name, image) = preloaded.driver.get()?.ask(function)?;
     let session = agent.generations.now().session.get()?;
     let context = agent.driver.current()?;
     if session.matching(&name).is_empty() {
@@ -316,8 +318,8 @@ pub(crate) fn ask(agent: &Agent, function: CUfunction) -> Option<&'static Entry>
                 name,
                 only_watched: true,
             };
-            lock(&unknown.waiting).jobs.push(job);
-            unknown.more.notify_one();
+            lock(&preloaded.waiting).jobs.push(job);
+            preloaded.more.notify_one();
         }
         return None;
     }
@@ -325,7 +327,7 @@ pub(crate) fn ask(agent: &Agent, function: CUfunction) -> Option<&'static Entry>
     // That it is not instrumented yet is no news.
     entry.told_context.store(true, Ordering::Relaxed);
     agent.table.insert(function as usize, entry);
-    let mut waiting = lock(&unknown.waiting);
+    let mut waiting = lock(&preloaded.waiting);
     let counting = waiting.counting.entry(image).or_default();
     counting.push(function as usize);
     waiting.jobs.push(Job {
@@ -336,7 +338,7 @@ pub(crate) fn ask(agent: &Agent, function: CUfunction) -> Option<&'static Entry>
         only_watched: false,
     });
     drop(waiting);
-    unknown.more.notify_one();
+    preloaded.more.notify_one();
     Some(entry)
 }
 
@@ -350,14 +352,14 @@ pub(crate) fn serve(agent: &'static Agent) {
         );
         return;
     };
-    agent.unknown.driver.get_or_init(|| questions);
+    agent.preloaded.driver.get_or_init(|| questions);
     let _beside = agent.work_beside_for(LOADS);
-    agent.unknown.open.store(true, Ordering::Relaxed);
+    agent.preloaded.open.store(true, Ordering::Relaxed);
     contexts::watch_those_there(agent);
     agent.send(ToTool::Attached, None);
     let mut files = None;
-    while let Some(job) = agent.unknown.next(agent) {
-        let _working = lock(&agent.unknown.working);
+    while let Some(job) = agent.preloaded.next(agent) {
+        let _working = lock(&agent.preloaded.working);
         if !agent.is_on() {
             return;
         }
@@ -387,7 +389,7 @@ pub(crate) fn serve(agent: &'static Agent) {
                 know(agent, &job);
             }
             Err(reason) => {
-                if agent.unknown.may_tell(job.image, &job.name) {
+                if agent.preloaded.may_tell(job.image, &job.name) {
                     refuse(agent, &job, &reason);
                 }
             }
@@ -403,7 +405,7 @@ fn know(agent: &'static Agent, job: &Job) {
     if let Some(entry) = agent.table.get(job.function) {
         entry.told_context.store(false, Ordering::Relaxed);
     }
-    let mut waiting = lock(&agent.unknown.waiting);
+    let mut waiting = lock(&agent.preloaded.waiting);
     if let Some(counting) = waiting.counting.get_mut(&job.image) {
         counting.retain(|handle| *handle != job.function);
     }
@@ -412,7 +414,7 @@ fn know(agent: &'static Agent, job: &Job) {
 /// Tells of the kernels that were launched and for which nothing has come of it yet, as the session ends: libraries with thousands of kernels take seconds.
 pub(crate) fn report_waiting(agent: &Agent) {
     let waiting = {
-        let mut waiting = lock(&agent.unknown.waiting);
+        let mut waiting = lock(&agent.preloaded.waiting);
         // It stays there: its image must not go while it is worked on.
         let at = waiting.at.clone();
         at.into_iter()
@@ -422,7 +424,7 @@ pub(crate) fn report_waiting(agent: &Agent) {
     // An image's kernels are told one by one, when their programs are made or refused.
     for job in waiting.into_iter().filter(|job| !job.only_watched) {
         let image = modules::own_handle(agent, job.image);
-        if !agent.unknown.gives_up(image, &job.name) {
+        if !agent.preloaded.gives_up(image, &job.name) {
             continue;
         }
         let reason = match agent.images.has(job.image) {
@@ -485,7 +487,7 @@ fn find(
         found.push(info);
     }
     if found.is_empty() {
-        return match agent.unknown.caches.load(Ordering::Relaxed) {
+        return match agent.preloaded.caches.load(Ordering::Relaxed) {
             true => caches::find(agent, job, &device.name, capability),
             false => Err(format!(
                 "it was loaded before, and no file that is mapped has it (was it made at run time?); {ADVICE}, or look for what Triton made by `--caches`"
@@ -542,10 +544,10 @@ mod tests {
 
     #[test]
     fn a_kernel_is_told_as_waiting_or_with_what_came_of_it() {
-        let unknown = Unknown::default();
+        let preloaded = Preloaded::default();
         let (one, other) = (Handle::Module(1), Handle::Library(1));
-        assert!(unknown.may_tell(one, "k"), "nobody came late");
-        unknown.driver.get_or_init(|| Questions {
+        assert!(preloaded.may_tell(one, "k"), "nobody came late");
+        preloaded.driver.get_or_init(|| Questions {
             func_name: no_text,
             func_module: no_module,
             kernel_name: None,
@@ -553,14 +555,14 @@ mod tests {
             func_param: None,
             kernel_param: None,
         });
-        assert!(unknown.gives_up(one, "k") && !unknown.gives_up(one, "k"));
+        assert!(preloaded.gives_up(one, "k") && !preloaded.gives_up(one, "k"));
         assert!(
-            !unknown.may_tell(one, "k"),
+            !preloaded.may_tell(one, "k"),
             "its programs are made too late"
         );
-        assert!(unknown.may_tell(one, "other"));
+        assert!(preloaded.may_tell(one, "other"));
         // One of the same name in another image is another one.
-        assert!(unknown.may_tell(other, "k") && unknown.may_tell(other, "k"));
-        assert!(!unknown.gives_up(other, "k"));
+        assert!(preloaded.may_tell(other, "k") && preloaded.may_tell(other, "k"));
+        assert!(!preloaded.gives_up(other, "k"));
     }
 }
