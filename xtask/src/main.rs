@@ -22,6 +22,7 @@ mod helpers;
 mod jobs;
 mod libbpf;
 mod log;
+mod names;
 mod selftests;
 mod setup;
 mod shell;

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::circles;
 use crate::shell::{Failure, failure, read, root};
+use crate::{circles, names};
 
 /// Longest logic file, in lines. Instruction and export tables are lists and may be longer.
 const MAX_LINES: usize = 700;
@@ -31,7 +31,9 @@ pub fn run() -> Result<(), Failure> {
     for file in &files {
         let text = read(file)?;
         let shown = file.strip_prefix(root()).unwrap_or(file);
-        check_prints(&shown.display().to_string(), &text, &mut findings);
+        let shown = shown.display().to_string();
+        check_prints(&shown, &text, &mut findings);
+        names::check(&shown, &text, &mut findings);
     }
     findings.extend(circles::findings()?);
     if findings.is_empty() {

@@ -22,19 +22,20 @@ pub const PRINTK_RING: &str = "wbpf.printk";
 /// The name of the hidden array that counts how often a program was ended in a loop without a bound begins so; the program's name
 /// follows.
 pub const STOPS: &str = "wbpf.stops.";
-/// Between the name of a second tool's program or map and the number of that tool (`count@g1`); no C function and no map of an object is called so.
-pub const GUEST: &str = "@g";
+/// Between the name of a second tool's program or map and the number of that tool (`count@c1`); no
+/// C function and no map of an object is called so.
+pub const CLIENT: &str = "@c";
 /// `cuDeviceGetName` of the built-in soft GPU. Its %globaltimer is the host's CLOCK_REALTIME.
 pub const SOFT_DEVICE: &str = "warpbpf soft GPU";
 
 /// What a second tool's program or map is called where several tools are.
-pub fn of_guest(name: &str, guest: u32) -> String {
-    format!("{name}{GUEST}{guest}")
+pub fn of_client(name: &str, client: u32) -> String {
+    format!("{name}{CLIENT}{client}")
 }
 
 /// What it is called in its object.
 pub fn plain(name: &str) -> &str {
-    name.rsplit_once(GUEST).map_or(name, |(plain, _)| plain)
+    name.rsplit_once(CLIENT).map_or(name, |(plain, _)| plain)
 }
 
 #[cfg(test)]
@@ -43,8 +44,8 @@ mod tests {
 
     #[test]
     fn names_of_a_second_tool_are_told_apart_and_found_again() {
-        let name = of_guest(".rodata", 12);
-        assert_eq!((name.as_str(), plain(&name)), (".rodata@g12", ".rodata"));
+        let name = of_client(".rodata", 12);
+        assert_eq!((name.as_str(), plain(&name)), (".rodata@c12", ".rodata"));
         assert_eq!(plain("count"), "count");
     }
 }

@@ -7,11 +7,11 @@ use warpbpf_session::choices::Choices;
 use warpbpf_wire::{Choice, NoteLevel, StreamPick};
 
 use crate::agent::Agent;
+use crate::clients::{Tally, bit_of};
 use crate::entry::Entry;
 use crate::generation::Generation;
 use crate::launch::StreamName;
 use crate::nvtx;
-use crate::parties::{Tally, bit_of};
 
 /// A launch as a choice sees it.
 #[derive(Debug, Clone, Copy)]

@@ -220,9 +220,9 @@ impl Control {
                     }
                     ToAgent::Snapshot { token } => self.tokens.push(token),
                     ToAgent::Settle { token } => settled::wait(self.agent, token),
-                    ToAgent::Forget { guest } => {
-                        self.agent.roster.forget(guest);
-                        self.agent.said.forget(guest);
+                    ToAgent::Forget { client } => {
+                        self.agent.roster.forget(client);
+                        self.agent.said.forget(client);
                     }
                     // One wish per connection.
                     ToAgent::Attach { .. }
@@ -607,7 +607,7 @@ impl Control {
         let note = ToTool::Note {
             level: NoteLevel::Error,
             text: internal_failure(THREAD, said),
-            guests: Vec::new(),
+            clients: Vec::new(),
         };
         // A tool that gets neither message sees the connection close without `Bye`.
         for message in [note, ToTool::Failed] {

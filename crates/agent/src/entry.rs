@@ -8,12 +8,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use warpbpf_session::LoadedVariant;
 use warpbpf_session::choices::Choices;
-use warpbpf_session::guest::OWN;
+use warpbpf_session::client::OWN;
 use warpbpf_wire::{LaunchKind, LaunchRow, LaunchWriter};
 
+use crate::clients::{Tallies, Tally, VariantClient, Wish};
 use crate::generation::Generation;
 use crate::list::List;
-use crate::parties::{Party, Tallies, Tally, Wish};
 
 /// No context's handle.
 const NO_CONTEXT: usize = usize::MAX;
@@ -83,11 +83,11 @@ pub(crate) struct Place {
     /// parallel to `taken`, those. Empty where there is none.
     shared: Box<[&'static AtomicU64]>,
     /// Whose programs are in the variant.
-    parties: Box<[Party]>,
+    clients: Box<[VariantClient]>,
     /// Who wants the kernel; not all need be in the variant.
     wanted_by: Box<[u32]>,
     /// Those who are not: their choices are bits of [`Place::choices`], and counted is what they would have been in.
-    absent: Box<[Party]>,
+    absent: Box<[VariantClient]>,
     /// What runs where the variant with programs of several tools cannot: that without those who came later.
     pub(crate) alone: Option<&'static Place>,
 }
@@ -108,7 +108,7 @@ impl Place {
         };
         let differ = of_variant.filter(|own| own.differ());
         let taken = differ.map_or(0, |own| own.all().len());
-        let parties = of_variant.map(|own| Party::all(own, &[]));
+        let clients = of_variant.map(|own| VariantClient::all(own, &[]));
         Place {
             context: AtomicUsize::new(context),
             number,
@@ -123,7 +123,7 @@ impl Place {
             launches: AtomicU64::new(0),
             taken: (0..taken).map(|_| AtomicU64::new(0)).collect(),
             shared: Box::default(),
-            parties: parties.unwrap_or_default(),
+            clients: clients.unwrap_or_default(),
             wanted_by: Box::default(),
             absent: Box::default(),
             alone: None,
@@ -133,13 +133,13 @@ impl Place {
     /// The same, wanted by these tools, of which the `idle` ones have no place in it.
     pub(crate) fn of(mut self, wanted_by: &[u32], idle: &[u32]) -> Place {
         if let Some(variant) = self.variant.as_ref().filter(|_| !idle.is_empty()) {
-            self.parties = Party::all(&variant.choices, idle);
+            self.clients = VariantClient::all(&variant.choices, idle);
         }
-        let wanted_by = wanted_by.iter().filter(|guest| !idle.contains(guest));
+        let wanted_by = wanted_by.iter().filter(|client| !idle.contains(client));
         self.wanted_by = wanted_by.copied().collect();
-        let is_in = |guest: &u32| self.parties.iter().any(|party| party.guest == *guest);
-        let absent = self.wanted_by.iter().filter(|guest| !is_in(guest));
-        let absent = absent.map(|guest| Party::absent(*guest, &self.choices));
+        let is_in = |client: &u32| self.clients.iter().any(|one| one.client == *client);
+        let absent = self.wanted_by.iter().filter(|client| !is_in(client));
+        let absent = absent.map(|client| VariantClient::absent(*client, &self.choices));
         self.absent = absent.collect();
         self
     }
@@ -150,13 +150,13 @@ impl Place {
         let taken = taken.filter(move |(bit, _)| chosen.own >> bit & 1 != 0);
         let shared = self.shared.iter().enumerate();
         let shared = shared.filter(move |(at, _)| *at == 0 || chosen.own >> (at - 1) & 1 != 0);
-        let parties = (self.parties.iter()).filter(move |p| chosen.own & p.mask != 0);
+        let clients = (self.clients.iter()).filter(move |p| chosen.own & p.mask != 0);
         let absent = (self.absent.iter()).filter(move |p| chosen.all & p.mask != 0);
         taken
             .map(|(_, counter)| counter)
             .chain(shared.map(|(_, counter)| *counter))
-            .chain(parties.filter_map(|party| party.taken.as_ref()))
-            .chain(absent.filter_map(|party| party.taken.as_ref()))
+            .chain(clients.filter_map(|one| one.taken.as_ref()))
+            .chain(absent.filter_map(|one| one.taken.as_ref()))
     }
 
     /// Of the choices of all programs that want the kernel, those of the programs in its variant: what launches of it are told, and counted by.
@@ -170,40 +170,40 @@ impl Place {
     }
 
     /// Launches of the variant that a tool had a program in; `None` if it has none in it.
-    pub(crate) fn launches_of(&self, guest: u32) -> Option<u64> {
-        let party = self.parties.iter().find(|party| party.guest == guest)?;
-        let counter = party.taken.as_ref().unwrap_or(&self.launches);
+    pub(crate) fn launches_of(&self, client: u32) -> Option<u64> {
+        let one = self.clients.iter().find(|one| one.client == client)?;
+        let counter = one.taken.as_ref().unwrap_or(&self.launches);
         Some(counter.load(Ordering::Relaxed))
     }
 
     /// Second tools have programs in the variant.
-    pub(crate) fn has_guests(&self) -> bool {
-        self.parties.iter().any(|party| party.guest != OWN)
+    pub(crate) fn has_clients(&self) -> bool {
+        self.clients.iter().any(|one| one.client != OWN)
     }
 
     /// Second tools with programs in the variant that have none in that of `other`.
-    pub(crate) fn guests_beside(&self, other: &Place) -> Vec<u32> {
-        let guests = self.parties.iter().map(|party| party.guest);
-        let lacks = |guest: &u32| other.parties.iter().all(|party| party.guest != *guest);
-        guests
-            .filter(|guest| *guest != OWN && lacks(guest))
+    pub(crate) fn clients_beside(&self, other: &Place) -> Vec<u32> {
+        let clients = self.clients.iter().map(|one| one.client);
+        let lacks = |client: &u32| other.clients.iter().all(|one| one.client != *client);
+        clients
+            .filter(|client| *client != OWN && lacks(client))
             .collect()
     }
 
     /// Launches of the variant that a tool would have a program in which has none in it; `None` if it does not want the kernel.
-    pub(crate) fn launches_without(&self, guest: u32) -> Option<u64> {
-        let party = self.absent.iter().find(|party| party.guest == guest)?;
-        Some(party.taken.as_ref()?.load(Ordering::Relaxed))
+    pub(crate) fn launches_without(&self, client: u32) -> Option<u64> {
+        let one = self.absent.iter().find(|one| one.client == client)?;
+        Some(one.taken.as_ref()?.load(Ordering::Relaxed))
     }
 
     /// Launches that each program was in, of one tool or all.
-    fn launches_of_programs(&self, guest: Option<u32>) -> impl Iterator<Item = (&str, u64)> {
+    fn launches_of_programs(&self, client: Option<u32>) -> impl Iterator<Item = (&str, u64)> {
         let variant = self.variant.iter();
         let programs = variant.flat_map(|variant| {
             let choices = &variant.choices;
-            choices.programs().iter().zip(choices.guests())
+            choices.programs().iter().zip(choices.clients())
         });
-        let programs = programs.filter(move |(_, of)| guest.is_none_or(|guest| guest == **of));
+        let programs = programs.filter(move |(_, of)| client.is_none_or(|client| client == **of));
         programs.map(|((program, bit), _)| {
             let counter = self.taken.get(*bit as usize).unwrap_or(&self.launches);
             (program.as_str(), counter.load(Ordering::Relaxed))
@@ -506,21 +506,21 @@ impl Entry {
     /// Launches that each program was in, of one tool or all, by the number of the maps.
     pub(crate) fn launches_of_programs(
         &self,
-        guest: Option<u32>,
+        client: Option<u32>,
     ) -> impl Iterator<Item = (u32, &'static str, u64)> {
         self.places().flat_map(move |place| {
-            let programs = place.launches_of_programs(guest);
+            let programs = place.launches_of_programs(client);
             programs.map(|(program, count)| (place.number, program, count))
         })
     }
 
     /// Its programs, of one tool or all, are, or were, in different launches.
-    pub(crate) fn programs_differ(&self, guest: Option<u32>) -> bool {
-        self.places().any(|place| match guest {
+    pub(crate) fn programs_differ(&self, client: Option<u32>) -> bool {
+        self.places().any(|place| match client {
             None => !place.taken.is_empty(),
-            Some(guest) => {
-                let mut parties = place.parties.iter();
-                parties.any(|party| party.guest == guest && party.differs())
+            Some(client) => {
+                let mut clients = place.clients.iter();
+                clients.any(|one| one.client == client && one.differs())
             }
         })
     }
@@ -555,14 +555,14 @@ impl Entry {
         self.tallies.iter()
     }
 
-    /// Whoever wanted it at any time, guests alone.
-    pub(crate) fn guests(&self) -> impl Iterator<Item = u32> {
+    /// Whoever wanted it at any time, clients alone.
+    pub(crate) fn clients(&self) -> impl Iterator<Item = u32> {
         let places = self
             .places()
             .flat_map(|place| place.wanted_by.iter().copied());
         let tallies = self.tallies();
-        let tallies = tallies.flat_map(|tally| tally.wishes.iter().map(|wish| wish.guest));
-        places.chain(tallies).filter(|guest| *guest != OWN)
+        let tallies = tallies.flat_map(|tally| tally.wishes.iter().map(|wish| wish.client));
+        places.chain(tallies).filter(|client| *client != OWN)
     }
 
     /// Launches without: those that were missed, skipped, and wanted by nobody.
@@ -644,8 +644,8 @@ mod tests {
             let mut seen = 0;
             while seen < LAUNCHES {
                 seen = entry.launched();
-                for guest in [1, 2] {
-                    assert!(place.launches_without(guest) >= Some(seen));
+                for client in [1, 2] {
+                    assert!(place.launches_without(client) >= Some(seen));
                 }
             }
         });

@@ -76,7 +76,7 @@ pub(crate) fn ready(session: &Session, context: ContextInfo) -> Ready {
 fn map_info(map: MapLayoutInfo) -> MapInfo {
     MapInfo {
         name: map.name,
-        guest: map.guest,
+        client: map.client,
         map_type: map.map_type,
         key_size: map.key_size,
         value_size: map.value_size,
@@ -97,7 +97,7 @@ pub(crate) fn map_infos(session: &Session) -> Vec<MapInfo> {
 pub(crate) fn programs(session: &Session) -> Vec<Program> {
     let program = |p: &PlannedProgram| Program {
         name: p.name().into(),
-        guest: p.guest,
+        client: p.client,
         section: p.section().into(),
         glob: p.spec.kernels.clone(),
     };

@@ -24,7 +24,7 @@ use crate::modules::place_at_launch;
 use crate::params::with_hidden;
 use crate::stack::large;
 use crate::watchdog::Sample;
-use crate::{parties, preloaded, sanitizer, uprobe};
+use crate::{clients, preloaded, sanitizer, uprobe};
 
 /// `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`
 const ATTRIBUTE_COOPERATIVE: u32 = 2;
@@ -265,7 +265,7 @@ pub(crate) unsafe fn try_variant(
         // It was chosen for programs that have no place in it.
         0 => Err(Miss::None),
         own => {
-            if place.has_guests() {
+            if place.has_clients() {
                 agent.settled.note();
             }
             // SAFETY: the caller's promise.
@@ -290,7 +290,7 @@ pub(crate) unsafe fn try_variant(
         (Err(miss), Some(alone)) => match attempt(alone) {
             Ok(done) => {
                 // Who came later is not to take from others what they would have alone.
-                parties::tell_of_alone(agent, entry, (place, alone), &miss);
+                clients::tell_of_alone(agent, entry, (place, alone), &miss);
                 Ok(done)
             }
             Err(Miss::None) => Err(miss),

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
 
-use warpbpf_abi::names::of_guest;
-use warpbpf_session::guest::OWN;
+use warpbpf_abi::names::of_client;
+use warpbpf_session::client::OWN;
 use warpbpf_wire::{NoteLevel, ToTool};
 
 use crate::agent::Agent;
@@ -19,25 +19,25 @@ pub(crate) struct Said(Mutex<HashMap<u32, HashSet<String>>>);
 
 impl Said {
     /// Who of these second tools is to be told; all tools, if none is named. `None` if there is nobody to tell.
-    fn new_for(&self, guests: &[u32], text: &str) -> Option<Vec<u32>> {
+    fn new_for(&self, clients: &[u32], text: &str) -> Option<Vec<u32>> {
         let mut said = lock(&self.0);
         let mut is_new = |of: &u32| {
             let texts = said.entry(*of).or_default();
             texts.len() < MOST && texts.insert(text.to_owned())
         };
-        if guests.is_empty() {
+        if clients.is_empty() {
             return is_new(&OWN).then(Vec::new);
         }
-        let new: Vec<u32> = guests.iter().copied().filter(|of| is_new(of)).collect();
+        let new: Vec<u32> = clients.iter().copied().filter(|of| is_new(of)).collect();
         (!new.is_empty()).then_some(new)
     }
 
     /// A second tool has gone for good: it is told nothing, and nobody of its programs and maps. Else those who come and go would use up
     /// what those who stay may be told.
-    pub(crate) fn forget(&self, guest: u32) {
+    pub(crate) fn forget(&self, client: u32) {
         let mut said = lock(&self.0);
-        said.remove(&guest);
-        let its = format!("{}`", of_guest("", guest));
+        said.remove(&client);
+        let its = format!("{}`", of_client("", client));
         if let Some(texts) = said.get_mut(&OWN) {
             texts.retain(|text| !text.contains(&its));
         }
@@ -51,12 +51,12 @@ impl Agent {
     }
 
     /// The same for these second tools alone; for all tools if there is none.
-    pub(crate) fn note_to(&self, guests: &[u32], level: NoteLevel, text: String) {
-        if let Some(guests) = self.said.new_for(guests, &text) {
+    pub(crate) fn note_to(&self, clients: &[u32], level: NoteLevel, text: String) {
+        if let Some(clients) = self.said.new_for(clients, &text) {
             let note = ToTool::Note {
                 level,
                 text,
-                guests,
+                clients,
             };
             self.send(note, None);
         }
@@ -70,12 +70,12 @@ impl Agent {
             return;
         }
         let text = internal_failure(whose, said);
-        if let Some(guests) = self.said.new_for(&[], &text) {
+        if let Some(clients) = self.said.new_for(&[], &text) {
             let level = NoteLevel::Error;
             let note = ToTool::Note {
                 level,
                 text,
-                guests,
+                clients,
             };
             self.send(note, None);
             self.send(ToTool::Failed, None);
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn each_tool_is_told_once() {
         let said = Said::default();
-        let told = |guests: &[u32], text| said.new_for(guests, text);
+        let told = |clients: &[u32], text| said.new_for(clients, text);
         assert_eq!([told(&[], "a"), told(&[], "a")], [Some(vec![]), None]);
         assert_eq!([told(&[1], "a"), told(&[1], "a")], [Some(vec![1]), None]);
         // Who has heard it is left out.
@@ -125,15 +125,15 @@ mod tests {
         let said = Said::default();
         let texts = || lock(&said.0).values().map(HashSet::len).sum::<usize>();
         assert!(said.new_for(&[], "stays").is_some());
-        for guest in 1..=MOST as u32 + 1 {
-            let text = format!("program `count@g{guest}` does not run there");
+        for client in 1..=MOST as u32 + 1 {
+            let text = format!("program `count@c{client}` does not run there");
             assert_eq!(said.new_for(&[], &text), Some(vec![]));
-            assert_eq!(said.new_for(&[guest], "a"), Some(vec![guest]));
-            said.forget(guest);
+            assert_eq!(said.new_for(&[client], "a"), Some(vec![client]));
+            said.forget(client);
             assert_eq!(texts(), 1);
         }
         // Another's number begins like it.
-        assert!(said.new_for(&[], "map `total@g12` is full").is_some());
+        assert!(said.new_for(&[], "map `total@c12` is full").is_some());
         said.forget(1);
         assert_eq!((texts(), said.new_for(&[], "stays")), (2, None));
     }

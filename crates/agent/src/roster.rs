@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use warpbpf_session::LoadedVariant;
-use warpbpf_session::guest::OWN;
-use warpbpf_wire::{Counts, KernelCount, LaunchWriter, PartyCounts};
+use warpbpf_session::client::OWN;
+use warpbpf_wire::{ClientCounts, Counts, KernelCount, LaunchWriter};
 
 use crate::arena::Arena;
 use crate::entry::Entry;
@@ -32,7 +32,7 @@ struct Inner {
     /// The same as each tool has them.
     retired_of: BTreeMap<u32, HashMap<String, Sums>>,
     /// Second tools that are there, and those that have gone and are told their last launches.
-    guests: Vec<u32>,
+    clients: Vec<u32>,
     gone: Vec<u32>,
     /// There was one: what launches are the first tool's is no longer what all are.
     shared: bool,
@@ -73,37 +73,37 @@ impl Sums {
     }
 
     /// What a tool would be told if it were alone: launches of others' programs are some of the original for it.
-    fn add_as_of(&mut self, entry: &Entry, guest: u32) {
+    fn add_as_of(&mut self, entry: &Entry, client: u32) {
         for place in entry.places() {
             // First, and so that what else counts these launches is seen as well.
             let all = place.launches.load(Ordering::Acquire);
-            match place.launches_of(guest) {
+            match place.launches_of(client) {
                 Some(own) => {
                     self.add_launches(place.number, place.generation, own);
                     // The counters are not read at one moment.
                     self.skipped += all.saturating_sub(own);
                 }
-                None => match place.launches_without(guest) {
+                None => match place.launches_without(client) {
                     Some(missed) => {
                         self.missed += missed;
                         self.skipped += all.saturating_sub(missed);
                     }
-                    None if guest == OWN => self.unwanted += all,
+                    None if client == OWN => self.unwanted += all,
                     None => {}
                 },
             }
         }
-        self.add_programs(entry, Some(guest));
+        self.add_programs(entry, Some(client));
         for tally in entry.tallies() {
             let [missed, skipped, unwanted] = tally.all();
-            match tally.wishes.iter().find(|wish| wish.guest == guest) {
+            match tally.wishes.iter().find(|wish| wish.client == client) {
                 Some(wish) => {
                     let not_for_it = wish.not_for_it().min(missed);
                     self.missed += missed - not_for_it;
                     self.skipped += skipped + not_for_it;
                     self.unwanted += unwanted;
                 }
-                None if guest == OWN => self.unwanted += missed + skipped + unwanted,
+                None if client == OWN => self.unwanted += missed + skipped + unwanted,
                 None => {}
             }
         }
@@ -120,9 +120,9 @@ impl Sums {
         }
     }
 
-    fn add_programs(&mut self, entry: &Entry, guest: Option<u32>) {
-        self.differ |= entry.programs_differ(guest);
-        for (number, program, count) in entry.launches_of_programs(guest) {
+    fn add_programs(&mut self, entry: &Entry, client: Option<u32>) {
+        self.differ |= entry.programs_differ(client);
+        for (number, program, count) in entry.launches_of_programs(client) {
             if !self.programs.contains_key(program) {
                 self.programs.insert(program.to_owned(), BTreeMap::new());
             }
@@ -178,20 +178,20 @@ fn told(sums: HashMap<&str, Sums>) -> Vec<KernelCount> {
 }
 
 impl Inner {
-    /// Launches as a tool has them: of a guest, kernels that it wants or wanted.
-    fn counts_of(&self, guest: u32) -> PartyCounts {
-        let known = self.retired_of.get(&guest).into_iter().flatten();
+    /// Launches as a tool has them: of a client, kernels that it wants or wanted.
+    fn counts_of(&self, client: u32) -> ClientCounts {
+        let known = self.retired_of.get(&client).into_iter().flatten();
         let mut sums: HashMap<&str, Sums> = known
             .map(|(name, sums)| (name.as_str(), sums.clone()))
             .collect();
         for entry in &self.entries {
-            if guest == OWN || entry.guests().any(|of| of == guest) {
+            if client == OWN || entry.clients().any(|of| of == client) {
                 let sums = sums.entry(&entry.mangled).or_default();
-                sums.add_as_of(entry, guest);
+                sums.add_as_of(entry, client);
             }
         }
-        PartyCounts {
-            guest,
+        ClientCounts {
+            client,
             kernels: told(sums),
         }
     }
@@ -236,44 +236,44 @@ impl Roster {
             inner.retired_launches += entry.launched();
             let sums = inner.retired.entry(entry.mangled.clone()).or_default();
             sums.add(entry);
-            let mut guests: Vec<u32> = entry.guests().chain([OWN]).collect();
-            guests.sort_unstable();
-            guests.dedup();
+            let mut clients: Vec<u32> = entry.clients().chain([OWN]).collect();
+            clients.sort_unstable();
+            clients.dedup();
             // Who has been forgotten is told nothing.
-            let is_told = |guest: &u32| {
-                *guest == OWN || inner.guests.contains(guest) || inner.gone.contains(guest)
+            let is_told = |client: &u32| {
+                *client == OWN || inner.clients.contains(client) || inner.gone.contains(client)
             };
-            guests.retain(is_told);
-            for guest in guests {
-                let of = inner.retired_of.entry(guest).or_default();
+            clients.retain(is_told);
+            for client in clients {
+                let of = inner.retired_of.entry(client).or_default();
                 let sums = of.entry(entry.mangled.clone()).or_default();
-                sums.add_as_of(entry, guest);
+                sums.add_as_of(entry, client);
             }
         }
     }
 
     /// A second tool has come, which is told its launches.
-    pub(crate) fn welcome(&self, guest: u32) {
+    pub(crate) fn welcome(&self, client: u32) {
         let mut inner = self.lock();
-        inner.guests.push(guest);
+        inner.clients.push(client);
         inner.shared = true;
     }
 
     /// It has gone, and wants to know its last ones.
-    pub(crate) fn farewell(&self, guest: u32) {
+    pub(crate) fn farewell(&self, client: u32) {
         let mut inner = self.lock();
-        inner.guests.retain(|there| *there != guest);
-        inner.gone.push(guest);
+        inner.clients.retain(|there| *there != client);
+        inner.gone.push(client);
     }
 
     /// It knows them.
-    pub(crate) fn forget(&self, guest: u32) {
+    pub(crate) fn forget(&self, client: u32) {
         let mut inner = self.lock();
-        if inner.guests.contains(&guest) {
+        if inner.clients.contains(&client) {
             return;
         }
-        inner.gone.retain(|gone| *gone != guest);
-        inner.retired_of.remove(&guest);
+        inner.gone.retain(|gone| *gone != client);
+        inner.retired_of.remove(&client);
     }
 
     /// Second tools that have gone and are told their last launches.
@@ -298,11 +298,11 @@ impl Roster {
         for entry in &inner.entries {
             sums.entry(&entry.mangled).or_default().add(entry);
         }
-        let guests = inner.guests.iter().chain(&inner.gone).copied();
-        let parties = guests.chain(inner.shared.then_some(OWN));
+        let clients = inner.clients.iter().chain(&inner.gone).copied();
+        let clients = clients.chain(inner.shared.then_some(OWN));
         Counts {
             kernels: told(sums),
-            parties: parties.map(|guest| inner.counts_of(guest)).collect(),
+            clients: clients.map(|client| inner.counts_of(client)).collect(),
         }
     }
 
@@ -388,8 +388,8 @@ mod tests {
         let known = |roster: &Roster| roster.lock().retired_of.keys().copied().collect::<Vec<_>>();
         assert_eq!(known(&roster), [OWN, 1, 2]);
         let told = |roster: &Roster| {
-            let parties = roster.counts().parties.into_iter();
-            parties.map(|party| party.guest).collect::<Vec<_>>()
+            let clients = roster.counts().clients.into_iter();
+            clients.map(|one| one.client).collect::<Vec<_>>()
         };
         assert_eq!(
             (roster.leaving(), told(&roster)),
@@ -403,7 +403,7 @@ mod tests {
         assert_eq!((roster.leaving(), told(&roster)), (vec![], vec![2, OWN]));
         roster.farewell(2);
         roster.forget(2);
-        // What guests alone were in is no launch of the first tool's, for good.
+        // What clients alone were in is no launch of the first tool's, for good.
         assert_eq!(told(&roster), [OWN]);
     }
 

@@ -237,11 +237,11 @@ pub(crate) fn wait(agent: &'static Agent, token: u64) {
         return settled.answer(agent, token);
     }
     // Others' counts go on.
-    let guests = agent.roster.leaving();
+    let clients = agent.roster.leaving();
     let started = thread::start("warpbpf-settled", move || {
         if let Err(why) = have_ended(agent, Instant::now() + LIMIT) {
             agent.note_to(
-                &guests,
+                &clients,
                 NoteLevel::Warning,
                 format!("what is shown is as it was copied last, the kernels that ran at the end were not waited for: {why}"),
             );

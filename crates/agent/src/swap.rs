@@ -308,7 +308,7 @@ fn run(agent: &'static Agent, token: u64, before: &Arc<Session>, wish: Wish) {
 }
 
 /// What a second tool may wish for its programs.
-fn options_of_guest(options: &warpbpf_wire::Options) -> warpbpf_session::Options {
+fn options_of_client(options: &warpbpf_wire::Options) -> warpbpf_session::Options {
     warpbpf_session::Options {
         allow_modify: options.allow_modify,
         budget: options.budget,
@@ -337,16 +337,16 @@ fn exchange(
         return Err((ENOMEM, message));
     }
     let wished = match &wish.change {
-        Change::Join { options, .. } => options_of_guest(options),
+        Change::Join { options, .. } => options_of_client(options),
         _ => warpbpf_session::Options::default(),
     };
     let change = match &wish.change {
-        Change::Join { guest, .. } => ProgramChange::Join {
-            guest: *guest,
+        Change::Join { client, .. } => ProgramChange::Join {
+            client: *client,
             object: &wish.object,
             options: &wished,
         },
-        Change::Leave { guest } => ProgramChange::Leave { guest: *guest },
+        Change::Leave { client } => ProgramChange::Leave { client: *client },
         Change::Replace => ProgramChange::Replace(&wish.object),
         Change::Add => ProgramChange::Add(&wish.object),
         Change::Remove { programs } => ProgramChange::Remove(programs),
@@ -356,7 +356,7 @@ fn exchange(
     };
     let session = before.succeeded(change);
     let told = |error: SucceedError| match &wish.change {
-        Change::Join { guest, .. } => error.told_to(*guest),
+        Change::Join { client, .. } => error.told_to(*client),
         _ => error.to_string(),
     };
     let session = session.map_err(|error| (EINVAL, told(error)))?;
@@ -404,8 +404,8 @@ fn exchange(
     let _beside = agent.work_beside();
     agent.settled.leave(old);
     match &wish.change {
-        Change::Join { guest, .. } => agent.roster.welcome(*guest),
-        Change::Leave { guest } => agent.roster.farewell(*guest),
+        Change::Join { client, .. } => agent.roster.welcome(*client),
+        Change::Leave { client } => agent.roster.farewell(*client),
         _ => {}
     }
     agent.adopt_all();

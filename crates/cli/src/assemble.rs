@@ -210,17 +210,17 @@ impl Functions for Maker {
 
     fn after(&self, exchange: &Exchange) -> Option<Arc<dyn Functions>> {
         let (session, arch) = self.of.as_ref()?;
-        let guest_options = match exchange {
-            Exchange::Join { options, .. } => guest_options(options),
+        let client_options = match exchange {
+            Exchange::Join { options, .. } => client_options(options),
             _ => Options::default(),
         };
         let change = match exchange {
-            Exchange::Join { guest, object, .. } => ProgramChange::Join {
-                guest: *guest,
+            Exchange::Join { client, object, .. } => ProgramChange::Join {
+                client: *client,
                 object: object.bytes(),
-                options: &guest_options,
+                options: &client_options,
             },
-            Exchange::Leave { guest } => ProgramChange::Leave { guest: *guest },
+            Exchange::Leave { client } => ProgramChange::Leave { client: *client },
             Exchange::Replace(object) => ProgramChange::Replace(object.bytes()),
             Exchange::Add(object) => ProgramChange::Add(object.bytes()),
             Exchange::Remove(programs) => ProgramChange::Remove(programs),
@@ -251,7 +251,7 @@ impl Functions for Maker {
 }
 
 /// What a second tool may wish for its programs, as the agent reads it.
-fn guest_options(wish: &warpbpf::Options) -> Options {
+fn client_options(wish: &warpbpf::Options) -> Options {
     Options {
         allow_modify: wish.allow_modify,
         budget: wish.budget,
@@ -410,7 +410,7 @@ mod tests {
         assert_eq!((made(again.as_ref()), runs()), (both.clone(), 6));
         // A second tool's come beside them, the very same object too, and go again.
         let joins = Exchange::Join {
-            guest: 1,
+            client: 1,
             object: warpbpf::Object::from_bytes("two", &*object).unwrap(),
             options: Box::default(),
         };
@@ -418,7 +418,7 @@ mod tests {
         let of_all = made(joined.as_ref());
         assert_eq!((of_all.len(), runs()), (2, 8));
         assert!(!of_all.iter().any(|function| both.contains(function)));
-        let alone = joined.after(&Exchange::Leave { guest: 1 }).unwrap();
+        let alone = joined.after(&Exchange::Leave { client: 1 }).unwrap();
         assert_eq!(made(alone.as_ref()), both);
         let runs_so_far = runs();
         // Where either may call them, each has its own.

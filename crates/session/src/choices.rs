@@ -18,8 +18,8 @@ pub struct Choices {
     all: Vec<Arc<Choice>>,
     /// Names of the programs, and the bit of each.
     programs: Vec<(String, u32)>,
-    /// Parallel to them: whose they are ([`crate::guest`]), and what identifies them.
-    guests: Vec<u32>,
+    /// Parallel to them: whose they are ([`crate::client`]), and what identifies them.
+    clients: Vec<u32>,
     ids: Vec<u64>,
 }
 
@@ -27,7 +27,7 @@ impl Choices {
     pub(crate) fn of<'p>(programs: impl Iterator<Item = (&'p PlannedProgram, u64)>) -> Choices {
         let mut choices = Choices::default();
         for (program, id) in programs {
-            choices.guests.push(program.guest);
+            choices.clients.push(program.client);
             choices.ids.push(id);
             let known = choices
                 .all
@@ -59,9 +59,9 @@ impl Choices {
         &self.programs
     }
 
-    /// Parallel to the programs: whose they are ([`crate::guest`]).
-    pub fn guests(&self) -> &[u32] {
-        &self.guests
+    /// Parallel to the programs: whose they are ([`crate::client`]).
+    pub fn clients(&self) -> &[u32] {
+        &self.clients
     }
 
     /// Parallel to the programs: what identifies them ([`Session::program_ids`]).

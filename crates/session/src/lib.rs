@@ -42,12 +42,12 @@ mod standing;
 pub mod allocations;
 
 pub mod calls;
+pub mod client;
 pub mod clock;
 pub mod compaction;
 pub mod cpu;
 pub mod drain;
 mod gate;
-pub mod guest;
 pub mod host_ops;
 pub mod launch_args;
 pub mod live;

@@ -63,8 +63,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct MapLayoutInfo {
     /// Name.
     pub name: String,
-    /// Whose it is ([`crate::guest`]).
-    pub guest: u32,
+    /// Whose it is ([`crate::client`]).
+    pub client: u32,
     /// Type number.
     pub map_type: u32,
     /// Bytes of a key.
@@ -569,7 +569,7 @@ impl Session {
     pub fn layouts(&self) -> Vec<MapLayoutInfo> {
         let describe = |(map, plan): (usize, &MapPlan)| MapLayoutInfo {
             name: plan.name.clone(),
-            guest: self.map_guest(map),
+            client: self.map_client(map),
             map_type: plan.map_type as u32,
             key_size: plan.key_size,
             value_size: plan.value_size,

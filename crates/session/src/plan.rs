@@ -158,8 +158,8 @@ pub struct PlannedProgram {
     pub bounded: Vec<Pc>,
     /// Which launches it is in.
     pub choice: Arc<Choice>,
-    /// Whose it is ([`crate::guest`]).
-    pub guest: u32,
+    /// Whose it is ([`crate::client`]).
+    pub client: u32,
 }
 
 impl PlannedProgram {
@@ -360,7 +360,7 @@ fn prove_program(
         }
     }
     Ok(PlannedProgram {
-        guest: crate::guest::OWN,
+        client: crate::client::OWN,
         choice,
         spec,
         verified,

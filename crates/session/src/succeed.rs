@@ -16,10 +16,10 @@ use warpbpf_maps::{MapPlan, Placement, SumUse, stops};
 use warpbpf_object::{Btf, MapDef, MapKind, Program, Type};
 use warpbpf_verify::verify;
 
+use crate::client::{self, OWN};
 use crate::cpu;
 use crate::gate::Gates;
 use crate::growth::Founders;
-use crate::guest::{self, OWN};
 use crate::plan::{self, Options, PlannedProgram, Session, SessionError};
 use crate::slots::Slots;
 
@@ -42,7 +42,7 @@ pub enum Change<'c> {
     /// Those of this object file too, for a second tool: its maps are its own, whatever they are called.
     Join {
         /// The number of the second tool, not [`OWN`] and no other's.
-        guest: u32,
+        client: u32,
         /// The file.
         object: &'c [u8],
         /// How its programs are proved, and which launches they are in. All else is as for the first tool's.
@@ -51,7 +51,7 @@ pub enum Change<'c> {
     /// All but those of a second tool.
     Leave {
         /// Its number.
-        guest: u32,
+        client: u32,
     },
 }
 
@@ -76,7 +76,7 @@ pub(crate) struct Lineage {
     pub(crate) slots: Arc<Slots>,
     pub(crate) founders: Arc<Founders>,
     /// Parallel to the maps: whose they are.
-    pub(crate) guests: Vec<u32>,
+    pub(crate) clients: Vec<u32>,
     /// Parallel to the maps: variables of data sections, where the object's types tell them.
     variables: Vec<Option<Vec<Variable>>>,
     /// A program reads the application's memory, or did.
@@ -104,7 +104,7 @@ impl Lineage {
             gates: Arc::default(),
             slots: Arc::default(),
             founders: Arc::default(),
-            guests: vec![OWN; defs.len()],
+            clients: vec![OWN; defs.len()],
             variables: defs.iter().map(|def| variables(def, types)).collect(),
             reads: programs.iter().any(reads),
             ranges: options.nvtx_comes_to_us,
@@ -165,7 +165,7 @@ impl Session {
     pub fn succeeded(&self, change: Change<'_>) -> Result<Session, SucceedError> {
         let mut next = Next {
             brings: Brings::Maps,
-            guest: OWN,
+            client: OWN,
             defs: self.defs.clone(),
             lineage: Lineage {
                 generation: self.lineage.generation + 1,
@@ -177,7 +177,7 @@ impl Session {
                 let mut programs = next.take_in(object, true, &self.options)?;
                 let mut ids = next.program_ids(&programs);
                 // Those of others are not the tool's to replace.
-                let (others, other_ids) = self.those(|program| program.guest != OWN);
+                let (others, other_ids) = self.those(|program| program.client != OWN);
                 programs.extend(others);
                 ids.extend(other_ids);
                 (programs, ids)
@@ -198,25 +198,25 @@ impl Session {
             }
             Change::Remove(names) => self.without(names)?,
             Change::Join {
-                guest,
+                client,
                 object,
                 options,
             } => {
-                next.guest = guest;
-                let options = guest::options(&self.options, options, guest);
+                next.client = client;
+                let options = client::options(&self.options, options, client);
                 let mut came = next.take_in(object, false, &options)?;
                 for program in &mut came {
-                    program.guest = guest;
+                    program.client = client;
                     if program.verified.facts().uses_printk() {
                         let program = program.name().to_owned();
-                        return Err(SucceedError::GuestPrints { program });
+                        return Err(SucceedError::ClientPrints { program });
                     }
                 }
                 let came_ids = next.program_ids(&came);
                 let ids = [&self.lineage.program_ids[..], &came_ids].concat();
                 ([&self.programs[..], &came].concat(), ids)
             }
-            Change::Leave { guest } => self.without_guest(guest)?,
+            Change::Leave { client } => self.without_client(client)?,
         };
         let Next {
             defs, mut lineage, ..
@@ -271,7 +271,7 @@ impl Session {
     ) -> Result<(Vec<PlannedProgram>, Vec<MapPlan>), SucceedError> {
         let mut next = Next {
             brings: Brings::Constants,
-            guest: OWN,
+            client: OWN,
             defs: self.defs.clone(),
             lineage: self.lineage.clone(),
         };
@@ -400,7 +400,7 @@ enum Brings {
 struct Next {
     brings: Brings,
     /// Whose programs come.
-    guest: u32,
+    client: u32,
     defs: Vec<MapDef>,
     lineage: Lineage,
 }
@@ -426,7 +426,7 @@ impl Next {
         }
         let types = object.btf.as_ref();
         plan::complete(&mut object.maps, types, options);
-        guest::rename(&mut object.programs, &mut object.maps, self.guest);
+        client::rename(&mut object.programs, &mut object.maps, self.client);
         let there = |name: &str| object.maps.iter().any(|map| map.name == name);
         let wishes = options.place.iter().filter(|(name, _)| there(name));
         let wishes: Vec<_> = wishes.cloned().collect();
@@ -435,7 +435,7 @@ impl Next {
         for def in &object.maps {
             let variables = variables(def, types);
             let known = match &def.kind {
-                _ if self.guest != OWN => None,
+                _ if self.client != OWN => None,
                 MapKind::User => self.same_map(def)?,
                 MapKind::Data { .. } => self.same_data(def, variables.as_deref(), replaces),
             };
@@ -537,7 +537,7 @@ impl Next {
             .enumerate()
             .rev();
         let (found, _) = all.find(|(at, (before, lie))| match &before.kind {
-            _ if self.lineage.guests[*at] != OWN => false,
+            _ if self.lineage.clients[*at] != OWN => false,
             MapKind::Data { section: of, .. } if of != section => false,
             MapKind::Data {
                 image: contents,
@@ -564,9 +564,9 @@ impl Next {
                 return Err(SucceedError::NewBeside { map });
             }
             if let Some(why) = only_at_the_start(&def) {
-                return Err(match self.guest {
+                return Err(match self.client {
                     OWN => SucceedError::New { map, why },
-                    _ => SucceedError::GuestMap { map, why },
+                    _ => SucceedError::ClientMap { map, why },
                 });
             }
         }
@@ -580,7 +580,7 @@ impl Next {
         }
         self.defs.push(def);
         self.lineage.map_ids.push(self.lineage.id());
-        self.lineage.guests.push(self.guest);
+        self.lineage.clients.push(self.client);
         self.lineage.variables.push(variables);
         Ok(index as u32)
     }

@@ -90,8 +90,8 @@ fn kernel(kernel: &mut Kernel) {
 
 fn counts(counts: &mut Counts) {
     counts.kernels.iter_mut().for_each(count);
-    for party in &mut counts.parties {
-        party.kernels.iter_mut().for_each(count);
+    for one in &mut counts.clients {
+        one.kernels.iter_mut().for_each(count);
     }
 }
 

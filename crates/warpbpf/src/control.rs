@@ -13,16 +13,16 @@ use warpbpf_wire::{
 use crate::{Error, Exchanged, Object, Process};
 
 mod asked;
+mod clients;
 mod exchange;
 mod find;
-mod guests;
 
 pub(crate) use asked::Asker;
 pub use asked::{Answered, Asked, TOOL_PATIENCE};
+pub use clients::{ClientInfo, JoinRequest};
+use clients::{Clients, Joining};
 use exchange::Pending;
 pub use exchange::{ExchangeRequest, ProgramInfo};
-pub use guests::{GuestInfo, JoinRequest};
-use guests::{Guests, Joining};
 pub use warpbpf_wire::Change as ProgramChange;
 
 /// How long an answer to `warpbpf maps` may take: the agent's patience and some.
@@ -107,7 +107,7 @@ pub enum Reply {
     /// To [`Request::Join`]; the descriptor is the second tool's connection, at whose other end is what an agent would be.
     Joined {
         /// Its number.
-        guest: u32,
+        client: u32,
     },
     /// It cannot be answered.
     Failed {
@@ -162,7 +162,7 @@ pub struct ProcessInfo {
     pub generation: u64,
     /// Other tools that have programs in it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub guests: Vec<GuestInfo>,
+    pub clients: Vec<ClientInfo>,
 }
 
 impl Message for Request {
@@ -178,32 +178,32 @@ impl Message for Reply {
 }
 
 type ServerConnection = Connection<Reply, Request>;
-type ClientConnection = Connection<Request, Reply>;
+type RequesterConnection = Connection<Request, Reply>;
 
 /// The answering side.
 #[derive(Debug)]
 pub(crate) struct Server {
     acceptor: Acceptor,
-    clients: Vec<Asking>,
-    guests: Guests,
+    requesters: Vec<Requester>,
+    clients: Clients,
 }
 
-/// A client, and what it waits for.
+/// A command, and what it waits for.
 #[derive(Debug)]
-struct Asking {
+struct Requester {
     connection: ServerConnection,
     waits: Option<Waits>,
     /// When it asked something, or came.
     heard: Instant,
 }
 
-impl Asking {
+impl Requester {
     fn is_idle(&self) -> bool {
         self.waits.is_none() && self.heard.elapsed() > IDLE
     }
 }
 
-/// What a client waits for.
+/// What a command waits for.
 #[derive(Debug)]
 enum Waits {
     Exchange(Pending),
@@ -212,10 +212,10 @@ enum Waits {
 
 impl Waits {
     /// The answer, and the descriptor that goes with it, if it is there.
-    fn answer(&mut self, guests: &mut Guests) -> Option<(Reply, Option<OwnedFd>)> {
+    fn answer(&mut self, clients: &mut Clients) -> Option<(Reply, Option<OwnedFd>)> {
         match self {
             Waits::Exchange(pending) => Some((pending.answer()?, None)),
-            Waits::Join(joining) => guests.join(joining),
+            Waits::Join(joining) => clients.join(joining),
         }
     }
 }
@@ -225,23 +225,28 @@ impl Server {
     pub(crate) fn bind(agents: &Path) -> Result<Server, WireError> {
         Ok(Server {
             acceptor: Acceptor::bind(&agents.with_file_name(SOCKET))?,
-            clients: Vec::new(),
-            guests: Guests::default(),
+            requesters: Vec::new(),
+            clients: Clients::default(),
         })
     }
 
     pub(crate) fn sockets<'s>(&'s self, into: &mut Vec<BorrowedFd<'s>>) {
         into.push(self.acceptor.as_fd());
-        into.extend(self.clients.iter().map(|client| client.connection.as_fd()));
-        self.guests.sockets(into);
+        into.extend(
+            self.requesters
+                .iter()
+                .map(|requester| requester.connection.as_fd()),
+        );
+        self.clients.sockets(into);
     }
 
     /// The tool ends: who has programs beside its own is told what there is, and that it ends.
     pub(crate) fn farewell(&mut self) {
-        self.guests.farewell(READING);
+        self.clients.farewell(READING);
     }
 
-    /// Answers what was asked, until it has taken [`TURN`]: at most [`AGENT`] and [`READING`] longer. A client that does not keep to the protocol, or is gone, is dropped.
+    /// Answers what was asked, until it has taken [`TURN`]: at most [`AGENT`] and [`READING`]
+    /// longer. A command that does not keep to the protocol, or is gone, is dropped.
     pub(crate) fn turn(
         &mut self,
         processes: &[Process],
@@ -252,34 +257,34 @@ impl Server {
             let Ok(Some(socket)) = self.acceptor.accept() else {
                 break;
             };
-            if let Ok(client) = ServerConnection::new(socket) {
-                self.clients.push(Asking {
-                    connection: client,
+            if let Ok(connection) = ServerConnection::new(socket) {
+                self.requesters.push(Requester {
+                    connection,
                     waits: None,
                     heard: Instant::now(),
                 });
             }
         }
         let end = Instant::now() + TURN;
-        let guests = &mut self.guests;
-        self.clients.retain_mut(|client| {
+        let clients = &mut self.clients;
+        self.requesters.retain_mut(|requester| {
             loop {
                 if Instant::now() > end {
                     return true;
                 }
-                let connection = &mut client.connection;
-                if let Some(waits) = &mut client.waits {
-                    let Some((reply, fd)) = waits.answer(guests) else {
+                let connection = &mut requester.connection;
+                if let Some(waits) = &mut requester.waits {
+                    let Some((reply, fd)) = waits.answer(clients) else {
                         return true;
                     };
-                    client.waits = None;
+                    requester.waits = None;
                     if connection.send(&reply, &[], fd, READING).is_err() {
                         return false;
                     }
                 }
                 match connection.try_recv() {
                     Ok(Some(frame)) => {
-                        client.heard = Instant::now();
+                        requester.heard = Instant::now();
                         let of = |number: u32| own(processes, number);
                         let begun = match &frame.message {
                             Request::Exchange(request) => {
@@ -289,7 +294,7 @@ impl Server {
                             }
                             Request::Join(request) => {
                                 let process = of(request.process);
-                                let begun = guests.begin(process, request, &frame.blob);
+                                let begun = clients.begin(process, request, &frame.blob);
                                 Some(begun.map(Waits::Join))
                             }
                             Request::Session | Request::Memory { .. } | Request::MapOps { .. } => {
@@ -298,13 +303,13 @@ impl Server {
                         };
                         let (reply, blob, fd) = match begun {
                             Some(Ok(waits)) => {
-                                client.waits = Some(waits);
+                                requester.waits = Some(waits);
                                 return true;
                             }
                             Some(Err(error)) => (failed(&error), Vec::new(), None),
                             None => {
                                 let asked = (&frame.message, &frame.blob[..]);
-                                answer(asked, (processes, guests), command, object)
+                                answer(asked, (processes, clients), command, object)
                             }
                         };
                         if connection.send(&reply, &blob, fd, READING).is_err() {
@@ -316,18 +321,18 @@ impl Server {
                 }
             }
         });
-        self.guests.turn();
+        self.clients.turn();
         self.part_with_idle();
         // Who asks without end does not keep the others out.
-        if Instant::now() > end && !self.clients.is_empty() {
-            self.clients.rotate_left(1);
+        if Instant::now() > end && !self.requesters.is_empty() {
+            self.requesters.rotate_left(1);
         }
     }
 
     /// Lets those go that ask nothing, the longest idle first, if there are many.
     fn part_with_idle(&mut self) {
         let mut idle: Vec<Instant> = self
-            .clients
+            .requesters
             .iter()
             .filter(|c| c.is_idle())
             .map(|c| c.heard)
@@ -337,8 +342,8 @@ impl Server {
         };
         idle.sort_unstable();
         let last = idle[surplus - 1];
-        self.clients
-            .retain(|client| !(client.is_idle() && client.heard <= last));
+        self.requesters
+            .retain(|requester| !(requester.is_idle() && requester.heard <= last));
     }
 }
 
@@ -350,7 +355,7 @@ fn own(processes: &[Process], number: u32) -> Option<&Process> {
 
 fn answer(
     (request, blob): (&Request, &[u8]),
-    (processes, guests): (&[Process], &Guests),
+    (processes, clients): (&[Process], &Clients),
     command: &[String],
     object: Option<&Object>,
 ) -> (Reply, Vec<u8>, Option<OwnedFd>) {
@@ -365,7 +370,7 @@ fn answer(
                 processes: (0..)
                     .zip(processes)
                     .filter(|(_, process)| process.host().is_none())
-                    .map(|each| describe(each, guests))
+                    .map(|each| describe(each, clients))
                     .collect(),
             };
             let bytes = object.map_or_else(Vec::new, |o| o.bytes().to_vec());
@@ -410,8 +415,8 @@ fn failed(error: &Error) -> Reply {
     }
 }
 
-fn describe((number, process): (u32, &Process), guests: &Guests) -> ProcessInfo {
-    let guests = guests.of(process);
+fn describe((number, process): (u32, &Process), clients: &Clients) -> ProcessInfo {
+    let clients = clients.of(process);
     let state = process.lock();
     ProcessInfo {
         process: number,
@@ -425,25 +430,25 @@ fn describe((number, process): (u32, &Process), guests: &Guests) -> ProcessInfo 
         contexts: state.contexts.iter().map(|c| c.info.clone()).collect(),
         programs: exchange::programs(&state),
         generation: state.generation,
-        guests,
+        clients,
     }
 }
 
 /// The asking side: one session of some tool.
 #[derive(Debug)]
-pub struct Client {
-    connection: ClientConnection,
+pub struct Control {
+    connection: RequesterConnection,
     path: PathBuf,
 }
 
-impl Client {
+impl Control {
     /// The session behind a socket.
     ///
     /// # Errors
     /// [`Error::Wire`]: nobody answers there.
-    pub fn connect(path: &Path) -> Result<Client, Error> {
-        Ok(Client {
-            connection: ClientConnection::connect(path)?,
+    pub fn connect(path: &Path) -> Result<Control, Error> {
+        Ok(Control {
+            connection: RequesterConnection::connect(path)?,
             path: path.to_owned(),
         })
     }
@@ -627,20 +632,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_client_that_does_not_read_is_dropped_and_others_are_answered() {
+    fn a_command_that_does_not_read_is_dropped_and_others_are_answered() {
         let listener = warpbpf_wire::Listener::bind(&std::env::temp_dir()).unwrap();
         let mut server = Server::bind(listener.path()).unwrap();
         let path = listener.path().with_file_name(SOCKET);
-        let mut deaf = ClientConnection::connect(&path).unwrap();
-        let mut polite = ClientConnection::connect(&path).unwrap();
-        for client in [&mut deaf, &mut polite] {
-            client.send(&Request::Session, &[], None, READING).unwrap();
+        let mut deaf = RequesterConnection::connect(&path).unwrap();
+        let mut polite = RequesterConnection::connect(&path).unwrap();
+        for requester in [&mut deaf, &mut polite] {
+            requester
+                .send(&Request::Session, &[], None, READING)
+                .unwrap();
         }
         // More than a socket holds.
         let command = vec!["x".repeat(2 << 20)];
         let reader = std::thread::spawn(move || polite.recv(PATIENCE).unwrap().unwrap().message);
         let begun = Instant::now();
-        while !reader.is_finished() || !server.clients.is_empty() {
+        while !reader.is_finished() || !server.requesters.is_empty() {
             let turn = Instant::now();
             server.turn(&[], &command, None);
             assert!(turn.elapsed() < TURN + 2 * READING, "{:?}", turn.elapsed());
@@ -658,24 +665,24 @@ mod tests {
         let listener = warpbpf_wire::Listener::bind(&std::env::temp_dir()).unwrap();
         let mut server = Server::bind(listener.path()).unwrap();
         let path = listener.path().with_file_name(SOCKET);
-        let connect = || ClientConnection::connect(&path).unwrap();
+        let connect = || RequesterConnection::connect(&path).unwrap();
         let mut first = connect();
-        let mut silent: Vec<ClientConnection> = Vec::new();
+        let mut silent: Vec<RequesterConnection> = Vec::new();
         for _ in 0..MOST_IDLE + 3 {
             silent.push(connect());
             server.turn(&[], &[], None);
         }
-        assert_eq!(server.clients.len(), MOST_IDLE + 4);
+        assert_eq!(server.requesters.len(), MOST_IDLE + 4);
         std::thread::sleep(2 * IDLE);
         // This one has been there for longer, and has something to ask.
         first.send(&Request::Session, &[], None, READING).unwrap();
         server.turn(&[], &[], None);
         assert!(first.recv(READING).unwrap().is_some());
-        assert_eq!(server.clients.len(), MOST_IDLE + 1);
+        assert_eq!(server.requesters.len(), MOST_IDLE + 1);
         let gone = silent.iter_mut().filter_map(|c| c.try_recv().err());
         assert_eq!(gone.count(), 3);
-        for client in &mut silent[..3] {
-            assert!(matches!(client.try_recv(), Err(WireError::Closed)));
+        for requester in &mut silent[..3] {
+            assert!(matches!(requester.try_recv(), Err(WireError::Closed)));
         }
     }
 }

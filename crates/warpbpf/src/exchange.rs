@@ -7,8 +7,8 @@ use std::time::Duration;
 use warpbpf_object::{Btf, MapDef, TypeId};
 use warpbpf_wire::{Changed, MapInfo, Options, ToAgent};
 
+use crate::client_views::OWN;
 use crate::map::untyped_map;
-use crate::parties::OWN;
 use crate::state::Answer;
 use crate::{Error, Object, Process};
 
@@ -40,7 +40,7 @@ pub enum Exchange {
     /// Those of this object too, for a second tool: its maps are its own, whatever they are called.
     Join {
         /// The number of the second tool, which no other has or had.
-        guest: u32,
+        client: u32,
         /// The object.
         object: Object,
         /// How its programs are proved and which launches they are in.
@@ -49,7 +49,7 @@ pub enum Exchange {
     /// All but those of a second tool.
     Leave {
         /// Its number.
-        guest: u32,
+        client: u32,
     },
 }
 
@@ -80,11 +80,13 @@ impl Exchange {
             },
             Exchange::Slots(_) => warpbpf_wire::Change::Slots,
             Exchange::Clear => warpbpf_wire::Change::Clear,
-            Exchange::Join { guest, options, .. } => warpbpf_wire::Change::Join {
-                guest: *guest,
+            Exchange::Join {
+                client, options, ..
+            } => warpbpf_wire::Change::Join {
+                client: *client,
                 options: options.clone(),
             },
-            Exchange::Leave { guest } => warpbpf_wire::Change::Leave { guest: *guest },
+            Exchange::Leave { client } => warpbpf_wire::Change::Leave { client: *client },
         }
     }
 
@@ -280,7 +282,7 @@ fn merged(old: &Object, exchange: &Exchange, maps: &[MapInfo]) -> Object {
         known: BTreeMap::new(),
     };
     let mut definition = |(number, info): (usize, &MapInfo)| match was.get(number) {
-        known if info.guest != OWN => known.cloned().unwrap_or_else(|| untyped_map(info)),
+        known if info.client != OWN => known.cloned().unwrap_or_else(|| untyped_map(info)),
         // It is the old one, though the new object may have another of this name.
         Some(def) => {
             let again = came
@@ -412,7 +414,7 @@ mod tests {
             summed: Vec::new(),
             added: Vec::new(),
             bytes: 8,
-            guest: OWN,
+            client: OWN,
         }
     }
 

@@ -29,7 +29,7 @@ pub(crate) struct Kept {
     /// Of what others take the place of: launches of the tool's own, those of several tools, and
     /// lists of programs.
     counts: usize,
-    parties: usize,
+    clients: usize,
     lists: usize,
     notes: usize,
     /// Nobody asked for a timeline, so that no more than a little of it comes.
@@ -87,10 +87,10 @@ impl Kept {
                 }
                 bytes + sites.names.len() * ELEMENT / 8
             }
-            ToTool::Note { text, guests, .. } => {
+            ToTool::Note { text, clients, .. } => {
                 self.notes += 1;
                 match self.notes <= MOST_NOTES {
-                    true => text.len() + guests.len() * SHORT + ELEMENT,
+                    true => text.len() + clients.len() * SHORT + ELEMENT,
                     false => 0,
                 }
             }
@@ -127,13 +127,13 @@ impl Kept {
     ///
     /// # Errors
     /// Text: it is too much.
-    pub(crate) fn stays(&mut self, parties: usize, lists: usize) -> Result<(), String> {
-        (self.parties, self.lists) = (parties, lists);
+    pub(crate) fn stays(&mut self, clients: usize, lists: usize) -> Result<(), String> {
+        (self.clients, self.lists) = (clients, lists);
         self.check()
     }
 
     fn check(&self) -> Result<(), String> {
-        let parts = [self.bytes, self.counts, self.parties, self.lists];
+        let parts = [self.bytes, self.counts, self.clients, self.lists];
         match parts.into_iter().fold(0, usize::saturating_add) <= MOST {
             true => Ok(()),
             false => Err(format!("it has told more than {} MiB", MOST >> 20)),
@@ -244,7 +244,7 @@ mod tests {
         let note = ToTool::Note {
             level: NoteLevel::Info,
             text: "a".into(),
-            guests: Vec::new(),
+            clients: Vec::new(),
         };
         let mut full = || {
             kept.count(&note, 10, |_| None).unwrap();
@@ -267,7 +267,7 @@ mod tests {
         let note = ToTool::Note {
             level: NoteLevel::Info,
             text: String::new(),
-            guests: vec![1; MANY],
+            clients: vec![1; MANY],
         };
         assert_eq!(most(&note), expected);
         let kernel = Kernel {

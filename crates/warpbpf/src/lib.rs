@@ -38,16 +38,16 @@ mod bounds;
 mod object;
 
 mod choose;
+mod client;
+mod client_views;
 mod events;
 mod exchange;
 mod functions;
 mod greet;
-mod guest;
 mod kept;
 mod launches;
 mod map;
 mod number;
-mod parties;
 mod process;
 mod seen;
 mod silence;
@@ -58,7 +58,7 @@ mod typed;
 
 pub mod control;
 
-pub use control::{Client, SessionInfo};
+pub use control::{Control, SessionInfo};
 pub use error::{Error, errno_text};
 pub use events::{Event, Losses, Message};
 pub use exchange::{EXCHANGE_LIMIT, Exchange, Exchanged};

@@ -267,7 +267,7 @@ impl Map {
         let mut parts = Vec::new();
         let mut state = self.process.lock();
         let mut spare = std::mem::take(&mut state.spare);
-        let (index, mut copied) = (state.parties.area(self.index), false);
+        let (index, mut copied) = (state.client_views.area(self.index), false);
         for context in &state.contexts {
             let most = 2 * plan.snapshot_bytes();
             let fits = |bytes: &Vec<u8>| bytes.capacity() as u64 <= most;

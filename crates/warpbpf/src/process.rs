@@ -11,8 +11,8 @@ use warpbpf_wire::{
     Program, Ranges, ToAgent, ToolConnection,
 };
 
+use crate::client_views::OWN;
 use crate::events::{Batch, Event};
-use crate::parties::OWN;
 use crate::state::{Answer, State};
 use crate::tool::lock;
 use crate::{Error, Map};
@@ -228,7 +228,7 @@ impl Process {
     /// The programs in its kernels, in the object's order. Those of other tools are not among them.
     pub fn programs(&self) -> Vec<Program> {
         let programs = self.lock().programs.clone();
-        let own = programs.into_iter().filter(|program| program.guest == OWN);
+        let own = programs.into_iter().filter(|program| program.client == OWN);
         own.collect()
     }
     /// The process of the tool beside whose programs this one's are, where that was there first ([`Tool::attach_to`](crate::Tool::attach_to)).
@@ -279,7 +279,7 @@ impl Process {
     /// Its maps, in the object's order; empty before they exist. Those of other tools are not among them.
     pub fn maps(&self) -> Vec<Map> {
         let infos: Vec<MapInfo> = self.lock().maps.clone();
-        let own = (0..).zip(infos).filter(|(_, info)| info.guest == OWN);
+        let own = (0..).zip(infos).filter(|(_, info)| info.client == OWN);
         own.map(|(index, info)| Map::new(self.clone(), index, info))
             .collect()
     }
@@ -300,7 +300,7 @@ impl Process {
         if !state.is_ready() {
             return Err(Error::NotReady { pid: state.pid });
         }
-        let own = |map: &&MapInfo| map.guest == OWN;
+        let own = |map: &&MapInfo| map.client == OWN;
         let mut maps = state.maps.iter();
         let found = maps.position(|map| own(&map) && map.name == name);
         let Some(index) = found else {

@@ -31,7 +31,7 @@ impl State {
             Some(last) if last.0 == is => last,
             _ => *self.silence.last.insert((is, now)),
         };
-        // Its first tool says for a guest when all is there, and is bounded itself.
+        // Its first tool says for a client when all is there, and is bounded itself.
         match self.silence.announced || self.host.is_some() {
             true => Duration::ZERO,
             false => now.saturating_duration_since(since),

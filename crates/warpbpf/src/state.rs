@@ -12,13 +12,13 @@ use warpbpf_wire::{
 
 use crate::agreed::{MOST_MAPS, check_maps, check_shared, most_shared};
 use crate::bounds;
+use crate::client::lost_host;
+use crate::client_views::ClientViews;
 use crate::events::{Batch, Losses};
 use crate::functions::OfProcess;
-use crate::guest::lost_host;
 use crate::kept::{Kept, MOST_CONTEXTS, MOST_NOTES};
 use crate::launches::Counted;
 use crate::number;
-use crate::parties::Parties;
 use crate::process::Note;
 use crate::seen::InContext;
 use crate::silence::Silence;
@@ -50,7 +50,7 @@ pub(crate) struct State {
     pub(crate) launches: Counted,
     pub(crate) programs: Vec<Program>,
     /// What there is to know of several tools in it.
-    pub(crate) parties: Parties,
+    pub(crate) client_views: ClientViews,
     /// How many sets of programs there were; 0 before the first is known.
     pub(crate) generation: u64,
     /// The object in its kernels, with what became of it.
@@ -75,7 +75,7 @@ pub(crate) struct State {
     pub(crate) farewell: String,
     /// Whether it is at its last words.
     pub(crate) silence: Silence,
-    /// The process of the tool whose guest this one is in it.
+    /// The process of the tool whose client this one is in it.
     pub(crate) host: Option<u32>,
     /// The contexts that have maps, by number.
     pub(crate) contexts: Vec<InContext>,
@@ -159,7 +159,7 @@ impl State {
         self.unmap();
     }
 
-    /// Of an application that has ended nothing stays mapped once its events were read. A guest's
+    /// Of an application that has ended nothing stays mapped once its events were read. A client's
     /// first tool may have gone before the agent has written all.
     fn unmap(&mut self) {
         if self.connection.is_none() && self.host.is_none() {
@@ -203,8 +203,8 @@ impl State {
             Some(false) => {}
         }
         if is_of_many {
-            let (parties, lists) = self.parties.take_up();
-            if let Err(why) = self.kept.stays(parties, lists) {
+            let (clients, lists) = self.client_views.take_up();
+            if let Err(why) = self.kept.stays(clients, lists) {
                 self.stop_listening(&why);
             }
         }
@@ -294,16 +294,16 @@ impl State {
                 }
                 self.maps = ready.maps;
                 self.programs = ready.programs;
-                self.parties.areas = ready.areas;
+                self.client_views.areas = ready.areas;
                 self.generation = self.generation.max(1);
                 self.know(self.generation);
                 self.open(ready.context, fd);
             }
             ToTool::Context(context) => self.open(context, fd),
             ToTool::Maps(maps) => self.open_more(maps, fd),
-            ToTool::Kernel(kernel) if kernel.guest != 0 => self.parties.left_out(kernel),
+            ToTool::Kernel(kernel) if kernel.client != 0 => self.client_views.left_out(kernel),
             ToTool::Kernel(kernel) => {
-                self.parties.changes += 1;
+                self.client_views.changes += 1;
                 if let Some(id) = kernel.kernel_id {
                     let id = id as usize;
                     if self.kernel_names.len() <= id {
@@ -331,15 +331,18 @@ impl State {
             ToTool::Note {
                 level,
                 text,
-                guests,
-            } => match guests.is_empty() {
+                clients,
+            } => match clients.is_empty() {
                 true => self.note(level, text),
-                false => self.parties.notes.push((guests, Note { level, text })),
+                false => self
+                    .client_views
+                    .notes
+                    .push((clients, Note { level, text })),
             },
             ToTool::Counts(counts) => {
                 let kernels = counts.kernels.into_iter();
                 self.counts.extend(kernels.map(|c| (c.mangled.clone(), c)));
-                self.parties.count(counts.parties);
+                self.client_views.count(counts.clients);
             }
             ToTool::Operations(told) => {
                 self.operations.operations.extend(told.operations);
@@ -430,7 +433,8 @@ impl State {
         }
     }
 
-    /// The memory of maps from one on, if it is what was agreed. What a guest is shown is its host's.
+    /// The memory of maps from one on, if it is what was agreed. What a client is shown is its
+    /// host's.
     fn shared(&self, memory: &OwnedFd, first: usize) -> Result<SharedReader, String> {
         let most = match (self.host, first) {
             (None, 0) => most_shared(&self.maps, self.ring_bytes),

@@ -15,10 +15,10 @@ use warpbpf_abi::choice::{Choice, Wish};
 use warpbpf_wire::{CacheWish, Listener, MapOp, Options, ToolConnection, encode_ops};
 
 use crate::choose::check_choose;
+use crate::client::{Found, Host, Patience, silent_tools};
 use crate::control::{Server, TOOL_PATIENCE};
 use crate::functions::{Assembler, AtStart, Function, Functions};
 use crate::greet::Greeters;
-use crate::guest::{Found, Host, Patience, silent_tools};
 use crate::live::{AttachError, Change};
 use crate::machine::{self, Device, DeviceChoice};
 use crate::start::{self, Entry, Inject, Surroundings, Variables};

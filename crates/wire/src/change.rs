@@ -36,14 +36,14 @@ pub enum Change {
     /// Those of the object that comes along too, for a second tool: it has maps of its own, whatever they are called.
     Join {
         /// Its number, which no other has or had.
-        guest: u32,
+        client: u32,
         /// How its programs are proved and which launches they are in; all else is as for the first tool.
         options: Box<Options>,
     },
     /// All but those of a second tool.
     Leave {
         /// Its number.
-        guest: u32,
+        client: u32,
     },
 }
 
@@ -123,23 +123,23 @@ mod tests {
         let message = ToAgent::Change {
             token: 10,
             change: Change::Join {
-                guest: 2,
+                client: 2,
                 options: Box::new(options),
             },
             limit_ms: 500,
         };
         let text = serde_json::to_string(&message).unwrap();
-        let expected = r#"{"type":"change","token":10,"change":{"change":"join","guest":2,"options":{"allow_modify":false,"budget":7,"#;
+        let expected = r#"{"type":"change","token":10,"change":{"change":"join","client":2,"options":{"allow_modify":false,"budget":7,"#;
         assert!(text.starts_with(expected), "{text}");
         assert_eq!(serde_json::from_str::<ToAgent>(&text).unwrap(), message);
         let message = ToAgent::Change {
             token: 11,
-            change: Change::Leave { guest: 2 },
+            change: Change::Leave { client: 2 },
             limit_ms: 500,
         };
         let text = serde_json::to_string(&message).unwrap();
         let expected =
-            r#"{"type":"change","token":11,"change":{"change":"leave","guest":2},"limit_ms":500}"#;
+            r#"{"type":"change","token":11,"change":{"change":"leave","client":2},"limit_ms":500}"#;
         assert_eq!(text, expected);
         assert_eq!(serde_json::from_str::<ToAgent>(&text).unwrap(), message);
         let refused = Refusal {

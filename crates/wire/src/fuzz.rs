@@ -23,7 +23,7 @@ fn to_agent() -> Vec<ToAgent> {
         ..Options::default()
     };
     let change = Change::Join {
-        guest: 2,
+        client: 2,
         options: Box::new(options.clone()),
     };
     vec![
@@ -66,7 +66,7 @@ fn to_tool() -> Vec<ToTool> {
             programs: vec![("p".into(), 3)],
             context_programs: Vec::new(),
         }],
-        parties: Vec::new(),
+        clients: Vec::new(),
     };
     vec![
         ToTool::Hello(hello),
@@ -78,7 +78,7 @@ fn to_tool() -> Vec<ToTool> {
         ToTool::Note {
             level: NoteLevel::Warning,
             text: "a\nb".into(),
-            guests: vec![1],
+            clients: vec![1],
         },
         ToTool::Counts(counts),
         ToTool::Operations(Operations::default()),

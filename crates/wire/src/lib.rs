@@ -32,9 +32,9 @@ pub use given::{Given, Giver, Taker};
 pub use layout::{Layout, SumField};
 pub use listener::{Acceptor, Listener};
 pub use message::{
-    CacheWish, ContextInfo, Counts, Device, HANDSHAKE, Hello, Kernel, KernelCount, MOST_GUESTS,
-    MapInfo, MoreMaps, NoteLevel, Occupancy, Options, PROTOCOL, PartyCounts, Place, Program, Ready,
-    Sites, ToAgent, ToTool,
+    CacheWish, ClientCounts, ContextInfo, Counts, Device, HANDSHAKE, Hello, Kernel, KernelCount,
+    MOST_CLIENTS, MapInfo, MoreMaps, NoteLevel, Occupancy, Options, PROTOCOL, Place, Program,
+    Ready, Sites, ToAgent, ToTool,
 };
 pub use ops::{
     MapOp, OpCode, OpsError, Outcome, decode_ops, decode_outcomes, encode_ops, encode_outcomes,

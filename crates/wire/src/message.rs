@@ -12,7 +12,7 @@ use warpbpf_abi::choice::{Choice, Wish};
 /// Raised when a message comes or changes its meaning. [`Hello`] carries it; a tool refuses an agent of another number.
 pub const PROTOCOL: u32 = 5;
 /// Second tools that there may be at once in one application.
-pub const MOST_GUESTS: usize = 32;
+pub const MOST_CLIENTS: usize = 32;
 /// How long an application's first load waits for the tool's wish, and again for what comes behind each function that the tool has made.
 pub const HANDSHAKE: Duration = Duration::from_secs(10);
 
@@ -48,7 +48,7 @@ pub enum ToAgent {
     /// A second tool that has gone has all that it wanted to know: nothing is told of it any more.
     Forget {
         /// Its number.
-        guest: u32,
+        client: u32,
     },
     /// Before `Attach`: operations on a map before any kernel runs. The frame's blob is a batch ([`crate::encode_ops`]) of
     /// updates. What cannot be done makes the attach fail.
@@ -121,9 +121,10 @@ pub enum ToTool {
         level: NoteLevel,
         /// One or more lines.
         text: String,
-        /// The second tools ([`PartyCounts::guest`]) to which alone this is news; all tools if there is none.
+        /// The second tools ([`ClientCounts::client`]) to which alone this is news; all tools if
+        /// there is none.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        guests: Vec<u32>,
+        clients: Vec<u32>,
     },
     /// Launches so far; sent when they changed.
     Counts(Counts),
@@ -270,7 +271,8 @@ pub enum Place {
 pub struct Hello {
     /// [`PROTOCOL`] of the agent.
     pub protocol: u32,
-    /// Process id in the namespace of who says it: the agent, or a tool that speaks of it to its guest.
+    /// Process id in the namespace of who says it: the agent, or a tool that speaks of it to its
+    /// client.
     pub pid: u32,
     /// Path of the executable.
     pub exe: String,
@@ -364,9 +366,9 @@ pub struct Program {
     pub section: String,
     /// Kernel glob of the section.
     pub glob: String,
-    /// Whose it is ([`PartyCounts::guest`]).
+    /// Whose it is ([`ClientCounts::client`]).
     #[serde(default, skip_serializing_if = "is_none")]
-    pub guest: u32,
+    pub client: u32,
 }
 
 /// A map and where its bytes mean what.
@@ -391,9 +393,9 @@ pub struct MapInfo {
     pub added: Vec<SumField>,
     /// Bytes of a snapshot; 0 for a ring, whose records are events.
     pub bytes: u64,
-    /// Whose it is ([`PartyCounts::guest`]).
+    /// Whose it is ([`ClientCounts::client`]).
     #[serde(default, skip_serializing_if = "is_none")]
-    pub guest: u32,
+    pub client: u32,
 }
 
 /// Names that a session gave to sites in the middle of kernels.
@@ -456,9 +458,10 @@ pub struct Kernel {
     /// The set of programs that this is about, counted from 1; 0 from an older agent.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub generation: u64,
-    /// The second tool ([`PartyCounts::guest`]) to which alone this is news: its programs are not in the kernel, and those of others are as they were.
+    /// The second tool ([`ClientCounts::client`]) to which alone this is news: its programs are not
+    /// in the kernel, and those of others are as they were.
     #[serde(default, skip_serializing_if = "is_none")]
-    pub guest: u32,
+    pub client: u32,
 }
 
 fn is_zero(number: &u64) -> bool {
@@ -466,8 +469,8 @@ fn is_zero(number: &u64) -> bool {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde's signature")]
-fn is_none(guest: &u32) -> bool {
-    *guest == 0
+fn is_none(client: &u32) -> bool {
+    *client == 0
 }
 
 /// Blocks that one SM runs at once.
@@ -500,14 +503,14 @@ pub struct Counts {
     pub kernels: Vec<KernelCount>,
     /// The same as each tool has them, where there are, or were, several: of second tools those that are not forgotten ([`ToAgent::Forget`]).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub parties: Vec<PartyCounts>,
+    pub clients: Vec<ClientCounts>,
 }
 
 /// Launches as one of several tools would be told them if it were alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PartyCounts {
+pub struct ClientCounts {
     /// The number of a second tool ([`crate::Change::Join`]); 0 is the one that the agent speaks to.
-    pub guest: u32,
+    pub client: u32,
     /// One per kernel; of a second tool, those that its programs match.
     pub kernels: Vec<KernelCount>,
 }
@@ -552,12 +555,12 @@ mod tests {
         let text = serde_json::to_string(&ToTool::Note {
             level: NoteLevel::Warning,
             text: "x".into(),
-            guests: Vec::new(),
+            clients: Vec::new(),
         })
         .unwrap();
         assert_eq!(text, r#"{"type":"note","level":"warning","text":"x"}"#);
-        let text = serde_json::to_string(&ToAgent::Forget { guest: 3 }).unwrap();
-        assert_eq!(text, r#"{"type":"forget","guest":3}"#);
+        let text = serde_json::to_string(&ToAgent::Forget { client: 3 }).unwrap();
+        assert_eq!(text, r#"{"type":"forget","client":3}"#);
         let wish = ToAgent::Cache(CacheWish {
             place: Some("off".into()),
             bytes: None,

@@ -56,7 +56,7 @@ pub fn all() -> Vec<Case> {
         crate::attach_more::cases,
         crate::ways::cases,
         crate::swap::cases,
-        crate::guests::cases,
+        crate::clients::cases,
         crate::gate::cases,
         crate::soak::cases,
         crate::slots::cases,

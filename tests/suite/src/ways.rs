@@ -303,10 +303,10 @@ fn container(bench: &Bench) -> Told {
     let listed = asked("maps", &["list"])?;
     as_seen("maps", &listed["sessions"][0]["processes"][0])?;
     as_seen("programs", &asked("programs", &[])?["processes"][0])?;
-    let guest = Attached::to(bench, &["-p", &pid], "launchcount")?;
-    until_seen(bench, (&pid, "kernels@g1"), || applications[0].launch(1))?;
-    let guests = guest.interrupt()?;
-    as_seen("a second tool's report", &guests["processes"][0])?;
+    let client = Attached::to(bench, &["-p", &pid], "launchcount")?;
+    until_seen(bench, (&pid, "kernels@c1"), || applications[0].launch(1))?;
+    let clients = client.interrupt()?;
+    as_seen("a second tool's report", &clients["processes"][0])?;
     let detached = bench.warpbpf("detach").args(["-p", &pid]).output();
     let detached = detached.map_err(|e| e.to_string())?;
     let said = String::from_utf8_lossy(&detached.stderr).into_owned();

@@ -631,9 +631,9 @@ mod tests {
     fn totals_come_behind_all_parts() {
         static MADE: AtomicU64 = AtomicU64::new(0);
         let entry: &'static Entry = Box::leak(Box::new(Entry::new("k".into(), &MADE)));
-        let place = |guests: &[u32]| {
+        let place = |clients: &[u32]| {
             let place = Place::new(16, (0, 4), 1, (None, Choices::default()));
-            entry.add(place.of(guests, &[]))
+            entry.add(place.of(clients, &[]))
         };
         let (one, two) = (place(&[1, 2]), place(&[3]));
         let node = |place| Use {

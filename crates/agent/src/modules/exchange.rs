@@ -199,7 +199,7 @@ fn next_version(image: &Image, before: u64, session: &Arc<Session>) -> Version {
     let same = same.filter(|name| unchanged(name).is_some() || kept(name));
     let same = same.collect();
     // Nor are its own new programs.
-    left_out.extend(session.without_guests_where_refused(&image.info, &mut prepared, ADVICE));
+    left_out.extend(session.without_clients_where_refused(&image.info, &mut prepared, ADVICE));
     Version {
         same,
         left_out,

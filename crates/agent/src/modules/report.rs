@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use warpbpf_session::guest::OWN;
+use warpbpf_session::client::OWN;
 use warpbpf_session::{KernelSummary, LoadedVariant, PreparedKernel, Session};
 use warpbpf_wire::{Kernel, NoteLevel, Occupancy, Sites, ToTool};
 
@@ -97,7 +97,7 @@ pub(super) fn report(
             instrumented: variant.is_some(),
             programs,
             generation: version.generation(),
-            guest: 0,
+            client: 0,
         },
     );
 }
@@ -112,10 +112,10 @@ pub(super) fn tell_left_out(
 ) {
     let session = &version.session;
     let wanted_by = session.matching(&kernel.mangled);
-    let there = session.guests_of(&kernel.programs);
+    let there = session.clients_of(&kernel.programs);
     let summary = summaries.kernels.get(kernel.mangled.as_str());
-    for guest in session.guests_of(&wanted_by) {
-        if guest == OWN || there.contains(&guest) {
+    for client in session.clients_of(&wanted_by) {
+        if client == OWN || there.contains(&client) {
             continue;
         }
         let own = wanted_by.iter().copied();
@@ -128,10 +128,10 @@ pub(super) fn tell_left_out(
                 registers_before: summary.and_then(|s| s.registers),
                 method: reason.to_owned(),
                 programs: own
-                    .filter(|program| session.programs()[*program].guest == guest)
+                    .filter(|program| session.programs()[*program].client == client)
                     .collect(),
                 generation: version.generation(),
-                guest,
+                client,
                 ..Kernel::default()
             },
         );
@@ -198,8 +198,8 @@ pub(super) fn send_site_names(agent: &Agent, session: &Session) {
 fn is_reported(agent: &Agent, mangled: &str, source: &str, generation: u64) -> bool {
     let reported = lock(&agent.images.reported);
     let mut reported = reported.iter();
-    reported.any(|(name, from, _, guest, of)| {
-        (name, from, *guest, *of) == (&mangled.into(), &source.into(), OWN, generation)
+    reported.any(|(name, from, _, client, of)| {
+        (name, from, *client, *of) == (&mangled.into(), &source.into(), OWN, generation)
     })
 }
 
@@ -224,7 +224,7 @@ pub(crate) fn send_kernel(agent: &Agent, kernel: Kernel) {
         kernel.mangled.clone(),
         kernel.source.clone(),
         kernel.method.clone(),
-        kernel.guest,
+        kernel.client,
         kernel.generation,
     );
     if lock(&agent.images.reported).insert(key) {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use warpbpf_driver::sys::{CUcontext, CUfunction, CUlibrary, CUmodule};
 use warpbpf_driver::{Context, Library, Module};
-use warpbpf_session::guest::OWN;
+use warpbpf_session::client::OWN;
 use warpbpf_session::{Live, LoadedVariant, Prepared, PreparedKernel, Session};
 
 use super::report::{Summaries, report, tell_left_out};
@@ -197,7 +197,7 @@ fn fall_back(
 /// Kernels whose code with second tools' programs too the driver does not load, and of which there is none without: the same with the first tool's programs alone.
 fn own_alone(version: &Version, image: &Image, results: &Results) -> Option<Prepared> {
     let is_lost = |name: &str| results.get(name).is_some_and(Result::is_err);
-    if !version.session.has_guests() || results.values().all(Result::is_ok) {
+    if !version.session.has_clients() || results.values().all(Result::is_ok) {
         return None;
     }
     let mut own = version.session.prepare_own(&image.info, &is_lost);
@@ -236,14 +236,14 @@ fn alone(image: &Image, version: &Version, context: usize, results: &Results) ->
     let entries = lock(&image.entries);
     let of = |(name, result): (&String, &Result<Arc<LoadedVariant>, String>)| {
         let choices = &result.as_ref().ok()?.choices;
-        if choices.guests().iter().all(|guest| *guest == OWN) {
+        if choices.clients().iter().all(|client| *client == OWN) {
             return None;
         }
         let serves = |variant: &LoadedVariant| {
             let ids = variant.choices.ids();
             let fewer = ids.len() < choices.ids().len();
-            let own = choices.ids().iter().zip(choices.guests());
-            let mut own = own.filter(|(_, guest)| **guest == OWN);
+            let own = choices.ids().iter().zip(choices.clients());
+            let mut own = own.filter(|(_, client)| **client == OWN);
             fewer
                 && ids.iter().all(|id| choices.ids().contains(id))
                 && own.all(|(id, _)| ids.contains(id))
@@ -296,16 +296,16 @@ fn unchanged(image: &Image, version: &Version, context: usize) -> Results {
 
 /// Tools whose programs want a kernel, and have no place in it, where others' have.
 fn idle(session: &Session, kernel: &PreparedKernel) -> Vec<u32> {
-    let mut guests = session.guests_of(&kernel.programs);
-    if guests.len() > 1 {
+    let mut clients = session.clients_of(&kernel.programs);
+    if clients.len() > 1 {
         let placed = kernel.placed.iter().filter(|(_, count)| *count > 0);
         let placed: Vec<usize> = placed.map(|(program, _)| *program).collect();
-        let placed = session.guests_of(&placed);
-        guests.retain(|guest| !placed.contains(guest));
+        let placed = session.clients_of(&placed);
+        clients.retain(|client| !placed.contains(client));
     } else {
-        guests.clear();
+        clients.clear();
     }
-    guests
+    clients
 }
 
 /// Puts what came of an image's kernels in a context where launches find it.
@@ -353,7 +353,7 @@ fn register(
         let left_out = wanted_by.iter().filter(|p| !kernel.programs.contains(p));
         let all: Vec<usize> = kernel.programs.iter().chain(left_out).copied().collect();
         let choices = session.choices_of(&all);
-        let wanted_by = session.guests_of(&wanted_by);
+        let wanted_by = session.clients_of(&wanted_by);
         let idle = idle(session, kernel);
         let place = |variant| {
             let made = (variant, choices.clone());

@@ -143,7 +143,7 @@ fn a_snapshot_is_answered_and_a_detach_says_good_bye() {
     let note = ToTool::Note {
         level: NoteLevel::Info,
         text: "once".into(),
-        guests: Vec::new(),
+        clients: Vec::new(),
     };
     assert_eq!(next(&mut tool), note);
     assert_eq!(next(&mut tool), ToTool::Counts(Default::default()));

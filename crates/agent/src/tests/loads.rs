@@ -69,7 +69,7 @@ fn kernels_are_reported_once() {
             instrumented: false,
             programs: vec![],
             generation: 0,
-            guest: 0,
+            client: 0,
         })
     };
     let messages = said(agent, &mut tool);
@@ -91,7 +91,7 @@ fn an_unreadable_image_is_a_note() {
     let note = ToTool::Note {
         level: NoteLevel::Warning,
         text: "an image was loaded that cannot be read: the image is neither a fatbin, a cubin nor PTX text (it starts with `77 68 61 74 20 69 73 20`)".into(),
-        guests: Vec::new(),
+        clients: Vec::new(),
     };
     assert_eq!(said(agent, &mut tool), [note]);
 }

@@ -185,7 +185,7 @@ impl Surroundings for World<'_> {
             ToTool::Note {
                 level,
                 text,
-                guests: Vec::new(),
+                clients: Vec::new(),
             },
             None,
         );

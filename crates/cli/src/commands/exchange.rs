@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use warpbpf::control::{ProcessInfo, ProgramChange, TOOL_PATIENCE};
-use warpbpf::{Client, Exchanged};
+use warpbpf::{Control, Exchanged};
 
 use crate::error::CliError;
 use crate::exchange::{
@@ -20,7 +20,7 @@ use crate::table::Table;
 
 /// An application, and the session that it is in.
 struct Found {
-    client: Client,
+    control: Control,
     process: ProcessInfo,
     /// The process of the tool whose session it is.
     tool: u32,
@@ -94,12 +94,12 @@ pub fn programs(flags: &ProgramsFlags) -> Result<u8, CliError> {
             ]);
         }
         table.write(&mut text);
-        for guest in &process.guests {
+        for client in &process.clients {
             text += &format!(
-                "…@g{} is of `{}`, by process {}\n",
-                guest.guest,
-                plain::name(&guest.object),
-                guest.tool
+                "…@c{} is of `{}`, by process {}\n",
+                client.client,
+                plain::name(&client.object),
+                client.tool
             );
         }
         say(&text);
@@ -110,9 +110,9 @@ pub fn programs(flags: &ProgramsFlags) -> Result<u8, CliError> {
 fn listed(process: &ProcessInfo) -> Value {
     let program = |program: &warpbpf::control::ProgramInfo| json!({ "name": program.name, "section": program.section, "launches": program.launches });
     let programs: Vec<Value> = process.programs.iter().map(program).collect();
-    let guest = |guest: &warpbpf::control::GuestInfo| json!({ "guest": guest.guest, "tool": guest.tool, "object": guest.object });
-    let guests: Vec<Value> = process.guests.iter().map(guest).collect();
-    json!({ "pid": process.pid, "inner_pid": process.inner_pid, "exe": process.exe, "generation": process.generation, "programs": programs, "guests": guests })
+    let client = |client: &warpbpf::control::ClientInfo| json!({ "client": client.client, "tool": client.tool, "object": client.object });
+    let clients: Vec<Value> = process.clients.iter().map(client).collect();
+    json!({ "pid": process.pid, "inner_pid": process.inner_pid, "exe": process.exe, "generation": process.generation, "programs": programs, "clients": clients })
 }
 
 /// A session of this user, not one that root can only reach.
@@ -124,13 +124,13 @@ fn is_own(path: &Path) -> bool {
 /// The applications that run with programs, of those whose socket `takes`, or those that `pid` means.
 fn find(pid: Option<u32>, takes: fn(&Path) -> bool) -> Result<Vec<Found>, CliError> {
     let mut found = Vec::new();
-    let asked = Client::ask_all(TOOL_PATIENCE, &|| true);
+    let asked = Control::ask_all(TOOL_PATIENCE, &|| true);
     if let Some(silence) = asked.silence() {
         tell!("warpbpf: {silence}");
     }
     for tool in asked.answered {
-        let (client, session) = (tool.client, tool.session);
-        if pid.is_none() && !takes(client.path()) {
+        let (control, session) = (tool.control, tool.session);
+        if pid.is_none() && !takes(control.path()) {
             continue;
         }
         let wanted = |process: &ProcessInfo| {
@@ -142,16 +142,16 @@ fn find(pid: Option<u32>, takes: fn(&Path) -> bool) -> Result<Vec<Found>, CliErr
             continue;
         };
         let rest: Vec<ProcessInfo> = processes.collect();
-        let path = client.path().to_owned();
-        let of = |client, process| Found {
-            client,
+        let path = control.path().to_owned();
+        let of = |control, process| Found {
+            control,
             process,
             tool: session.tool,
             command: session.command.clone(),
         };
-        found.push(of(client, first));
+        found.push(of(control, first));
         for process in rest {
-            found.push(of(Client::connect(&path)?, process));
+            found.push(of(Control::connect(&path)?, process));
         }
     }
     match (found.is_empty(), pid) {
@@ -169,7 +169,7 @@ fn exchange(
     object: Option<(&str, &[u8])>,
 ) -> Result<u8, CliError> {
     let mut found = find(to.pid, is_own)?;
-    let tools = found.iter().map(|found| found.client.path());
+    let tools = found.iter().map(|found| found.control.path());
     let tools: std::collections::BTreeSet<_> = tools.collect();
     if tools.len() > 1 {
         let pids: Vec<String> = found
@@ -187,14 +187,14 @@ fn exchange(
     }
     let mut done = Vec::new();
     for Found {
-        client,
+        control,
         process,
         tool,
         ..
     } in &mut found
     {
         let limit = Duration::from_secs(to.limit);
-        let exchanged = client.exchange(process, change, object, limit)?;
+        let exchanged = control.exchange(process, change, object, limit)?;
         if !to.json {
             match change {
                 ProgramChange::Gate { open, programs } => {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use warpbpf::control::{ProcessInfo, TOOL_PATIENCE};
-use warpbpf::{Client, MapInfo, MapOp, OpCode, SessionInfo, errno_text};
+use warpbpf::{Control, MapInfo, MapOp, OpCode, SessionInfo, errno_text};
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, ENOENT, MapType};
 use warpbpf_maps::{MapPlan, stops};
 use warpbpf_object::{MapDef, Object};
@@ -121,7 +121,7 @@ fn answered(name: &str, value: Option<Value>, said: &dyn Fn(&Value) -> String) -
 
 /// A session that answers.
 struct Session {
-    client: Client,
+    control: Control,
     info: SessionInfo,
     object: Option<Object>,
 }
@@ -130,12 +130,12 @@ impl Session {
     /// All of this user, or those with a process of this id.
     fn find(pid: Option<u32>) -> Result<Vec<Session>, CliError> {
         let mut sessions = Vec::new();
-        let asked = Client::ask_all(TOOL_PATIENCE, &|| true);
+        let asked = Control::ask_all(TOOL_PATIENCE, &|| true);
         if let Some(silence) = asked.silence() {
             tell!("warpbpf: {silence}");
         }
         for tool in asked.answered {
-            let (client, mut info, bytes) = (tool.client, tool.session, tool.object);
+            let (control, mut info, bytes) = (tool.control, tool.session, tool.object);
             let chosen = pid.filter(|pid| *pid != info.tool);
             if let Some(pid) = chosen {
                 info.processes.retain(|process| process.pid == pid);
@@ -143,7 +143,7 @@ impl Session {
             if chosen.is_none() || !info.processes.is_empty() {
                 let object = warpbpf_object::load(&bytes).ok();
                 sessions.push(Session {
-                    client,
+                    control,
                     info,
                     object,
                 });
@@ -341,7 +341,7 @@ impl<'s> Map<'s> {
         };
         let outcomes = self
             .session
-            .client
+            .control
             .operate(&self.process, self.index, &[op])?;
         let outcome = outcomes.into_iter().next().unwrap_or_default();
         Ok(match outcome.errno {
@@ -417,8 +417,8 @@ impl<'s> Map<'s> {
     fn copied(&mut self) -> Result<model::Map, CliError> {
         let mut parts = Vec::new();
         for place in 0..self.process.contexts.len() as u32 {
-            let client = &mut self.session.client;
-            let memory = client.memory(self.process.process, place)?;
+            let control = &mut self.session.control;
+            let memory = control.memory(self.process.process, place)?;
             let (index, mut bytes) = (self.index as usize, Vec::new());
             let copied = match index < memory.maps() {
                 // Its process may write what it likes there.
@@ -533,7 +533,7 @@ mod tests {
             summed: Vec::new(),
             added: Vec::new(),
             bytes: 8,
-            guest: 0,
+            client: 0,
         };
         let process = ProcessInfo {
             maps: ["a", "wbpf.stops.walks", "b"].map(map).to_vec(),

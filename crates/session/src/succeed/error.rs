@@ -66,11 +66,11 @@ pub enum SucceedError {
     #[error(
         "map `{map}` cannot come with a second tool: {why}; begin the first tool with an object that has it, or attach when that has ended"
     )]
-    GuestMap { map: String, why: &'static str },
+    ClientMap { map: String, why: &'static str },
     #[error(
         "program `{program}` prints, and what is printed goes to the first tool: attach when that has ended, or count in a map"
     )]
-    GuestPrints { program: String },
-    #[error("no programs of a second tool of number {guest} are there")]
-    NoGuest { guest: u32 },
+    ClientPrints { program: String },
+    #[error("no programs of a second tool of number {client} are there")]
+    NoClient { client: u32 },
 }

@@ -482,16 +482,16 @@ fn maps_that_need_more_than_memory_do_not_come() {
     assert!(refused(&first, &unknown).starts_with("map `others`: "));
 }
 
-fn joined(session: &Session, guest: u32, object: &[u8]) -> Result<Session, String> {
+fn joined(session: &Session, client: u32, object: &[u8]) -> Result<Session, String> {
     let options = Options::default();
     let change = ProgramChange::Join {
-        guest,
+        client,
         object,
         options: &options,
     };
     session
         .succeeded(change)
-        .map_err(|error| error.told_to(guest))
+        .map_err(|error| error.told_to(client))
 }
 
 fn program_names(session: &Session) -> Vec<&str> {
@@ -505,48 +505,48 @@ fn a_second_tool_has_programs_and_maps_of_its_own() {
     // The very same object, twice, and one whose map of the same name is another.
     let second = joined(&first, 1, &object).unwrap();
     let third = joined(&second, 2, &versioned(9, 1, ADDS)).unwrap();
-    assert_eq!(program_names(&third), ["first", "first@g1", "first@g2"]);
+    assert_eq!(program_names(&third), ["first", "first@c1", "first@c2"]);
     let names = [
         "counts",
         ".rodata",
-        "counts@g1",
-        ".rodata@g1",
-        "counts@g2",
-        ".rodata@g2",
+        "counts@c1",
+        ".rodata@c1",
+        "counts@c2",
+        ".rodata@c2",
     ];
     assert_eq!(map_names(&third), names);
-    let guests: Vec<u32> = (0..6).map(|map| third.map_guest(map)).collect();
-    assert_eq!(guests, [0, 0, 1, 1, 2, 2]);
-    assert_eq!(third.guests_of(&[2, 0]), [0, 2]);
+    let clients: Vec<u32> = (0..6).map(|map| third.map_client(map)).collect();
+    assert_eq!(clients, [0, 0, 1, 1, 2, 2]);
+    assert_eq!(third.clients_of(&[2, 0]), [0, 2]);
 
     // What the first tool does is about its own, and constants are not taken from others.
     let again = third.succeeded(ProgramChange::Replace(&versioned(8, 2, ADDS)));
     let again = again.unwrap();
-    assert_eq!(program_names(&again), ["first", "first@g1", "first@g2"]);
+    assert_eq!(program_names(&again), ["first", "first@c1", "first@c2"]);
     assert_eq!(
         again.program_ids(&[1, 2]),
         third.program_ids(&[1, 2]),
-        "guests' programs stay what they were"
+        "clients' programs stay what they were"
     );
     assert_ne!(again.program_ids(&[0]), third.program_ids(&[0]));
     assert_eq!(map_names(&again)[6..], [".rodata@4"]);
-    let name = ["first@g1".to_owned()];
+    let name = ["first@c1".to_owned()];
     let refused = third.succeeded(ProgramChange::Remove(&name)).unwrap_err();
     assert_eq!(
         refused.to_string(),
-        "there is no program `first@g1`; there is `first`"
+        "there is no program `first@c1`; there is `first`"
     );
 
     // In any order they go, and what is left is the same.
-    let left = third.succeeded(ProgramChange::Leave { guest: 1 }).unwrap();
-    assert_eq!(program_names(&left), ["first", "first@g2"]);
+    let left = third.succeeded(ProgramChange::Leave { client: 1 }).unwrap();
+    assert_eq!(program_names(&left), ["first", "first@c2"]);
     assert_eq!(left.program_ids(&[0, 1]), third.program_ids(&[0, 2]));
     assert_eq!(left.numbers(&third.program_ids(&[2, 0])), Some(vec![1, 0]));
     assert_eq!(left.numbers(&third.program_ids(&[1])), None);
     assert_eq!(map_names(&left), names);
-    for guest in [0, 1] {
-        let gone = left.succeeded(ProgramChange::Leave { guest }).unwrap_err();
-        let told = format!("no programs of a second tool of number {guest} are there");
+    for client in [0, 1] {
+        let gone = left.succeeded(ProgramChange::Leave { client }).unwrap_err();
+        let told = format!("no programs of a second tool of number {client} are there");
         assert_eq!(gone.to_string(), told);
     }
 }
@@ -571,7 +571,7 @@ fn a_second_tool_is_told_what_it_cannot_have() {
     };
     let object = versioned(8, 1, ADDS);
     let change = ProgramChange::Join {
-        guest: 3,
+        client: 3,
         object: &object,
         options: &bounded,
     };
@@ -585,7 +585,7 @@ fn a_second_tool_is_told_what_it_cannot_have() {
         ..Options::default()
     };
     let change = ProgramChange::Join {
-        guest: 3,
+        client: 3,
         object: &object,
         options: &chosen,
     };
@@ -635,7 +635,7 @@ fn a_kernel_has_the_first_tools_programs_where_those_of_all_cannot_be() {
         prepared
     };
     let mut both = refused(&second);
-    let left_out = second.without_guests_where_refused(&image, &mut both, "it is loaded");
+    let left_out = second.without_clients_where_refused(&image, &mut both, "it is loaded");
     let plus = ("_Z4plusPi".to_owned(), "refused: too much".to_owned());
     // The other one needs a clone.
     assert_eq!(left_out, [plus]);
@@ -645,8 +645,8 @@ fn a_kernel_has_the_first_tools_programs_where_those_of_all_cannot_be() {
         .map(|kernel| (kernel.wanted, kernel.programs.clone()))
         .collect();
     assert_eq!(kernels, [(true, vec![0]), (false, vec![0, 1])]);
-    // Without guests nothing else can be made.
-    let left_out = first.without_guests_where_refused(&image, &mut refused(&first), "");
+    // Without clients nothing else can be made.
+    let left_out = first.without_clients_where_refused(&image, &mut refused(&first), "");
     assert_eq!(left_out, []);
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::{Client, Reply, Request, SessionInfo};
+use super::{Control, Reply, Request, SessionInfo};
 
 /// How long tools may take to say what they have, where nobody says: longer than one of them is
 /// busy with another's question.
@@ -19,7 +19,7 @@ const TICK: Duration = Duration::from_millis(2);
 #[derive(Debug)]
 pub struct Answered {
     /// To ask it more.
-    pub client: Client,
+    pub control: Control,
     /// What it has.
     pub session: SessionInfo,
     /// The object file.
@@ -64,20 +64,20 @@ pub(crate) struct Asker {
 }
 
 impl Asker {
-    /// As [`Client::ask_all`].
+    /// As [`Control::ask_all`].
     pub(crate) fn ask(&mut self, patience: Duration, goes_on: &dyn Fn() -> bool) -> Asked {
         let begun = Instant::now();
-        let all = Client::find().into_iter();
+        let all = Control::find().into_iter();
         // One that ends meanwhile has nothing.
-        let asked = all.filter_map(|mut client| client.begin().ok().map(|()| (client, None)));
-        let mut asked: Vec<(Client, Option<Has>)> = asked.collect();
+        let asked = all.filter_map(|mut control| control.begin().ok().map(|()| (control, None)));
+        let mut asked: Vec<(Control, Option<Has>)> = asked.collect();
         loop {
-            asked.retain_mut(|(client, answer)| {
-                answer.is_some() || client.hear().map(|heard| *answer = heard).is_ok()
+            asked.retain_mut(|(control, answer)| {
+                answer.is_some() || control.hear().map(|heard| *answer = heard).is_ok()
             });
             let took = begun.elapsed();
-            let waits = asked.iter().any(|(client, answer)| {
-                let known = self.silent.contains(client.path());
+            let waits = asked.iter().any(|(control, answer)| {
+                let known = self.silent.contains(control.path());
                 answer.is_none() && took < if known { BRIEFLY } else { patience }
             });
             if !waits || !goes_on() {
@@ -89,19 +89,19 @@ impl Asker {
             patience,
             ..Asked::default()
         };
-        for (client, answer) in asked {
+        for (control, answer) in asked {
             match answer {
                 Some((session, object)) => {
-                    self.silent.remove(client.path());
+                    self.silent.remove(control.path());
                     all.answered.push(Answered {
-                        client,
+                        control,
                         session,
                         object,
                     });
                 }
                 None => {
-                    self.silent.insert(client.path().to_owned());
-                    all.silent.extend(client.tool());
+                    self.silent.insert(control.path().to_owned());
+                    all.silent.extend(control.tool());
                 }
             }
         }
@@ -109,7 +109,7 @@ impl Asker {
     }
 }
 
-impl Client {
+impl Control {
     /// Asks all tools of this user on this machine what they have. Those that do not say so within
     /// `patience`, or as long as it `goes_on`, are left.
     pub fn ask_all(patience: Duration, goes_on: &dyn Fn() -> bool) -> Asked {

@@ -34,7 +34,7 @@ pub struct ProgramInfo {
     pub launches: u64,
 }
 
-/// A client waits for this.
+/// A command waits for this.
 #[derive(Debug)]
 pub(super) struct Pending {
     process: Process,

@@ -3,13 +3,13 @@
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use super::{Client, FOLDER, SOCKET};
+use super::{Control, FOLDER, SOCKET};
 
-impl Client {
+impl Control {
     /// All sessions of this user on this machine that answer. Whoever may write to a folder that
     /// all share may put links there to sockets of this user's that are none of ours, so only
     /// folders of this user's are looked into, and no link is followed.
-    pub fn find() -> Vec<Client> {
+    pub fn find() -> Vec<Control> {
         let mut folders = vec![crate::tool::runtime_folder(), std::env::temp_dir()];
         let user = rustix::process::getuid().as_raw();
         folders.push(PathBuf::from(format!("/run/user/{user}")));
@@ -35,7 +35,7 @@ impl Client {
         // A tool that was killed leaves its folder behind, and nobody answers there.
         paths
             .iter()
-            .filter_map(|path| Client::connect(path).ok())
+            .filter_map(|path| Control::connect(path).ok())
             .collect()
     }
 }

@@ -107,7 +107,7 @@ fn what_was_told_is_brought_up_to_date() {
             generations: vec![(1, 5)],
             ..KernelCount::default()
         }],
-        parties: Vec::new(),
+        clients: Vec::new(),
     }));
     let with = row(LaunchKind::With, 0, 1, &[]);
     agent.launch(&with, 7);

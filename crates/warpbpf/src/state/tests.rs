@@ -285,7 +285,7 @@ fn an_agent_that_says_too_much_holds_nobody_up_and_is_not_listened_to() {
             let note = ToTool::Note {
                 level: NoteLevel::Warning,
                 text: number.to_string(),
-                guests: Vec::new(),
+                clients: Vec::new(),
             };
             number += 1;
             if agent
@@ -417,6 +417,6 @@ fn info(max_entries: u32, bytes: u64) -> MapInfo {
         summed: Vec::new(),
         added: Vec::new(),
         bytes,
-        guest: 0,
+        client: 0,
     }
 }

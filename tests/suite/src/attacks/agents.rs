@@ -280,11 +280,11 @@ fn floods(bench: &Bench) -> Told {
     let full = "it has more than 10000 things to be known: no further ones are kept";
     flood(bench, "12,000 notes", &notes, (300, full))?;
     if is_deep() {
-        let guests = |agent: &mut Hostile| {
+        let clients = |agent: &mut Hostile| {
             // To whom it is news takes as much as what it says.
             let numbers = vec!["1"; 7 << 20].join(",");
             let text =
-                format!(r#"{{"type":"note","level":"info","text":"","guests":[{numbers}]}}"#);
+                format!(r#"{{"type":"note","level":"info","text":"","clients":[{numbers}]}}"#);
             agent.write(&frame(text.as_bytes(), 0, 0))?;
             agent.is_hung_up_on()
         };
@@ -292,7 +292,7 @@ fn floods(bench: &Bench) -> Told {
         flood(
             bench,
             "a note for millions of tools",
-            &guests,
+            &clients,
             (700, too_much),
         )?;
         let counts = |agent: &mut Hostile| {
@@ -370,8 +370,8 @@ fn numbers(bench: &Bench) -> Told {
                             "contexts": [[small, large], [small, large]], "generations": [[large, large]],
                             "programs": [["p", large], ["p", large]], "context_programs": [[small, [["p", large]]]] })
                 };
-                let party = json!({ "guest": 0, "kernels": [count("a"), count("b")] });
-                agent.say(&json!({ "type": "counts", "kernels": [count("a"), count("b")], "parties": [party] }))?;
+                let one = json!({ "client": 0, "kernels": [count("a"), count("b")] });
+                agent.say(&json!({ "type": "counts", "kernels": [count("a"), count("b")], "clients": [one] }))?;
                 agent.say(&json!({ "type": "sites", "first": 0, "names": [] }))?;
                 agent.say(&json!({ "type": "snapshotted", "token": large }))?;
                 agent.say(&json!({ "type": "map_ops", "token": large }))?;

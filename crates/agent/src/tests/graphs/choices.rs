@@ -4,7 +4,7 @@ use warpbpf_driver::sys::NODE_CONDITIONAL;
 use warpbpf_wire::{Choice, Options};
 
 use super::super::attached::Application;
-use super::super::{exchange, guests};
+use super::super::{clients, exchange};
 use super::{Test, driver};
 
 /// Wants grids of so many blocks.
@@ -22,13 +22,13 @@ fn from_blocks(min_blocks: u64) -> Options {
 #[test]
 fn what_a_second_tool_did_not_choose_is_not_missed_by_it() {
     let mut test = Test::new();
-    guests::join_for(&mut test.app, 1, "large", from_blocks(100));
+    clients::join_for(&mut test.app, 1, "large", from_blocks(100));
     driver(|d| d.refuse_others = true);
     let node = test.add(1, 4);
     test.add(1, 200);
     let exec = test.instantiate(1, 0);
     test.launch(exec, 1000);
-    let told = |test: &Test| guests::told(&test.app);
+    let told = |test: &Test| clients::told(&test.app);
     assert_eq!(told(&test), [(0, [0, 2000, 0, 0]), (1, [0, 1000, 1000, 0])]);
     assert_eq!(test.change(exec, node, 100), 0);
     test.launch(exec, 10);

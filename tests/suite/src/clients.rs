@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use warpbpf::{AttachError, Choice, Client, Object, Options, Process, Tool};
+use warpbpf::{AttachError, Choice, Control, Object, Options, Process, Tool};
 
 use crate::attach::{Application, Attached, kernel, number, value};
 use crate::library::{PATIENCE, failed};
@@ -19,23 +19,26 @@ mod load;
 pub fn cases() -> Vec<Case> {
     let case = |name, check| Case { name, check };
     vec![
-        case("guests: three tools on one application", three),
-        case("guests: one object three times", again),
-        case("guests: a tool that is killed", killed),
-        case("guests: the first tool ends first", first_ends),
-        case("guests: the first tool is killed", first_killed),
-        case("guests: the application ends first", application_ends),
-        case("guests: other launches for each tool", choices),
-        case("guests: the first tool exchanges its programs", exchanges),
-        case("guests: graphs keep what they were made with", graphs),
-        case("guests: graphs that nobody can be in", graphs_without),
-        case("guests: one goes while something is captured", captures),
-        case("guests: launches in the stream of a thread", thread_streams),
-        case("guests: a tool of the library beside another", library),
-        case("guests: they come and go under full load", load::stress),
-        case("guests: the same on two GPUs", load::stress_of_two),
-        case("guests: refused by name", refused),
-        case("guests: the first tool stands still", stands),
+        case("clients: three tools on one application", three),
+        case("clients: one object three times", again),
+        case("clients: a tool that is killed", killed),
+        case("clients: the first tool ends first", first_ends),
+        case("clients: the first tool is killed", first_killed),
+        case("clients: the application ends first", application_ends),
+        case("clients: other launches for each tool", choices),
+        case("clients: the first tool exchanges its programs", exchanges),
+        case("clients: graphs keep what they were made with", graphs),
+        case("clients: graphs that nobody can be in", graphs_without),
+        case("clients: one goes while something is captured", captures),
+        case(
+            "clients: launches in the stream of a thread",
+            thread_streams,
+        ),
+        case("clients: a tool of the library beside another", library),
+        case("clients: they come and go under full load", load::stress),
+        case("clients: the same on two GPUs", load::stress_of_two),
+        case("clients: refused by name", refused),
+        case("clients: the first tool stands still", stands),
     ]
 }
 
@@ -107,16 +110,16 @@ impl First {
         same("first tool's maps", sorted(maps), sorted(expected))
     }
 
-    /// A guest: `warpbpf attach` with an object, under a name of its own.
-    fn guest(&self, bench: &Bench, object: &str, flags: &[&str]) -> Result<Attached, String> {
-        guest(bench, &self.application.pid(), object, flags)
+    /// A client: `warpbpf attach` with an object, under a name of its own.
+    fn client(&self, bench: &Bench, object: &str, flags: &[&str]) -> Result<Attached, String> {
+        client(bench, &self.application.pid(), object, flags)
     }
 
     /// All programs, as another command sees them.
     fn seen(&self) -> Result<Vec<String>, String> {
-        let mut client = Client::connect(&self.tool.socket().with_file_name("maps"));
-        let client = client.as_mut().map_err(|error| error.to_string())?;
-        let (session, _) = client.session().map_err(failed)?;
+        let mut control = Control::connect(&self.tool.socket().with_file_name("maps"));
+        let control = control.as_mut().map_err(|error| error.to_string())?;
+        let (session, _) = control.session().map_err(failed)?;
         let programs = session.processes[0].programs.iter();
         Ok(programs.map(|program| program.name.clone()).collect())
     }
@@ -155,17 +158,17 @@ fn sorted(mut names: Vec<String>) -> Vec<String> {
     names
 }
 
-fn guest(bench: &Bench, pid: &str, object: &str, flags: &[&str]) -> Result<Attached, String> {
+fn client(bench: &Bench, pid: &str, object: &str, flags: &[&str]) -> Result<Attached, String> {
     static NUMBER: std::sync::atomic::AtomicU32 = std::sync::atomic::AtomicU32::new(0);
     let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    let saved: PathBuf = bench.scratch(&format!("guest-{number}.json"));
+    let saved: PathBuf = bench.scratch(&format!("client-{number}.json"));
     let mut command = bench.warpbpf("attach");
     command.args(["-p", pid, "--json", "-o"]).arg(&saved);
     command.args(flags).arg(bench.object(object));
     Attached::by(command, saved)
 }
 
-/// Launches with a guest's programs, missed, skipped and unwanted.
+/// Launches with a client's programs, missed, skipped and unwanted.
 fn counts(report: &Value, name: &str) -> Result<[u64; 4], String> {
     let kernel = kernel(report, name)?;
     let count = |what: &str| number(&kernel[what]);
@@ -187,21 +190,21 @@ fn complete(report: &Value) -> Option<bool> {
 /// What two others count, who come and go in the order in which they came.
 fn three(bench: &Bench) -> Told {
     let mut first = First::begin(bench, Options::default())?;
-    let other = first.guest(bench, "swap_other", &[])?;
+    let other = first.client(bench, "swap_other", &[])?;
     first.application.launch(4)?;
-    let scopes = first.guest(bench, "scopes", &[])?;
+    let scopes = first.client(bench, "scopes", &[])?;
     first.application.launch(5)?;
     let there = first.seen()?;
     same(
-        "the guest's program is there",
-        there.contains(&"other@g1".to_owned()),
+        "the client's program is there",
+        there.contains(&"other@c1".to_owned()),
         true,
     )?;
     same("programs of all", there.len(), 2 + 1 + 6)?;
-    // One map of the name is the first tool's, the other the guest's.
+    // One map of the name is the first tool's, the other the client's.
     let pid = first.application.pid();
     let mut command = bench.warpbpf("maps");
-    let output = command.args(["--pid", &pid, "--json", "lookup", "entered@g1", "1000"]);
+    let output = command.args(["--pid", &pid, "--json", "lookup", "entered@c1", "1000"]);
     let output = output.output().map_err(|e| e.to_string())?;
     let looked_up = String::from_utf8_lossy(&output.stdout).into_owned();
     same("from outside", looked_up.trim(), "9")?;
@@ -266,15 +269,15 @@ fn three(bench: &Bench) -> Told {
     first.is_undisturbed(15)?;
     same("nobody else's count", first.counted(1000)?, [0; 2])?;
     first.application.end()?;
-    Ok("15 launches of each kernel, two guests".into())
+    Ok("15 launches of each kernel, two clients".into())
 }
 
 /// The very same object, names and all, of which each is another.
 fn again(bench: &Bench) -> Told {
     let mut first = First::begin(bench, Options::default())?;
-    let second = first.guest(bench, "swap", &[])?;
+    let second = first.client(bench, "swap", &[])?;
     first.application.launch(2)?;
-    let third = first.guest(bench, "swap", &["--set", "version=5"])?;
+    let third = first.client(bench, "swap", &["--set", "version=5"])?;
     first.application.launch(4)?;
     // In another order than they came.
     let of_second = second.interrupt()?;
@@ -306,14 +309,14 @@ fn again(bench: &Bench) -> Told {
 /// Nobody has to say that it goes.
 fn killed(bench: &Bench) -> Told {
     let mut first = First::begin(bench, Options::default())?;
-    let doomed = first.guest(bench, "swap_other", &[])?;
-    let other = first.guest(bench, "swap_other", &[])?;
+    let doomed = first.client(bench, "swap_other", &[])?;
+    let other = first.client(bench, "swap_other", &[])?;
     first.application.launch(2)?;
     // It is ended with SIGKILL.
     drop(doomed);
-    first.until_alone(&["enter", "leave", "other@g2"])?;
+    first.until_alone(&["enter", "leave", "other@c2"])?;
     first.application.launch(3)?;
-    let third = first.guest(bench, "swap_other", &[])?;
+    let third = first.client(bench, "swap_other", &[])?;
     first.application.launch(4)?;
     let of_third = third.interrupt()?;
     let of_other = other.interrupt()?;
@@ -329,7 +332,7 @@ fn killed(bench: &Bench) -> Told {
 /// Whoever is left has what there was, and may come again by itself.
 fn first_ends(bench: &Bench) -> Told {
     let mut first = First::begin(bench, Options::default())?;
-    let second = first.guest(bench, "swap_other", &[])?;
+    let second = first.client(bench, "swap_other", &[])?;
     first.application.launch(4)?;
     first.process.snapshot().map_err(failed)?;
     let First {
@@ -350,10 +353,10 @@ fn first_ends(bench: &Bench) -> Told {
     // Launches are of originals, and another tool can come as to any application.
     application.launch(3)?;
     let pid = application.pid();
-    let later = match guest(bench, &pid, "swap_other", &[]) {
+    let later = match client(bench, &pid, "swap_other", &[]) {
         Err(reason) if reason.starts_with("skipped: ") => {
             application.end()?;
-            return Ok("the guest has its report; ptrace is not permitted".into());
+            return Ok("the client has its report; ptrace is not permitted".into());
         }
         later => later?,
     };
@@ -362,33 +365,33 @@ fn first_ends(bench: &Bench) -> Told {
     let step = counts(&report, "step")?[0];
     same("counted", value(&report, "entered", 1000), step)?;
     application.end()?;
-    Ok("the guest has its report, and another came".into())
+    Ok("the client has its report, and another came".into())
 }
 
 fn first_killed(bench: &Bench) -> Told {
     let mut application = Application::plain(bench)?;
-    let first = match guest(bench, &application.pid(), "swap", &[]) {
+    let first = match client(bench, &application.pid(), "swap", &[]) {
         Err(reason) if reason.starts_with("skipped: ") => return Ok(reason),
         first => first?,
     };
     let pid = application.pid();
     crate::attach::until_seen(bench, (&pid, "entered"), || application.launch(1))?;
-    let second = guest(bench, &pid, "swap_other", &[])?;
-    crate::attach::until_seen(bench, (&pid, "entered@g1"), || application.launch(1))?;
+    let second = client(bench, &pid, "swap_other", &[])?;
+    crate::attach::until_seen(bench, (&pid, "entered@c1"), || application.launch(1))?;
     drop(first);
     let report = second.report()?;
     same("counted", value(&report, "entered", 1000) > 0, true)?;
     says(&report["notes"].to_string(), "has ended without a word")?;
     application.launch(2)?;
     application.end()?;
-    Ok("the guest has what was copied".into())
+    Ok("the client has what was copied".into())
 }
 
 /// Its last data come to all.
 fn application_ends(bench: &Bench) -> Told {
     let mut first = First::begin(bench, Options::default())?;
-    let second = first.guest(bench, "swap_other", &[])?;
-    let third = first.guest(bench, "swap", &[])?;
+    let second = first.client(bench, "swap_other", &[])?;
+    let third = first.client(bench, "swap", &[])?;
     first.application.launch(6)?;
     let First {
         tool,
@@ -418,8 +421,8 @@ fn choices(bench: &Bench) -> Told {
         ..Options::default()
     };
     let mut first = First::begin(bench, options)?;
-    let all = first.guest(bench, "swap", &[])?;
-    let third = first.guest(bench, "swap", &["--every", "3"])?;
+    let all = first.client(bench, "swap", &[])?;
+    let third = first.client(bench, "swap", &["--every", "3"])?;
     // Numbers 4 to 15 of each kernel.
     first.application.launch(12)?;
     let of_third = third.interrupt()?;
@@ -447,7 +450,7 @@ fn choices(bench: &Bench) -> Told {
 /// What the first tool does with its own programs does not touch others'.
 fn exchanges(bench: &Bench) -> Told {
     let mut first = First::begin(bench, Options::default())?;
-    let second = first.guest(bench, "swap", &["--set", "version=9"])?;
+    let second = first.client(bench, "swap", &["--set", "version=9"])?;
     first.application.launch(1)?;
     let object = Object::open(bench.object("swap")).map_err(failed)?;
     let object = object.with_variables(&[("version", "2")]).map_err(failed)?;
@@ -456,11 +459,11 @@ fn exchanges(bench: &Bench) -> Told {
     let other = Object::open(bench.object("swap_other")).map_err(failed)?;
     first.process.add(&other).map_err(failed)?;
     first.application.launch(3)?;
-    // Its names are not the guest's.
-    let unknown = first.process.remove(&["enter@g1"]).err().map(failed);
+    // Its names are not the client's.
+    let unknown = first.process.remove(&["enter@c1"]).err().map(failed);
     says(
         &unknown.unwrap_or_default(),
-        "there is no program `enter@g1`; there are `enter`, `leave`, `other`",
+        "there is no program `enter@c1`; there are `enter`, `leave`, `other`",
     )?;
     let programs = ["enter", "leave", "other"];
     first.process.remove(&programs).map_err(failed)?;
@@ -487,7 +490,7 @@ fn exchanges(bench: &Bench) -> Told {
 fn graphs(bench: &Bench) -> Told {
     let mut first = First::begin(bench, Options::default())?;
     first.application.launch_as("g", 2)?;
-    let second = first.guest(bench, "swap_other", &[])?;
+    let second = first.client(bench, "swap_other", &[])?;
     // As it was captured.
     first.application.launch_as("g", 3)?;
     first.application.launch_as("G", 4)?;
@@ -505,12 +508,12 @@ fn graphs(bench: &Bench) -> Told {
 /// The first tool's program asks for parameters that no kernel has, so no code can be made: each tool misses what it chose.
 fn graphs_without(bench: &Bench) -> Told {
     let mut first = First::with(bench, "sites_named", Options::default())?;
-    let all = first.guest(bench, "swap_other", &[])?;
-    let large = first.guest(bench, "swap_other", &["--min-blocks", "5"])?;
+    let all = first.client(bench, "swap_other", &[])?;
+    let large = first.client(bench, "swap_other", &["--min-blocks", "5"])?;
     first.application.launch_as("g", 7)?;
     first.application.launch(2)?;
-    for (guest, expected) in [(large, [0, 0, 9, 0]), (all, [0, 9, 0, 0])] {
-        let report = guest.interrupt()?;
+    for (client, expected) in [(large, [0, 0, 9, 0]), (all, [0, 9, 0, 0])] {
+        let report = client.interrupt()?;
         same("launches", counts(&report, "step")?, expected)?;
         same("counted", value(&report, "entered", 1000), 0)?;
     }
@@ -520,7 +523,7 @@ fn graphs_without(bench: &Bench) -> Told {
     Ok("12 launches, 7 of them of the graph".into())
 }
 
-/// Whether the end of a guest's last kernels was known.
+/// Whether the end of a client's last kernels was known.
 fn is_known(report: &Value) -> bool {
     !report["notes"].to_string().contains("were not waited for")
 }
@@ -528,7 +531,7 @@ fn is_known(report: &Value) -> bool {
 /// Its last kernels are waited for when nothing is captured any more, and the capture never hears of it.
 fn captures(bench: &Bench) -> Told {
     let mut first = First::begin(bench, Options::default())?;
-    let second = first.guest(bench, "swap_other", &[])?;
+    let second = first.client(bench, "swap_other", &[])?;
     first.application.launch(2)?;
     same(
         "a capture",
@@ -537,14 +540,14 @@ fn captures(bench: &Bench) -> Told {
     )?;
     second.signal(Signal::Interrupt)?;
     first.until_alone(&["enter", "leave"])?;
-    let third = first.guest(bench, "swap_other", &[])?;
+    let third = first.client(bench, "swap_other", &[])?;
     same("its end", first.application.ask(")")?.as_str(), "captured")?;
     let report = second.report()?;
     same("launches", counts(&report, "step")?, [2, 0, 0, 0])?;
     same("counted", value(&report, "entered", 1000), 2)?;
     same("complete", complete(&report), Some(true))?;
     same("its end is known", is_known(&report), true)?;
-    // What was captured keeps what it was captured with, which is neither guest's any more.
+    // What was captured keeps what it was captured with, which is neither client's any more.
     first.application.launch_as("g", 4)?;
     first.application.launch(1)?;
     let report = third.interrupt()?;
@@ -556,12 +559,13 @@ fn captures(bench: &Bench) -> Told {
     Ok("10 launches, 4 of them of the graph".into())
 }
 
-/// Nobody else can ask such a stream, and the end of what is in it is known nevertheless, for each guest.
+/// Nobody else can ask such a stream, and the end of what is in it is known nevertheless, for each
+/// client.
 fn thread_streams(bench: &Bench) -> Told {
     let mut first = First::begin(bench, Options::default())?;
-    let stays = first.guest(bench, "swap", &["--set", "version=7"])?;
+    let stays = first.client(bench, "swap", &["--set", "version=7"])?;
     for launches in [4, 5] {
-        let goes = first.guest(bench, "swap_other", &[])?;
+        let goes = first.client(bench, "swap_other", &[])?;
         first.application.launch_as("p", launches)?;
         let report = goes.interrupt()?;
         same("launches", counts(&report, "step")?, [launches, 0, 0, 0])?;
@@ -589,9 +593,9 @@ fn library(bench: &Bench) -> Told {
     let tool = Tool::attach(object.clone(), Options::default()).map_err(failed)?;
     let pid: u32 = first.application.pid().parse().map_err(|_| "no number")?;
     let change = tool.attach_to(pid).map_err(|error| told(&error))?;
-    same("whose guest", change.host, Some(std::process::id()))?;
+    same("whose client", change.host, Some(std::process::id()))?;
     let process = tool.wait_ready(PATIENCE).map_err(failed)?;
-    same("whose guest", process.host(), Some(std::process::id()))?;
+    same("whose client", process.host(), Some(std::process::id()))?;
     first.application.launch(5)?;
     let entered = process
         .map("entered")
@@ -632,7 +636,7 @@ fn library(bench: &Bench) -> Told {
     Ok("read and written beside the other".into())
 }
 
-/// What a guest cannot have is named, and nothing changes.
+/// What a client cannot have is named, and nothing changes.
 /// A first tool that does not answer is waited for as long as is said, is named, and holds up neither Ctrl-C nor `ps`.
 fn stands(bench: &Bench) -> Told {
     let mut application = Application::plain(bench)?;
@@ -643,7 +647,7 @@ fn stands(bench: &Bench) -> Told {
     };
     first.signal(Signal::Stop)?;
     let flags = ["--tool-timeout", "1"];
-    let said = match guest(bench, &pid, "swap_other", &flags) {
+    let said = match client(bench, &pid, "swap_other", &flags) {
         Ok(_) => return Err("a tool that stands still has let another one in".into()),
         Err(said) => said,
     };
@@ -688,7 +692,7 @@ fn stands(bench: &Bench) -> Told {
 fn refused(bench: &Bench) -> Told {
     let mut first = First::begin(bench, Options::default())?;
     let trial = |object: &str, flags: &[&str], why: &str| -> Result<(), String> {
-        let said = match first.guest(bench, object, flags) {
+        let said = match first.client(bench, object, flags) {
             Ok(_) => return Err(format!("`{object}` {flags:?} was taken")),
             Err(said) => said,
         };

@@ -18,47 +18,47 @@ use crate::list::List;
 
 /// A tool with programs in a variant.
 #[derive(Debug)]
-pub(crate) struct Party {
-    /// [`warpbpf_session::guest::OWN`] or the number of a guest.
-    pub(crate) guest: u32,
+pub(crate) struct VariantClient {
+    /// [`warpbpf_session::client::OWN`] or the number of a client.
+    pub(crate) client: u32,
     /// The choices of its programs.
     pub(crate) mask: u64,
     /// Launches that those take; `None` where that is all of them.
     pub(crate) taken: Option<AtomicU64>,
 }
 
-impl Party {
+impl VariantClient {
     /// Of a variant with these choices, without those of `idle`, whose programs have no place in it.
-    pub(crate) fn all(choices: &Choices, idle: &[u32]) -> Box<[Party]> {
-        let mut all: Vec<Party> = Vec::new();
-        for ((_, bit), guest) in choices.programs().iter().zip(choices.guests()) {
+    pub(crate) fn all(choices: &Choices, idle: &[u32]) -> Box<[VariantClient]> {
+        let mut all: Vec<VariantClient> = Vec::new();
+        for ((_, bit), client) in choices.programs().iter().zip(choices.clients()) {
             let mask = bit_of(*bit);
-            match all.iter_mut().find(|party| party.guest == *guest) {
-                Some(party) => party.mask |= mask,
-                None => all.push(Party {
-                    guest: *guest,
+            match all.iter_mut().find(|one| one.client == *client) {
+                Some(one) => one.mask |= mask,
+                None => all.push(VariantClient {
+                    client: *client,
                     mask,
                     taken: None,
                 }),
             }
         }
         let alone = all.len() == 1;
-        all.retain(|party| !idle.contains(&party.guest));
+        all.retain(|one| !idle.contains(&one.client));
         if choices.differ() && !alone {
-            for party in &mut all {
-                party.taken = Some(AtomicU64::new(0));
+            for one in &mut all {
+                one.taken = Some(AtomicU64::new(0));
             }
         }
         all.into()
     }
 
     /// One without programs in a variant, where `all` are the choices of all who want the kernel.
-    pub(crate) fn absent(guest: u32, all: &Choices) -> Party {
-        let programs = all.programs().iter().zip(all.guests());
-        let own = programs.filter(|(_, of)| **of == guest);
+    pub(crate) fn absent(client: u32, all: &Choices) -> VariantClient {
+        let programs = all.programs().iter().zip(all.clients());
+        let own = programs.filter(|(_, of)| **of == client);
         let mask = own.fold(0, |mask, ((_, bit), _)| mask | bit_of(*bit));
-        Party {
-            guest,
+        VariantClient {
+            client,
             // Where its choices have no bits of their own, it would be in all of them, for all that is known.
             mask: if mask == 0 { u64::MAX } else { mask },
             taken: Some(AtomicU64::new(0)),
@@ -79,7 +79,7 @@ pub(crate) fn bit_of(choice: u32) -> u64 {
 /// A tool that wants a kernel, and its launches that ran the original.
 #[derive(Debug)]
 pub(crate) struct Wish {
-    pub(crate) guest: u32,
+    pub(crate) client: u32,
     /// What its programs choose.
     choices: Vec<Arc<Choice>>,
     /// Launches that count as missed, which it would not have had anyway.
@@ -90,17 +90,17 @@ impl Wish {
     /// Who wants a kernel.
     pub(crate) fn all(session: &Session, mangled: &str) -> Box<[Wish]> {
         let programs = session.matching(mangled);
-        let guests = session.guests_of(&programs).into_iter();
-        let wish = |guest| {
+        let clients = session.clients_of(&programs).into_iter();
+        let wish = |client| {
             let own = programs.iter().map(|program| &session.programs()[*program]);
-            let own = own.filter(|program| program.guest == guest);
+            let own = own.filter(|program| program.client == client);
             Wish {
-                guest,
+                client,
                 choices: own.map(|program| Arc::clone(&program.choice)).collect(),
                 not_for_it: AtomicU64::new(0),
             }
         };
-        guests.map(wish).collect()
+        clients.map(wish).collect()
     }
 
     /// Launches among the missed ones that it did not want.
@@ -211,11 +211,11 @@ pub(crate) fn tell_of_alone(
         | Miss::DeviceLaunch
         | Miss::Skipped => return,
     };
-    let guests = place.guests_beside(alone);
-    if !guests.is_empty() && !entry.told_alone.swap(true, Ordering::Relaxed) {
+    let clients = place.clients_beside(alone);
+    if !clients.is_empty() && !entry.told_alone.swap(true, Ordering::Relaxed) {
         let name = &entry.mangled;
         agent.note_to(
-            &guests,
+            &clients,
             NoteLevel::Info,
             format!(
                 "kernel `{name}`: some launches cannot have the programs of all tools ({why}); they run with those that were there before, and count as missed for this one"
@@ -231,8 +231,8 @@ mod tests {
     #[test]
     fn each_generation_has_a_tally_of_its_own() {
         let tallies = Tallies::default();
-        let wish = |guest, every| Wish {
-            guest,
+        let wish = |client, every| Wish {
+            client,
             choices: vec![Arc::new(Choice {
                 every,
                 ..Choice::default()
@@ -255,12 +255,14 @@ mod tests {
         let not_for = second
             .wishes
             .iter()
-            .map(|wish| (wish.guest, wish.not_for_it()));
+            .map(|wish| (wish.client, wish.not_for_it()));
         assert_eq!(not_for.collect::<Vec<_>>(), [(0, 1), (1, 0)]);
         // Nobody is told apart from one alone.
         let third = tallies.of(3, || ([wish(1, 1)].into(), None));
         assert_eq!(third.not_for(|_| false), 0);
-        let many = tallies.of(4, || ((0..70).map(|guest| wish(guest, 2)).collect(), None));
+        let many = tallies.of(4, || {
+            ((0..70).map(|client| wish(client, 2)).collect(), None)
+        });
         let all = many.not_for(|_| false);
         assert_eq!((all, many.counters_of(all).count()), (u64::MAX, 64));
     }

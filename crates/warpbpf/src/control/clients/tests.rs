@@ -54,9 +54,9 @@ fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 fn joining(process: &Process) -> Joining {
-    let leave = Exchange::Leave { guest: 1 };
+    let leave = Exchange::Leave { client: 1 };
     Joining {
-        info: GuestInfo::default(),
+        info: ClientInfo::default(),
         pending: Pending::of(process.clone(), leave, LIMIT).unwrap(),
         process: process.clone(),
         until: Instant::now() + LIMIT,
@@ -65,9 +65,9 @@ fn joining(process: &Process) -> Joining {
     }
 }
 
-fn guest(process: &Process) -> Guest {
-    Guest {
-        info: GuestInfo::default(),
+fn client(process: &Process) -> Client {
+    Client {
+        info: ClientInfo::default(),
         process: process.clone(),
         connection: None,
         told: Told::new(1, 0),
@@ -80,46 +80,46 @@ fn guest(process: &Process) -> Guest {
 #[test]
 fn who_comes_while_others_are_exchanged_is_tried_again_after_a_while() {
     let (process, mut agent) = process();
-    let (mut guests, mut joining) = (Guests::default(), joining(&process));
+    let (mut clients, mut joining) = (Clients::default(), joining(&process));
     let (token, _) = asked(&mut agent);
     let before = Instant::now();
     answer(&mut agent, token, Some(EBUSY));
     let again = until(|| {
-        assert!(guests.join(&mut joining).is_none());
+        assert!(clients.join(&mut joining).is_none());
         joining.again
     });
     assert!(again >= before + BUSY);
     joining.again = Some(before);
-    assert!(guests.join(&mut joining).is_none());
+    assert!(clients.join(&mut joining).is_none());
     let (token, left) = asked(&mut agent);
     assert!(u128::from(left) < LIMIT.as_millis(), "what is left of it");
     answer(&mut agent, token, None);
-    let (reply, _) = until(|| guests.join(&mut joining));
+    let (reply, _) = until(|| clients.join(&mut joining));
     assert!(matches!(reply, Reply::Joined { .. }), "{reply:?}");
 }
 
 #[test]
 fn who_comes_is_not_tried_again_for_ever() {
     let (process, mut agent) = process();
-    let (mut guests, mut joining) = (Guests::default(), joining(&process));
+    let (mut clients, mut joining) = (Clients::default(), joining(&process));
     let (token, _) = asked(&mut agent);
     joining.until = Instant::now();
     answer(&mut agent, token, Some(EBUSY));
-    let (reply, _) = until(|| guests.join(&mut joining));
+    let (reply, _) = until(|| clients.join(&mut joining));
     assert!(!matches!(reply, Reply::Joined { .. }), "{reply:?}");
 }
 
 #[test]
 fn who_goes_while_others_are_exchanged_is_tried_again_after_a_while() {
     let (process, mut agent) = process();
-    let mut guest = guest(&process);
-    guest.leave();
+    let mut client = client(&process);
+    client.leave();
     let (token, _) = asked(&mut agent);
     let before = Instant::now();
     answer(&mut agent, token, Some(EBUSY));
     let again = until(|| {
-        guest.go_on();
-        match guest.stage {
+        client.go_on();
+        match client.stage {
             Stage::Again(at) => Some(at),
             _ => None,
         }
@@ -128,48 +128,48 @@ fn who_goes_while_others_are_exchanged_is_tried_again_after_a_while() {
 }
 
 /// One that can be spoken to, and its end of that.
-fn connected(process: &Process) -> (Guest, std::os::fd::OwnedFd) {
+fn connected(process: &Process) -> (Client, std::os::fd::OwnedFd) {
     let (connection, theirs) = AgentConnection::pair().unwrap();
-    let guest = Guest {
+    let client = Client {
         connection: Some(connection),
-        ..guest(process)
+        ..client(process)
     };
-    (guest, theirs)
+    (client, theirs)
 }
 
 #[test]
 fn nothing_is_kept_of_who_is_gone() {
     let (process, mut agent) = process();
-    let (mut guest, theirs) = connected(&process);
-    guest.info.guest = 7;
+    let (mut client, theirs) = connected(&process);
+    client.info.client = 7;
     let own = process.begin(|token| ToAgent::Snapshot { token }, &[]);
-    guest.asked.push((1, own.unwrap()));
+    client.asked.push((1, own.unwrap()));
     agent.recv(LIMIT).unwrap();
     drop(theirs);
-    assert!(guest.turn());
+    assert!(client.turn());
     let (token, _) = asked(&mut agent);
     let waited_for = process.lock().answers.keys().copied().collect::<Vec<_>>();
     assert_eq!(waited_for, [token]);
     answer(&mut agent, token, None);
-    until(|| (!guest.turn()).then_some(()));
+    until(|| (!client.turn()).then_some(()));
     assert!(process.lock().answers.is_empty());
     let last = agent.recv(LIMIT).unwrap().unwrap().message;
-    assert_eq!(last, ToAgent::Forget { guest: 7 });
+    assert_eq!(last, ToAgent::Forget { client: 7 });
 }
 
 #[test]
 fn who_stands_still_is_not_waited_for() {
     let (process, _agent) = process();
-    let (mut guest, _theirs) = connected(&process);
-    guest.note("long".repeat(1 << 20));
-    guest.gone();
-    assert!(guest.turn(), "it may read that");
-    guest.stage = Stage::Gone(Instant::now());
-    assert!(!guest.turn());
-    let mut guests = Guests::default();
-    let (guest, _theirs) = connected(&process);
-    guests.all.push(guest);
-    guests.all[0].note("long".repeat(1 << 20));
-    guests.farewell(Duration::ZERO);
-    assert!(guests.all.is_empty());
+    let (mut client, _theirs) = connected(&process);
+    client.note("long".repeat(1 << 20));
+    client.gone();
+    assert!(client.turn(), "it may read that");
+    client.stage = Stage::Gone(Instant::now());
+    assert!(!client.turn());
+    let mut clients = Clients::default();
+    let (client, _theirs) = connected(&process);
+    clients.all.push(client);
+    clients.all[0].note("long".repeat(1 << 20));
+    clients.farewell(Duration::ZERO);
+    assert!(clients.all.is_empty());
 }

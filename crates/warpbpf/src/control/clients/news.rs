@@ -21,7 +21,7 @@ pub(super) struct News {
 /// How far a second tool has been told.
 #[derive(Debug)]
 pub(super) struct Told {
-    guest: u32,
+    client: u32,
     hello: bool,
     /// Where its maps are in the shared memory; known once it has been told of the first context.
     pub(super) areas: Vec<u32>,
@@ -39,9 +39,9 @@ pub(super) struct Told {
 }
 
 impl Told {
-    pub(super) fn new(guest: u32, notes: usize) -> Told {
+    pub(super) fn new(client: u32, notes: usize) -> Told {
         Told {
-            guest,
+            client,
             hello: false,
             areas: Vec::new(),
             parts: Vec::new(),
@@ -67,9 +67,9 @@ impl Told {
         if first {
             say(ToTool::Attached, None);
         }
-        if self.changes != state.parties.changes {
-            self.changes = state.parties.changes;
-            let rows = state.rows_of(self.guest);
+        if self.changes != state.client_views.changes {
+            self.changes = state.client_views.changes;
+            let rows = state.rows_of(self.client);
             self.rows.resize(rows.len(), None);
             for (told, row) in self.rows.iter_mut().zip(rows) {
                 // What is not known just now is as it was told.
@@ -94,18 +94,18 @@ impl Told {
         if state.failed && !std::mem::replace(&mut self.failed, true) {
             say(ToTool::Failed, None);
         }
-        for (guests, note) in state.parties.notes.iter().skip(self.own_notes) {
-            if guests.contains(&self.guest) {
+        for (clients, note) in state.client_views.notes.iter().skip(self.own_notes) {
+            if clients.contains(&self.client) {
                 say(plain_note(note), None);
             }
         }
-        self.own_notes = state.parties.notes.len();
-        if self.counted != state.parties.counted {
-            self.counted = state.parties.counted;
-            let kernels = state.parties.counts_of(self.guest).map(plain_count);
+        self.own_notes = state.client_views.notes.len();
+        if self.counted != state.client_views.counted {
+            self.counted = state.client_views.counted;
+            let kernels = state.client_views.counts_of(self.client).map(plain_count);
             let counts = Counts {
                 kernels: kernels.collect(),
-                parties: Vec::new(),
+                clients: Vec::new(),
             };
             say(ToTool::Counts(counts), None);
         }
@@ -141,24 +141,24 @@ impl Told {
 
     /// Its programs and maps.
     fn ready(&mut self, state: &State, context: warpbpf_wire::ContextInfo) -> Ready {
-        let guest = self.guest;
+        let client = self.client;
         let maps = (0..).zip(&state.maps);
-        let own: Vec<(u32, &MapInfo)> = maps.filter(|(_, map)| map.guest == guest).collect();
+        let own: Vec<(u32, &MapInfo)> = maps.filter(|(_, map)| map.client == client).collect();
         self.areas = own.iter().map(|(area, _)| *area).collect();
-        let programs = state.programs.iter().filter(|p| p.guest == guest);
+        let programs = state.programs.iter().filter(|p| p.client == client);
         Ready {
             maps: own
                 .iter()
                 .map(|(_, map)| MapInfo {
                     name: plain(&map.name).to_owned(),
-                    guest: 0,
+                    client: 0,
                     ..(*map).clone()
                 })
                 .collect(),
             programs: programs
                 .map(|program| Program {
                     name: plain(&program.name).to_owned(),
-                    guest: 0,
+                    client: 0,
                     ..program.clone()
                 })
                 .collect(),
@@ -182,7 +182,7 @@ fn plain_note(note: &Note) -> ToTool {
     ToTool::Note {
         level: note.level,
         text: note.text.clone(),
-        guests: Vec::new(),
+        clients: Vec::new(),
     }
 }
 
@@ -208,13 +208,13 @@ mod tests {
 
     #[test]
     fn a_row_is_told_once_though_it_is_not_known_for_a_while() {
-        let program = |name: &str, guest| Program {
+        let program = |name: &str, client| Program {
             name: name.into(),
             section: String::new(),
             glob: String::new(),
-            guest,
+            client,
         };
-        let list = [program("a", 0), program("a@g1", 1)];
+        let list = [program("a", 0), program("a@c1", 1)];
         let know = |state: &mut State, generation| {
             state.programs = list.to_vec();
             state.know(generation);
@@ -230,7 +230,7 @@ mod tests {
         let mut told = Told::new(1, 0);
         let mut rows = |state: &mut State, generation| {
             state.kernels = vec![row(generation)];
-            state.parties.changes += 1;
+            state.client_views.changes += 1;
             let news = told.news(state).into_iter();
             let rows = news.filter_map(|news| match news.message {
                 ToTool::Kernel(kernel) => Some((kernel.method, kernel.generation)),
@@ -239,10 +239,10 @@ mod tests {
             rows.collect::<Vec<_>>()
         };
         know(&mut state, 2);
-        state.parties.left_out(Kernel {
+        state.client_views.left_out(Kernel {
             method: "refused: why".into(),
             programs: vec![1],
-            guest: 1,
+            client: 1,
             ..row(2)
         });
         let refused = [("refused: why".to_owned(), 2)];
@@ -254,17 +254,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_for_other_guests_is_not_told() {
+    fn what_is_for_other_clients_is_not_told() {
         let mut state = State::default();
-        let note = |text: &str, guests: &[u32]| ToTool::Note {
+        let note = |text: &str, clients: &[u32]| ToTool::Note {
             level: warpbpf_wire::NoteLevel::Info,
             text: text.into(),
-            guests: guests.to_vec(),
+            clients: clients.to_vec(),
         };
         let told = |state: &State, told: &mut Told| {
             let news = told.news(state).into_iter();
             let texts = news.filter_map(|news| match news.message {
-                ToTool::Note { text, guests, .. } => Some((text, guests)),
+                ToTool::Note { text, clients, .. } => Some((text, clients)),
                 _ => None,
             });
             texts.collect::<Vec<_>>()
@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn programs_are_counted_under_the_names_of_their_tool() {
-        let programs = vec![("a@g1".to_owned(), 3)];
+        let programs = vec![("a@c1".to_owned(), 3)];
         let count = KernelCount {
             mangled: "k".into(),
             launches: 3,

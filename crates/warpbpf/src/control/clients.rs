@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use warpbpf_abi::maps::{EBUSY, EINVAL};
-use warpbpf_wire::{AgentConnection, MOST_GUESTS, NoteLevel, Options, ToAgent, ToTool};
+use warpbpf_wire::{AgentConnection, MOST_CLIENTS, NoteLevel, Options, ToAgent, ToTool};
 
 use super::exchange::Pending;
 use super::{Reply, failed};
@@ -47,9 +47,9 @@ pub struct JoinRequest {
 
 /// A second tool that has programs in an application.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GuestInfo {
-    /// Its number: names of its programs and maps have `@g` and that behind them.
-    pub guest: u32,
+pub struct ClientInfo {
+    /// Its number: names of its programs and maps have `@c` and that behind them.
+    pub client: u32,
     /// Its process.
     pub tool: u32,
     /// Name of its object.
@@ -58,8 +58,8 @@ pub struct GuestInfo {
 
 /// All second tools.
 #[derive(Debug, Default)]
-pub(super) struct Guests {
-    all: Vec<Guest>,
+pub(super) struct Clients {
+    all: Vec<Client>,
     /// Numbers that were given.
     given: u32,
 }
@@ -67,7 +67,7 @@ pub(super) struct Guests {
 /// A second tool that wants to come.
 #[derive(Debug)]
 pub(super) struct Joining {
-    info: GuestInfo,
+    info: ClientInfo,
     pending: Pending,
     process: Process,
     /// Others may be exchanged until then.
@@ -79,8 +79,8 @@ pub(super) struct Joining {
 }
 
 #[derive(Debug)]
-struct Guest {
-    info: GuestInfo,
+struct Client {
+    info: ClientInfo,
     process: Process,
     /// `None` once it is gone.
     connection: Option<AgentConnection>,
@@ -105,19 +105,19 @@ enum Stage {
     Gone(Instant),
 }
 
-impl Guests {
+impl Clients {
     /// Those in an application.
-    pub(super) fn of(&self, process: &Process) -> Vec<GuestInfo> {
-        let here = |guest: &&Guest| guest.process.number() == process.number();
+    pub(super) fn of(&self, process: &Process) -> Vec<ClientInfo> {
+        let here = |client: &&Client| client.process.number() == process.number();
         let here = self.all.iter().filter(here);
-        here.map(|guest| guest.info.clone()).collect()
+        here.map(|client| client.info.clone()).collect()
     }
 
     pub(super) fn sockets<'s>(&'s self, into: &mut Vec<BorrowedFd<'s>>) {
         let connections = self
             .all
             .iter()
-            .filter_map(|guest| guest.connection.as_ref());
+            .filter_map(|client| client.connection.as_ref());
         into.extend(connections.map(AsFd::as_fd));
     }
 
@@ -132,28 +132,28 @@ impl Guests {
         if !process.is_ready() {
             return Err(Error::NotReady { pid: process.pid() });
         }
-        if self.of(&process).len() >= MOST_GUESTS {
+        if self.of(&process).len() >= MOST_CLIENTS {
             return Err(Error::Answered {
                 message: format!(
-                    "{MOST_GUESTS} other tools have programs in process {} already, and no more may: end one",
+                    "{MOST_CLIENTS} other tools have programs in process {} already, and no more may: end one",
                     process.pid()
                 ),
                 errno: EBUSY as i32,
             });
         }
         self.given += 1;
-        let guest = self.given;
+        let client = self.given;
         let object = Object::from_bytes(&request.name, object)?;
         let exchange = Exchange::Join {
-            guest,
+            client,
             object,
             options: Box::new(request.options.clone()),
         };
         let limit = Duration::from_millis(request.limit_ms);
         let notes = process.notes().len();
         Ok(Joining {
-            info: GuestInfo {
-                guest,
+            info: ClientInfo {
+                client,
                 tool: request.tool,
                 object: request.name.clone(),
             },
@@ -188,9 +188,9 @@ impl Guests {
             Ok((connection, theirs)) => (Some(connection), Some(theirs)),
             Err(_) => (None, None),
         };
-        let guest = joining.info.guest;
-        self.all.push(Guest {
-            told: Told::new(guest, joining.notes),
+        let client = joining.info.client;
+        self.all.push(Client {
+            told: Told::new(client, joining.notes),
             info: joining.info.clone(),
             process: joining.process.clone(),
             connection,
@@ -199,30 +199,30 @@ impl Guests {
             stage: Stage::There,
         });
         // One without a connection goes at the next turn.
-        Some((Reply::Joined { guest }, theirs))
+        Some((Reply::Joined { client }, theirs))
     }
 
     /// Hears and tells all.
     pub(super) fn turn(&mut self) {
-        self.all.retain_mut(|guest| guest.turn());
+        self.all.retain_mut(|client| client.turn());
     }
 
     /// They are told what there is, and that the tool ends. So long is waited for all together.
     pub(super) fn farewell(&mut self, patience: Duration) {
-        for guest in &mut self.all {
-            if !guest.process.is_complete() {
-                guest.note(format!(
+        for client in &mut self.all {
+            if !client.process.is_complete() {
+                client.note(format!(
                     "the tool (process {}) beside whose programs these were has ended, and they are out of process {}: what is shown is as it was copied last",
                     std::process::id(),
-                    guest.info_pid()
+                    client.info_pid()
                 ));
             }
-            guest.tell();
-            guest.bye("the first tool has ended");
+            client.tell();
+            client.bye("the first tool has ended");
         }
         let end = Instant::now() + patience;
         loop {
-            self.all.retain_mut(|guest| match &mut guest.connection {
+            self.all.retain_mut(|client| match &mut client.connection {
                 Some(connection) => matches!(connection.flush(), Ok(false)),
                 None => false,
             });
@@ -251,7 +251,7 @@ fn is_busy(error: &Error) -> bool {
     error.errno() == EBUSY as i32
 }
 
-impl Guest {
+impl Client {
     fn info_pid(&self) -> u32 {
         self.process.pid()
     }
@@ -275,11 +275,11 @@ impl Guest {
         if reads && Instant::now() < until {
             return true;
         }
-        let guest = self.info.guest;
+        let client = self.info.client;
         let mut state = self.process.lock();
-        state.parties.forget(guest);
+        state.client_views.forget(client);
         // The application is gone if that cannot be said, and nobody tells of launches.
-        let _ = state.send(&ToAgent::Forget { guest }, &[]);
+        let _ = state.send(&ToAgent::Forget { client }, &[]);
         false
     }
 
@@ -394,8 +394,8 @@ impl Guest {
             Stage::Again(at) if Instant::now() >= at => {}
             Stage::Again(_) | Stage::Leaving(_) | Stage::Settling(..) | Stage::Gone(_) => return,
         }
-        let guest = self.info.guest;
-        let pending = Pending::of(self.process.clone(), Exchange::Leave { guest }, LEAVING);
+        let client = self.info.client;
+        let pending = Pending::of(self.process.clone(), Exchange::Leave { client }, LEAVING);
         self.stage = match pending {
             Ok(pending) => Stage::Leaving(pending),
             Err(error) if is_busy(&error) => Stage::Again(Instant::now() + BUSY),
@@ -495,7 +495,7 @@ impl Guest {
         let note = ToTool::Note {
             level,
             text,
-            guests: Vec::new(),
+            clients: Vec::new(),
         };
         self.say(&note, &[], None);
     }

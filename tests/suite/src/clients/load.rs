@@ -33,8 +33,9 @@ pub(super) fn stress_of_two(bench: &Bench) -> Told {
     }
 }
 
-/// One guest stays, others come and go, while `swapstress.cu` launches from all its threads: what the application made is what the first tool was told,
-/// and what programs counted is what each tool was told.
+/// One client stays, others come and go, while `swapstress.cu` launches from all its threads: what
+/// the application made is what the first tool was told, and what programs counted is what each
+/// tool was told.
 fn stressed(bench: &Bench, words: &[&str]) -> Told {
     let (threads, rounds) = match bench.soft {
         true => ("4", 8),
@@ -88,18 +89,18 @@ fn stressed(bench: &Bench, words: &[&str]) -> Told {
         probed += with;
     }
     same("what the first counted", counted(&process, 1)?, [probed; 2])?;
-    let with_guest: u64 = of_kernels(&stays).values().map(|[with, _]| with).sum();
+    let with_client: u64 = of_kernels(&stays).values().map(|[with, _]| with).sum();
     same(
-        "what the guest counted",
+        "what the client counted",
         counted(&stays, 2)?,
-        [with_guest; 2],
+        [with_client; 2],
     )?;
-    if with_guest == 0 || with_guest > probed {
+    if with_client == 0 || with_client > probed {
         return Err(format!(
-            "{with_guest} of {probed} launches had the guest's programs"
+            "{with_client} of {probed} launches had the client's programs"
         ));
     }
     Ok(format!(
-        "{all} launches, {probed} with the first tool's programs, {with_guest} with a guest's, and {rounds} guests came and went"
+        "{all} launches, {probed} with the first tool's programs, {with_client} with a client's, and {rounds} clients came and went"
     ))
 }

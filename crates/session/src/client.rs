@@ -1,13 +1,14 @@
 //! Programs of a second tool in the session of a first: named apart, so that one object may be there any number of times, and told
 //! apart wherever somebody counts.
 //!
-//! A *guest* is a tool that has its programs in a session which another tool began. It is a number; the tool that began the session is
-//! [`OWN`]. Names of its programs and maps get that number behind them here, and nowhere else; who shows them to the guest takes it
-//! away again ([`warpbpf_abi::names::plain`]).
+//! A *client* is a tool that has its programs in a session which another tool began. It is a
+//! number; the tool that began the session is [`OWN`]. Names of its programs and maps get that
+//! number behind them here, and nowhere else; who shows them to the client takes it away again
+//! ([`warpbpf_abi::names::plain`]).
 
 use std::collections::HashSet;
 
-use warpbpf_abi::names::of_guest;
+use warpbpf_abi::names::of_client;
 use warpbpf_object::{MapDef, Program};
 
 use crate::image::ImageInfo;
@@ -19,20 +20,21 @@ use crate::succeed::SucceedError;
 pub const OWN: u32 = 0;
 
 /// Gives programs and maps the names that they have in a session.
-pub(crate) fn rename(programs: &mut [Program], maps: &mut [MapDef], guest: u32) {
-    if guest == OWN {
+pub(crate) fn rename(programs: &mut [Program], maps: &mut [MapDef], client: u32) {
+    if client == OWN {
         return;
     }
     for program in programs {
-        program.name = of_guest(&program.name, guest);
+        program.name = of_client(&program.name, client);
     }
     for map in maps {
-        map.name = of_guest(&map.name, guest);
+        map.name = of_client(&map.name, client);
     }
 }
 
-/// What holds for a guest's programs: of what it wishes how they are proved and which launches they are in, all else as in the session.
-pub(crate) fn options(session: &Options, wish: &Options, guest: u32) -> Options {
+/// What holds for a client's programs: of what it wishes how they are proved and which launches
+/// they are in, all else as in the session.
+pub(crate) fn options(session: &Options, wish: &Options, client: u32) -> Options {
     let choose = wish.choose.iter();
     Options {
         allow_modify: wish.allow_modify,
@@ -42,7 +44,7 @@ pub(crate) fn options(session: &Options, wish: &Options, guest: u32) -> Options 
         threads: wish.threads,
         choice: wish.choice.clone(),
         choose: choose
-            .map(|(name, wish)| (of_guest(name, guest), wish.clone()))
+            .map(|(name, wish)| (of_client(name, client), wish.clone()))
             .collect(),
         place: Vec::new(),
         ..session.clone()
@@ -50,39 +52,39 @@ pub(crate) fn options(session: &Options, wish: &Options, guest: u32) -> Options 
 }
 
 impl SucceedError {
-    /// The message for a guest, who knows its programs and maps by the names in its object.
-    pub fn told_to(&self, guest: u32) -> String {
-        let tagged = format!("{}`", of_guest("", guest));
+    /// The message for a client, who knows its programs and maps by the names in its object.
+    pub fn told_to(&self, client: u32) -> String {
+        let tagged = format!("{}`", of_client("", client));
         self.to_string().replace(&tagged, "`")
     }
 }
 
 impl Session {
-    /// There are programs of guests.
-    pub fn has_guests(&self) -> bool {
-        self.programs.iter().any(|program| program.guest != OWN)
+    /// There are programs of clients.
+    pub fn has_clients(&self) -> bool {
+        self.programs.iter().any(|program| program.client != OWN)
     }
 
     /// Programs of the tool that began it.
     pub(crate) fn own_programs(&self) -> impl Iterator<Item = &PlannedProgram> {
-        self.programs.iter().filter(|program| program.guest == OWN)
+        self.programs.iter().filter(|program| program.client == OWN)
     }
 
-    /// All but those of a guest.
-    pub(crate) fn without_guest(
+    /// All but those of a client.
+    pub(crate) fn without_client(
         &self,
-        guest: u32,
+        client: u32,
     ) -> Result<(Vec<PlannedProgram>, Vec<u64>), SucceedError> {
-        let (left, ids) = self.those(|program| program.guest != guest);
-        match guest != OWN && left.len() < self.programs.len() {
+        let (left, ids) = self.those(|program| program.client != client);
+        match client != OWN && left.len() < self.programs.len() {
             true => Ok((left, ids)),
-            false => Err(SucceedError::NoGuest { guest }),
+            false => Err(SucceedError::NoClient { client }),
         }
     }
 
-    /// Whose a map is: a guest's number, or [`OWN`].
-    pub fn map_guest(&self, map: usize) -> u32 {
-        self.lineage.guests[map]
+    /// Whose a map is: a client's number, or [`OWN`].
+    pub fn map_client(&self, map: usize) -> u32 {
+        self.lineage.clients[map]
     }
 
     /// The numbers here of programs of another session of the same line, by what identifies them. `None` if one is not here.
@@ -93,34 +95,36 @@ impl Session {
     }
 
     /// Code of a kernel with programs of another session of the same line may stay where none can be made with all that want the kernel here: it
-    /// lacks programs of guests alone. The numbers here of those that it has.
+    /// lacks programs of clients alone. The numbers here of those that it has.
     pub fn may_keep(&self, mangled: &str, ids: &[u64]) -> Option<Vec<usize>> {
         let numbers = self.numbers(ids)?;
         let mut wanted = self.matching(mangled).into_iter();
-        let kept = wanted.all(|p| self.programs[p].guest != OWN || numbers.contains(&p));
+        let kept = wanted.all(|p| self.programs[p].client != OWN || numbers.contains(&p));
         kept.then_some(numbers)
     }
 
-    /// Kernels that `is_lost` says with the programs of the tool that began it alone, of those that it wants beside guests; nothing else is made.
+    /// Kernels that `is_lost` says with the programs of the tool that began it alone, of those that
+    /// it wants beside clients; nothing else is made.
     pub fn prepare_own(&self, image: &ImageInfo, is_lost: &dyn Fn(&str) -> bool) -> Prepared {
         self.prepare_for(image, &|mangled| {
             let wanted = match is_lost(mangled) {
                 true => self.matching(mangled),
                 false => Vec::new(),
             };
-            let guests = self.guests_of(&wanted);
-            match guests.len() > 1 {
+            let clients = self.clients_of(&wanted);
+            match clients.len() > 1 {
                 true => (wanted.into_iter())
-                    .filter(|program| self.programs[*program].guest == OWN)
+                    .filter(|program| self.programs[*program].client == OWN)
                     .collect(),
                 false => Vec::new(),
             }
         })
     }
 
-    /// Where nothing can be made of a kernel with guests' programs too, it is to have those of the tool that began it, if that can be. Names of these kernels,
-    /// and why guests are not in them. `advice` is for kernels that would need to be loaded with it.
-    pub fn without_guests_where_refused(
+    /// Where nothing can be made of a kernel with clients' programs too, it is to have those of the
+    /// tool that began it, if that can be. Names of these kernels, and why clients are not in them.
+    /// `advice` is for kernels that would need to be loaded with it.
+    pub fn without_clients_where_refused(
         &self,
         image: &ImageInfo,
         prepared: &mut Prepared,
@@ -129,7 +133,7 @@ impl Session {
         let refused = prepared.kernels.iter();
         let refused = refused.filter(|kernel| !kernel.wanted && !kernel.programs.is_empty());
         let refused: HashSet<String> = refused.map(|kernel| kernel.mangled.clone()).collect();
-        if refused.is_empty() || !self.has_guests() {
+        if refused.is_empty() || !self.has_clients() {
             return Vec::new();
         }
         let mut own = self.prepare_own(image, &|mangled| refused.contains(mangled));
@@ -138,12 +142,14 @@ impl Session {
     }
 
     /// Whose programs these are, each once.
-    pub fn guests_of(&self, programs: &[usize]) -> Vec<u32> {
-        let guests = programs.iter().map(|program| self.programs[*program].guest);
-        let mut guests: Vec<u32> = guests.collect();
-        guests.sort_unstable();
-        guests.dedup();
-        guests
+    pub fn clients_of(&self, programs: &[usize]) -> Vec<u32> {
+        let clients = programs
+            .iter()
+            .map(|program| self.programs[*program].client);
+        let mut clients: Vec<u32> = clients.collect();
+        clients.sort_unstable();
+        clients.dedup();
+        clients
     }
 }
 
@@ -152,16 +158,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_guest_is_told_its_own_names() {
-        let refused = SucceedError::GuestPrints {
-            program: "count@g1".into(),
+    fn a_client_is_told_its_own_names() {
+        let refused = SucceedError::ClientPrints {
+            program: "count@c1".into(),
         };
         let told = "program `count` prints, and what is printed goes to the first tool: attach when that has ended, or count in a map";
         assert_eq!(refused.told_to(1), told);
-        let others = SucceedError::GuestMap {
-            map: "ring@g12".into(),
+        let others = SucceedError::ClientMap {
+            map: "ring@c12".into(),
             why: "why",
         };
-        assert!(others.told_to(1).starts_with("map `ring@g12` cannot"));
+        assert!(others.told_to(1).starts_with("map `ring@c12` cannot"));
     }
 }

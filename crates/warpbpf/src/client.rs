@@ -1,5 +1,6 @@
-//! A tool whose programs go into an application that another tool has: it becomes that one's guest. What it began with is not its to
-//! choose, so wishes that a guest cannot have are refused by name, before anything is changed.
+//! A tool whose programs go into an application that another tool has: it becomes that one's
+//! client. What it began with is not its to choose, so wishes that a client cannot have are refused
+//! by name, before anything is changed.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -7,7 +8,7 @@ use std::time::{Duration, Instant};
 use warpbpf_inject::{Subject, mappings};
 use warpbpf_wire::{Options, ToolConnection};
 
-use crate::control::{Client, JoinRequest, ProcessInfo};
+use crate::control::{Control, JoinRequest, ProcessInfo};
 use crate::exchange::EXCHANGE_LIMIT;
 use crate::live::{AttachError, Change};
 use crate::tool::{ATTACHED, Shared, lock};
@@ -18,7 +19,7 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Between two looks for an answer.
 const TICK: Duration = Duration::from_millis(1);
 
-/// Whom a tool waits for that wants to be a guest.
+/// Whom a tool waits for that wants to be a client.
 #[derive(Clone, Copy)]
 pub(crate) struct Patience<'g> {
     /// How long the other tool may say nothing.
@@ -37,7 +38,7 @@ pub(crate) enum Found {
 
 /// A tool that lets others in, and the application.
 pub(crate) struct Host {
-    client: Client,
+    control: Control,
     session: SessionInfo,
     process: ProcessInfo,
 }
@@ -56,8 +57,8 @@ struct Wishes<'w> {
 }
 
 impl Wishes<'_> {
-    /// The first one that a guest cannot have: what a user calls it, and why.
-    fn not_for_guests(&self) -> Option<(&'static str, &'static str)> {
+    /// The first one that a client cannot have: what a user calls it, and why.
+    fn not_for_clients(&self) -> Option<(&'static str, &'static str)> {
         const BEGUN: &str = "what the first tool began with holds for all";
         let options = self.options;
         let all = [
@@ -109,7 +110,7 @@ impl Wishes<'_> {
             (
                 self.presets,
                 "contents that maps begin with (programs of Linux in the object, too)",
-                "a guest's maps begin empty",
+                "a client's maps begin empty",
             ),
         ];
         let mut all = all.into_iter();
@@ -130,11 +131,11 @@ impl Host {
             return Found::Nobody(Vec::new());
         }
         let has = |process: &&ProcessInfo| process.pid == pid && process.running;
-        let asked = Client::ask_all(patience.limit, patience.goes_on);
+        let asked = Control::ask_all(patience.limit, patience.goes_on);
         for tool in asked.answered {
             if let Some(process) = tool.session.processes.iter().find(has).cloned() {
                 return Found::Host(Box::new(Host {
-                    client: tool.client,
+                    control: tool.control,
                     session: tool.session,
                     process,
                 }));
@@ -150,7 +151,7 @@ impl Host {
 
     /// It is the tool with this socket.
     fn is_at(&self, socket: &std::path::Path) -> bool {
-        self.client.path().parent() == socket.parent()
+        self.control.path().parent() == socket.parent()
     }
 
     /// Has programs put in beside its own. What was done, and the connection by which is told what an agent would tell.
@@ -169,7 +170,7 @@ impl Host {
             pid,
             message: format!("process {pid} has programs of another tool (process {tool}): {why}"),
         };
-        if let Some((what, why)) = wishes.not_for_guests() {
+        if let Some((what, why)) = wishes.not_for_clients() {
             return Err(refused(format!(
                 "{what} cannot be had beside those, since {why}; do without, or attach when that has ended"
             )));
@@ -182,10 +183,10 @@ impl Host {
             limit_ms: u64::try_from(EXCHANGE_LIMIT.as_millis()).unwrap_or(u64::MAX),
         };
         let failed = |error: Error| refused(error.to_string());
-        self.client.begin_join(request, object).map_err(failed)?;
-        let mut alive = Alive::new(self.client.path(), patience.limit);
+        self.control.begin_join(request, object).map_err(failed)?;
+        let mut alive = Alive::new(self.control.path(), patience.limit);
         let joined = loop {
-            if let Some(joined) = self.client.joined().map_err(failed)? {
+            if let Some(joined) = self.control.joined().map_err(failed)? {
                 break joined;
             }
             if !(patience.goes_on)() {
@@ -226,7 +227,7 @@ struct Alive {
     path: PathBuf,
     limit: Duration,
     /// A question that was not answered yet.
-    question: Option<Client>,
+    question: Option<Control>,
     /// When it answered last, and when it was asked.
     answered: Instant,
     asked: Instant,
@@ -248,7 +249,7 @@ impl Alive {
     fn look(&mut self) -> bool {
         let now = Instant::now();
         match &mut self.question {
-            Some(client) => match client.hear() {
+            Some(control) => match control.hear() {
                 Ok(None) => {}
                 // One that is gone is heard of by whoever waits for it.
                 Ok(Some(_)) | Err(_) => {
@@ -258,8 +259,9 @@ impl Alive {
             },
             None if now.duration_since(self.asked) >= LOOK.min(self.limit / 2) => {
                 self.asked = now;
-                let client = Client::connect(&self.path).ok();
-                self.question = client.and_then(|mut client| client.begin().ok().map(|()| client));
+                let control = Control::connect(&self.path).ok();
+                self.question =
+                    control.and_then(|mut control| control.begin().ok().map(|()| control));
             }
             None => {}
         }
@@ -372,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn wishes_that_a_guest_cannot_have_are_named() {
+    fn requests_that_a_client_cannot_have_are_named() {
         let options = Options::default();
         let plain = |options| Wishes {
             options,
@@ -381,19 +383,19 @@ mod tests {
             functions: false,
             cache: false,
         };
-        assert_eq!(plain(&options).not_for_guests(), None);
+        assert_eq!(plain(&options).not_for_clients(), None);
         let bounded = Options {
             budget: Some(7),
             allow_modify: true,
             call_limit_us: Some(1),
             ..Options::default()
         };
-        assert_eq!(plain(&bounded).not_for_guests(), None);
+        assert_eq!(plain(&bounded).not_for_clients(), None);
         let gate = Options {
             gate: true,
             ..Options::default()
         };
-        let named = |wishes: &Wishes<'_>| wishes.not_for_guests().map(|(what, _)| what);
+        let named = |wishes: &Wishes<'_>| wishes.not_for_clients().map(|(what, _)| what);
         assert_eq!(named(&plain(&gate)), Some("`--gate`"));
         let by_backend = Wishes {
             functions: true,

@@ -21,25 +21,25 @@ fn every(every: u64) -> Options {
     }
 }
 
-fn join(app: &mut Application, guest: u32, name: &str) {
-    join_for(app, guest, name, Options::default());
+fn join(app: &mut Application, client: u32, name: &str) {
+    join_for(app, client, name, Options::default());
 }
 
-pub(super) fn join_for(app: &mut Application, guest: u32, name: &str, options: Options) {
+pub(super) fn join_for(app: &mut Application, client: u32, name: &str, options: Options) {
     let options = Box::new(options);
-    exchange(app, Change::Join { guest, options }, object(name, "inc"));
+    exchange(app, Change::Join { client, options }, object(name, "inc"));
 }
 
-fn leave(app: &mut Application, guest: u32) {
-    exchange(app, Change::Leave { guest }, Vec::new());
+fn leave(app: &mut Application, client: u32) {
+    exchange(app, Change::Leave { client }, Vec::new());
 }
 
 /// Launches with programs of each tool, missed, skipped and unwanted ones, by its number.
 pub(super) fn told(app: &Application) -> Vec<(u32, [u64; 4])> {
-    let parties = app.agent.roster.counts().parties.into_iter();
+    let clients = app.agent.roster.counts().clients.into_iter();
     let of = |count: &KernelCount| [count.launches, count.missed, count.skipped, count.unwanted];
-    let mut all: Vec<_> = parties
-        .map(|party| (party.guest, party.kernels.first().map_or([0; 4], of)))
+    let mut all: Vec<_> = clients
+        .map(|one| (one.client, one.kernels.first().map_or([0; 4], of)))
         .collect();
     all.sort_unstable();
     all
@@ -50,10 +50,10 @@ fn what_has_no_room_for_all_has_the_first_tools_alone() {
     let (mut app, function) = started("hosts");
     app.launch(function, 2, 64);
     let alone = places(&app, function)[0].variant.clone().unwrap();
-    join(&mut app, 1, "guests");
+    join(&mut app, 1, "clients");
     let all = places(&app, function)[0].variant.clone().unwrap();
     assert!(!Arc::ptr_eq(&all, &alone));
-    assert_eq!(all.choices.guests(), [0, 1]);
+    assert_eq!(all.choices.clients(), [0, 1]);
     // Of 4 SMs each has room for 8 blocks, for 6 with the first tool's programs, and for 4 with all.
     app.world.set_room(all.function.0 as usize, 4);
     for blocks in [16, 17, 24, 25] {
@@ -86,7 +86,7 @@ fn what_has_no_room_for_all_has_the_first_tools_alone() {
     let again = places(&app, function)[0].variant.clone().unwrap();
     assert!(Arc::ptr_eq(&again, &alone));
     assert_eq!(app.world.calls()["cuModuleLoadDataEx"], loaded);
-    // The guest's was launched, and may run.
+    // The client's was launched, and may run.
     assert_eq!(slices(&app), 2);
     app.launch(function, 24, 64);
     assert_eq!(told(&app), [(0, [5, 1, 0, 0]), (1, [1, 3, 0, 0])]);
@@ -94,7 +94,7 @@ fn what_has_no_room_for_all_has_the_first_tools_alone() {
 }
 
 #[test]
-fn a_kernel_of_a_guest_alone_is_none_of_the_first_tools() {
+fn a_kernel_of_a_client_alone_is_none_of_the_first_tools() {
     let mut app = Application::with(Options::default(), &object("apart", "another"), &[]);
     let module = app.load();
     let function = app.function(module);
@@ -136,7 +136,7 @@ fn code_that_the_driver_does_not_load_leaves_what_is_there() {
 }
 
 #[test]
-fn code_that_the_driver_does_not_load_is_made_without_guests() {
+fn code_that_the_driver_does_not_load_is_made_without_clients() {
     let (mut app, function) = started("anew");
     join(&mut app, 1, "beside");
     app.launch(function, 1, 32);
@@ -145,7 +145,7 @@ fn code_that_the_driver_does_not_load_is_made_without_guests() {
     exchange(&mut app, Change::Replace, object("newer", "inc"));
     assert_eq!(app.world.calls()["cuModuleLoadDataEx"], loads + 2);
     let now = places(&app, function)[0].variant.clone().unwrap();
-    assert_eq!(now.choices.guests(), [0]);
+    assert_eq!(now.choices.clients(), [0]);
     app.launch(function, 1, 32);
     assert_eq!(app.world.with_probes(), 2);
     assert_eq!(told(&app), [(0, [2, 0, 0, 0]), (1, [1, 1, 0, 0])]);
@@ -159,7 +159,7 @@ fn code_that_the_driver_does_not_load_is_made_without_guests() {
 #[test]
 fn what_is_chosen_for_who_has_no_place_is_missed_by_it_alone() {
     // The first tool's are 1, 5 and 9. The other one came for 3, 5, 7 and 9, or for 4 and 7.
-    for (of_guest, missed) in [(2, 4), (3, 2)] {
+    for (of_client, missed) in [(2, 4), (3, 2)] {
         let mut app = Application::with(every(4), &object("fourth", "inc"), &[]);
         let module = app.load();
         let function = app.function(module);
@@ -168,13 +168,13 @@ fn what_is_chosen_for_who_has_no_place_is_missed_by_it_alone() {
             "cuModuleLoadDataEx",
             app.world.calls()["cuModuleLoadDataEx"] + 1,
         );
-        join_for(&mut app, 1, "second", every(of_guest));
+        join_for(&mut app, 1, "second", every(of_client));
         for _ in 2..=9 {
             app.launch(function, 1, 32);
         }
         assert_eq!(app.world.with_probes(), 3);
         let expected = [(0, [3, 0, 6, 0]), (1, [0, missed, 8 - missed, 0])];
-        assert_eq!(told(&app), expected, "one in {of_guest}");
+        assert_eq!(told(&app), expected, "one in {of_client}");
     }
 }
 
@@ -294,7 +294,7 @@ fn launches_under_way_are_waited_for_too() {
     join(&mut app, 1, "slow");
     app.launch(function, 1, 32);
     let flight = app.agent.generations.enter();
-    let (answer, _) = super::exchange::asked(&mut app, Change::Leave { guest: 1 }, &[]);
+    let (answer, _) = super::exchange::asked(&mut app, Change::Leave { client: 1 }, &[]);
     assert_eq!(answer.refused, None);
     let before = asked(&app);
     settle(&mut app, 7);
@@ -315,9 +315,9 @@ fn what_cannot_be_known_of_who_goes_is_said_to_it() {
     app.world.refuse("cuCtxRecordEvent", 719);
     settle(&mut app, 7);
     let tool = app.tool.as_mut().unwrap();
-    let (text, guests) = loop {
+    let (text, clients) = loop {
         match tool.recv(LIMIT).unwrap().expect("an answer").message {
-            ToTool::Note { text, guests, .. } => break (text, guests),
+            ToTool::Note { text, clients, .. } => break (text, clients),
             ToTool::Snapshotted { .. } => panic!("nothing was said"),
             _ => {}
         }
@@ -326,5 +326,5 @@ fn what_cannot_be_known_of_who_goes_is_said_to_it() {
         text.starts_with("what is shown is as it was copied last, the kernels that ran at the end were not waited for: `cuCtxRecordEvent` failed"),
         "{text}"
     );
-    assert_eq!(guests, [1]);
+    assert_eq!(clients, [1]);
 }

@@ -1,11 +1,12 @@
 //! Several tools in one application: what each is told of kernels and launches, out of what the agent tells of all.
 //!
-//! The tool that the agent speaks to is [`OWN`], others are its guests, by number ([`warpbpf_wire::Change::Join`]). A kernel's row names
-//! programs by their places in the list of its generation, so those lists are kept.
+//! The tool that the agent speaks to is [`OWN`], others are its clients, by number
+//! ([`warpbpf_wire::Change::Join`]). A kernel's row names programs by their places in the list of
+//! its generation, so those lists are kept.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use warpbpf_wire::{Kernel, KernelCount, PartyCounts, Program};
+use warpbpf_wire::{ClientCounts, Kernel, KernelCount, Program};
 
 use crate::kept::{of_counts, of_programs};
 use crate::process::Note;
@@ -23,16 +24,16 @@ const LISTS: u64 = 16;
 
 /// What is known of the tools in an application.
 #[derive(Debug, Default)]
-pub(crate) struct Parties {
+pub(crate) struct ClientViews {
     /// The programs of each generation.
     programs: BTreeMap<u64, Vec<Program>>,
     /// Launches as each tool has them, by the kernel's name; empty while there is but one.
     counts: BTreeMap<u32, HashMap<String, KernelCount>>,
-    /// Kernels that guests want and have no program in.
+    /// Kernels that clients want and have no program in.
     left_out: Vec<Kernel>,
-    /// What guests alone are to know, and which.
+    /// What clients alone are to know, and which.
     pub(crate) notes: Vec<(Vec<u32>, Note)>,
-    /// Of a guest: where its maps are in the shared memory.
+    /// Of a client: where its maps are in the shared memory.
     pub(crate) areas: Vec<u32>,
     /// How often something of kernels was told.
     pub(crate) changes: u64,
@@ -40,7 +41,7 @@ pub(crate) struct Parties {
     pub(crate) counted: u64,
 }
 
-impl Parties {
+impl ClientViews {
     /// The programs of a generation are these. Lists of earlier ones stay where a row `is_used`.
     fn know(&mut self, generation: u64, programs: &[Program], is_used: impl Fn(u64) -> bool) {
         self.programs.insert(generation, programs.to_vec());
@@ -52,11 +53,11 @@ impl Parties {
         self.changes += 1;
     }
 
-    /// Guests have no program in a kernel.
+    /// Clients have no program in a kernel.
     pub(crate) fn left_out(&mut self, kernel: Kernel) {
         let same = |known: &Kernel| {
-            (known.guest, &known.mangled, &known.source)
-                == (kernel.guest, &kernel.mangled, &kernel.source)
+            (known.client, &known.mangled, &known.source)
+                == (kernel.client, &kernel.mangled, &kernel.source)
         };
         self.left_out.retain(|known| !same(known));
         self.left_out.push(kernel);
@@ -64,13 +65,13 @@ impl Parties {
     }
 
     /// Launches so far, of all tools that are to know them.
-    pub(crate) fn count(&mut self, counts: Vec<PartyCounts>) {
+    pub(crate) fn count(&mut self, counts: Vec<ClientCounts>) {
         self.counted += 1;
-        let told: HashSet<u32> = counts.iter().map(|party| party.guest).collect();
-        self.counts.retain(|guest, _| told.contains(guest));
-        for party in counts {
-            let of = self.counts.entry(party.guest).or_default();
-            let kernels = party.kernels.into_iter();
+        let told: HashSet<u32> = counts.iter().map(|of_client| of_client.client).collect();
+        self.counts.retain(|client, _| told.contains(client));
+        for of_client in counts {
+            let of = self.counts.entry(of_client.client).or_default();
+            let kernels = of_client.kernels.into_iter();
             of.extend(kernels.map(|count| (count.mangled.clone(), count)));
         }
     }
@@ -83,9 +84,9 @@ impl Parties {
     }
 
     /// Launches as a tool has them, by the kernel's name.
-    pub(crate) fn counts_of(&self, guest: u32) -> impl Iterator<Item = &KernelCount> {
+    pub(crate) fn counts_of(&self, client: u32) -> impl Iterator<Item = &KernelCount> {
         self.counts
-            .get(&guest)
+            .get(&client)
             .into_iter()
             .flat_map(HashMap::values)
     }
@@ -96,30 +97,30 @@ impl Parties {
         area.map_or(map, |area| *area) as usize
     }
 
-    /// A guest has gone, and nobody asks for it any more.
-    pub(crate) fn forget(&mut self, guest: u32) {
-        self.counts.remove(&guest);
-        self.left_out.retain(|kernel| kernel.guest != guest);
+    /// A client has gone, and nobody asks for it any more.
+    pub(crate) fn forget(&mut self, client: u32) {
+        self.counts.remove(&client);
+        self.left_out.retain(|kernel| kernel.client != client);
     }
 
     /// A kernel's row as a tool sees it that has no program but its own; nothing while the programs that it is about are not known.
-    fn row_of(&self, kernel: &Kernel, guest: u32) -> Option<Kernel> {
+    fn row_of(&self, kernel: &Kernel, client: u32) -> Option<Kernel> {
         if kernel.programs.is_empty() {
             return Some(kernel.clone());
         }
         let Some(list) = self.programs.get(&kernel.generation) else {
-            // An agent of old, which knows of no guests.
-            return (guest == OWN).then(|| kernel.clone());
+            // An agent of old, which knows of no clients.
+            return (client == OWN).then(|| kernel.clone());
         };
-        if guest != OWN && list.iter().all(|program| program.guest != guest) {
+        if client != OWN && list.iter().all(|program| program.client != client) {
             // Its image went before the tool came, or the tool has gone.
             return None;
         }
-        let is_own = |program: usize| list.get(program).is_some_and(|p| p.guest == guest);
+        let is_own = |program: usize| list.get(program).is_some_and(|p| p.client == client);
         // Its place among those of the same tool.
         let own_before = list.iter().scan(0, |count, program| {
             let before = *count;
-            *count += usize::from(program.guest == guest);
+            *count += usize::from(program.client == client);
             Some(before)
         });
         let own_before: Vec<usize> = own_before.collect();
@@ -153,11 +154,11 @@ impl Parties {
         })
     }
 
-    /// What was told of a kernel that a guest wants and is not in.
-    fn left_out_of(&self, kernel: &Kernel, guest: u32) -> Option<&Kernel> {
+    /// What was told of a kernel that a client wants and is not in.
+    fn left_out_of(&self, kernel: &Kernel, client: u32) -> Option<&Kernel> {
         let mut all = self.left_out.iter();
         all.find(|row| {
-            (row.guest, &row.mangled, &row.source) == (guest, &kernel.mangled, &kernel.source)
+            (row.client, &row.mangled, &row.source) == (client, &kernel.mangled, &kernel.source)
         })
     }
 }
@@ -167,28 +168,28 @@ impl State {
     pub(crate) fn know(&mut self, generation: u64) {
         let used: HashSet<u64> = self.kernels.iter().map(|k| k.generation).collect();
         let is_used = |of| used.contains(&of);
-        self.parties.know(generation, &self.programs, is_used);
+        self.client_views.know(generation, &self.programs, is_used);
     }
 
     /// All kernels as a tool sees them that has no program but its own.
-    pub(crate) fn kernels_of(&self, guest: u32) -> Vec<Kernel> {
-        self.rows_of(guest).into_iter().flatten().collect()
+    pub(crate) fn kernels_of(&self, client: u32) -> Vec<Kernel> {
+        self.rows_of(client).into_iter().flatten().collect()
     }
 
     /// The same at their places in the list of all.
-    pub(crate) fn rows_of(&self, guest: u32) -> Vec<Option<Kernel>> {
+    pub(crate) fn rows_of(&self, client: u32) -> Vec<Option<Kernel>> {
         let row = |kernel: &Kernel| {
-            let row = self.parties.row_of(kernel, guest)?;
-            let wanted = row.programs.is_empty() && guest != OWN;
-            let left_out = wanted.then(|| self.parties.left_out_of(kernel, guest));
+            let row = self.client_views.row_of(kernel, client)?;
+            let wanted = row.programs.is_empty() && client != OWN;
+            let left_out = wanted.then(|| self.client_views.left_out_of(kernel, client));
             let Some(left_out) = left_out.flatten() else {
                 return Some(row);
             };
             // That may be about programs that come just now.
             Some(Kernel {
                 kernel_id: kernel.kernel_id,
-                guest: OWN,
-                ..self.parties.row_of(left_out, guest)?
+                client: OWN,
+                ..self.client_views.row_of(left_out, client)?
             })
         };
         self.kernels.iter().map(row).collect()
@@ -196,10 +197,10 @@ impl State {
 
     /// The tool's own launches of a kernel, if its programs have to do with it.
     pub(crate) fn own_count(&self, kernel: &Kernel) -> Option<&KernelCount> {
-        let alone = !self.parties.counts.contains_key(&OWN);
+        let alone = !self.client_views.counts.contains_key(&OWN);
         let count = match alone {
             true => self.counts.get(&kernel.mangled),
-            false => self.parties.counts[&OWN].get(&kernel.mangled),
+            false => self.client_views.counts[&OWN].get(&kernel.mangled),
         };
         count.filter(|count| {
             let had = count.launches + count.missed + count.skipped > 0;
@@ -212,12 +213,12 @@ impl State {
 mod tests {
     use super::*;
 
-    fn program(name: &str, guest: u32) -> Program {
+    fn program(name: &str, client: u32) -> Program {
         Program {
             name: name.into(),
             section: String::new(),
             glob: String::new(),
-            guest,
+            client,
         }
     }
 
@@ -241,23 +242,24 @@ mod tests {
     #[test]
     fn each_tool_sees_its_own_programs_in_kernels() {
         let mut state = State::default();
-        let list = [program("a", 0), program("b@g1", 1), program("c", 0)];
+        let list = [program("a", 0), program("b@c1", 1), program("c", 0)];
         know(&mut state, 1, &list[..1]);
         know(&mut state, 2, &list);
         know(&mut state, 4, &list[..1]);
         state.kernels = vec![
             row("both", &[(0, 1), (1, 2), (2, 3)], 2),
-            row("guests", &[(1, 1)], 2),
+            row("clients", &[(1, 1)], 2),
             row("no_site", &[(0, 0), (1, 4)], 2),
             row("own", &[(2, 1)], 2),
             // Nobody can say yet what this is about.
             row("later", &[(1, 1)], 3),
-            // Its image went before the guest came, or it has programs that came when the guest had gone.
+            // Its image went before the client came, or it has programs that came when the client
+            // had gone.
             row("before", &[(0, 1)], 1),
             row("behind", &[(0, 1)], 4),
         ];
-        let seen = |state: &State, guest| {
-            let rows = state.kernels_of(guest).into_iter();
+        let seen = |state: &State, client| {
+            let rows = state.kernels_of(client).into_iter();
             let rows = rows.map(|k| (k.mangled, k.method, k.placed));
             rows.collect::<Vec<_>>()
         };
@@ -266,7 +268,7 @@ mod tests {
         };
         let own = [
             told("both", "slice", &[(0, 1), (1, 3)]),
-            told("guests", "not matched", &[]),
+            told("clients", "not matched", &[]),
             told("no_site", "no site", &[]),
             told("own", "slice", &[(1, 1)]),
             told("later", "slice", &[(1, 1)]),
@@ -274,34 +276,34 @@ mod tests {
             told("behind", "slice", &[(0, 1)]),
         ];
         assert_eq!(seen(&state, OWN), own);
-        // Told to the guest alone.
-        state.parties.left_out(Kernel {
+        // Told to the client alone.
+        state.client_views.left_out(Kernel {
             method: "refused: why".into(),
             instrumented: false,
-            guest: 1,
+            client: 1,
             ..row("own", &[], 2)
         });
-        let of_guest = [
+        let of_client = [
             told("both", "slice", &[(0, 2)]),
-            told("guests", "slice", &[(0, 1)]),
+            told("clients", "slice", &[(0, 1)]),
             told("no_site", "slice", &[(0, 4)]),
             told("own", "refused: why", &[]),
         ];
-        assert_eq!(seen(&state, 1), of_guest);
+        assert_eq!(seen(&state, 1), of_client);
         // What comes with an exchange that is not over yet is not told.
-        state.parties.left_out(Kernel {
+        state.client_views.left_out(Kernel {
             method: "refused: again".into(),
-            guest: 1,
+            client: 1,
             ..row("own", &[], 7)
         });
-        state.parties.left_out[0].programs = vec![0];
-        assert_eq!(seen(&state, 1), of_guest[..3]);
-        state.parties.forget(1);
+        state.client_views.left_out[0].programs = vec![0];
+        assert_eq!(seen(&state, 1), of_client[..3]);
+        state.client_views.forget(1);
         assert_eq!(seen(&state, 1)[3], told("own", "not matched", &[]));
     }
 
     #[test]
-    fn launches_of_a_guest_are_not_the_tools() {
+    fn launches_of_a_client_are_not_the_tools() {
         let mut state = State::default();
         let count = |mangled: &str, launches| KernelCount {
             mangled: mangled.into(),
@@ -316,15 +318,17 @@ mod tests {
             count.map(|count| count.launches)
         };
         assert_eq!(launches(&state, &kernel), Some(7));
-        let party = |guest, launches| PartyCounts {
-            guest,
+        let of_client = |client, launches| ClientCounts {
+            client,
             kernels: vec![count("k", launches)],
         };
-        state.parties.count(vec![party(1, 5), party(OWN, 2)]);
+        state
+            .client_views
+            .count(vec![of_client(1, 5), of_client(OWN, 2)]);
         assert_eq!(launches(&state, &kernel), Some(2));
-        assert_eq!(state.parties.counts_of(1).next().unwrap().launches, 5);
-        // Without the guest nothing would be said of one that no program of the tool matches.
-        state.parties.count(vec![party(OWN, 0)]);
+        assert_eq!(state.client_views.counts_of(1).next().unwrap().launches, 5);
+        // Without the client nothing would be said of one that no program of the tool matches.
+        state.client_views.count(vec![of_client(OWN, 0)]);
         let other = Kernel {
             method: NOT_MATCHED.into(),
             generation: 2,
@@ -332,7 +336,7 @@ mod tests {
         };
         assert_eq!(launches(&state, &other), None);
         assert_eq!(
-            state.parties.counts_of(1).next(),
+            state.client_views.counts_of(1).next(),
             None,
             "it is told no more"
         );
@@ -346,17 +350,17 @@ mod tests {
         know(&mut state, 2, &list);
         know(&mut state, 3, &list);
         state.kernels = vec![row("k", &[(0, 1)], 2)];
-        state.parties.left_out(Kernel {
-            guest: 1,
+        state.client_views.left_out(Kernel {
+            client: 1,
             ..row("k", &[], 3)
         });
         know(&mut state, 3 + LISTS, &list);
-        let kept: Vec<u64> = state.parties.programs.keys().copied().collect();
+        let kept: Vec<u64> = state.client_views.programs.keys().copied().collect();
         assert_eq!(kept, [2, 3, 3 + LISTS]);
-        // Its guest has gone.
-        state.parties.forget(1);
+        // Its client has gone.
+        state.client_views.forget(1);
         know(&mut state, 4 + LISTS, &list);
-        let kept: Vec<u64> = state.parties.programs.keys().copied().collect();
+        let kept: Vec<u64> = state.client_views.programs.keys().copied().collect();
         assert_eq!(kept, [2, 3 + LISTS, 4 + LISTS]);
     }
 }

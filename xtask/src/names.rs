@@ -1,0 +1,199 @@
+//! Old names do not come back. `docs/internals/glossary.md` gives each thing one name. What is
+//! listed here was replaced by a name from there. Comments and strings are not looked at: the
+//! same words may be ordinary English in them.
+
+/// Parts of names in code and of names of files, and the word of the glossary.
+const OLD: &[(&str, &str)] = &[
+    ("guest", "client"),
+    ("guests", "client"),
+    ("parties", "client"),
+];
+
+/// Findings in one Rust file: its own name, and the names in its code.
+pub fn check(name: &str, text: &str, findings: &mut Vec<String>) {
+    for path_part in name.split('/') {
+        let stem = path_part.strip_suffix(".rs").unwrap_or(path_part);
+        if let Some((old, new)) = old_in(stem) {
+            findings.push(format!(
+                "{name}: `{old}` is called `{new}` (docs/internals/glossary.md); rename the file"
+            ));
+        }
+    }
+    let code = code(text);
+    for (at, line) in code.lines().enumerate() {
+        for ident in identifiers(line) {
+            if let Some((old, new)) = old_in(ident) {
+                findings.push(format!(
+                    "{name}:{}: `{ident}`: `{old}` is called `{new}` (docs/internals/glossary.md)",
+                    at + 1
+                ));
+            }
+        }
+    }
+}
+
+/// The first old word among the parts of a name.
+fn old_in(name: &str) -> Option<(&'static str, &'static str)> {
+    let parts = parts(name);
+    let is_part = |(old, _): &&(&str, &str)| parts.iter().any(|part| part == old);
+    OLD.iter().find(is_part).copied()
+}
+
+/// `LaunchRecord`, `launch_record` and `launch-record` have the parts `launch` and `record`.
+fn parts(name: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut was_lower = false;
+    for c in name.chars() {
+        if !c.is_alphanumeric() || (c.is_uppercase() && was_lower) {
+            parts.push(String::new());
+        }
+        if let Some(part) = parts.last_mut()
+            && c.is_alphanumeric()
+        {
+            part.extend(c.to_lowercase());
+        }
+        was_lower = c.is_lowercase();
+    }
+    parts
+}
+
+fn identifiers(line: &str) -> impl Iterator<Item = &str> {
+    line.split(|c: char| !c.is_alphanumeric() && c != '_')
+        .filter(|word| word.starts_with(|c: char| c.is_alphabetic() || c == '_'))
+}
+
+/// The text without comments and without what is in strings and characters; lines stay lines.
+fn code(text: &str) -> String {
+    let bytes = text.as_bytes();
+    let mut code = String::with_capacity(text.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        let rest = &text[at..];
+        let was_word = code.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+        let length = skipped(rest, was_word);
+        if length > 0 {
+            let lines = rest[..length].chars().filter(|c| *c == '\n');
+            code.push(' ');
+            code.extend(lines);
+            at += length;
+        } else {
+            let Some(c) = rest.chars().next() else { break };
+            code.push(c);
+            at += c.len_utf8();
+        }
+    }
+    code
+}
+
+/// How many bytes a comment, a string or a character has that begins here; 0 if none does.
+fn skipped(rest: &str, was_word: bool) -> usize {
+    if rest.starts_with("//") {
+        return rest.find('\n').unwrap_or(rest.len());
+    }
+    if rest.starts_with("/*") {
+        return block_comment(rest);
+    }
+    if rest.starts_with('"') {
+        return 1 + quoted(&rest[1..], '"');
+    }
+    if !was_word && let Some(length) = raw_string(rest) {
+        return length;
+    }
+    // A lifetime has no second quote behind one character.
+    let mut chars = rest.strip_prefix('\'').unwrap_or_default().chars();
+    match (chars.next(), chars.next()) {
+        (Some('\\'), _) => 1 + quoted(&rest[1..], '\''),
+        (Some(c), Some('\'')) => 2 + c.len_utf8(),
+        _ => 0,
+    }
+}
+
+/// Block comments may be in each other.
+fn block_comment(rest: &str) -> usize {
+    let (mut depth, mut at) = (0, 0);
+    while at < rest.len() {
+        let here = &rest.as_bytes()[at..];
+        if here.starts_with(b"/*") {
+            depth += 1;
+            at += 2;
+        } else if here.starts_with(b"*/") {
+            depth -= 1;
+            at += 2;
+            if depth == 0 {
+                return at;
+            }
+        } else {
+            at += 1;
+        }
+    }
+    rest.len()
+}
+
+/// Up to behind the quote that ends it.
+fn quoted(rest: &str, end: char) -> usize {
+    let mut chars = rest.char_indices();
+    while let Some((at, c)) = chars.next() {
+        if c == '\\' {
+            chars.next();
+        } else if c == end {
+            return at + c.len_utf8();
+        }
+    }
+    rest.len()
+}
+
+/// `r"…"` and `r#"…"#`, with a `b` or a `c` before it or without.
+fn raw_string(rest: &str) -> Option<usize> {
+    let behind = rest.strip_prefix(['b', 'c']).unwrap_or(rest);
+    let behind = behind.strip_prefix('r')?;
+    let hashes = behind.len() - behind.trim_start_matches('#').len();
+    let inner = behind[hashes..].strip_prefix('"')?;
+    let end = format!("\"{}", "#".repeat(hashes));
+    let length = inner.find(&end).map_or(inner.len(), |at| at + end.len());
+    Some(rest.len() - inner.len() + length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn old_names_are_found_in_code_and_in_names_of_files() {
+        let text = "//! A guest of the guests.\nfn of_guest(x: GuestInfo) {}\nlet parties = 1;\n";
+        let mut findings = Vec::new();
+        check("crates/a/src/guest/b.rs", text, &mut findings);
+        assert_eq!(
+            findings,
+            [
+                "crates/a/src/guest/b.rs: `guest` is called `client` (docs/internals/glossary.md); rename the file",
+                "crates/a/src/guest/b.rs:2: `of_guest`: `guest` is called `client` (docs/internals/glossary.md)",
+                "crates/a/src/guest/b.rs:2: `GuestInfo`: `guest` is called `client` (docs/internals/glossary.md)",
+                "crates/a/src/guest/b.rs:3: `parties`: `parties` is called `client` (docs/internals/glossary.md)",
+            ]
+        );
+    }
+
+    #[test]
+    fn comments_and_strings_are_not_code() {
+        let text = r##"
+            /// A guest.
+            fn f<'guests>(a: &'guests str) -> char { /* guest /* guest */ guest */ '\'' }
+            const A: &str = "guest \" guest"; const B: &str = r#"guest " guest"#;
+            const C: char = '"'; fn suggest() { guest } // guest
+        "##;
+        let mut findings = Vec::new();
+        check("crates/a/src/b.rs", text, &mut findings);
+        let found: Vec<&str> = findings
+            .iter()
+            .map(|f| &f[.."crates/a/src/b.rs:3: `guests`".len()])
+            .collect();
+        assert_eq!(
+            found,
+            [
+                "crates/a/src/b.rs:3: `guests`",
+                "crates/a/src/b.rs:3: `guests`",
+                "crates/a/src/b.rs:5: `guest`:",
+            ]
+        );
+    }
+}
