@@ -165,7 +165,7 @@ def kernels_of(report):
     for process in report["processes"]:
         for row in process["kernels"]:
             kernel = kernels.setdefault(row["name"], Kernel(row["name"]))
-            without = row["missed"] + row.get("skipped", 0) + row.get("unwanted", 0)
+            without = row["uninstrumented"] + row.get("skipped", 0) + row.get("unwanted", 0)
             kernel.with_programs += row["launches"]
             kernel.without += without
             if row["launches"] or without:
@@ -559,7 +559,7 @@ def check_counts(report, counted, name_of):
     ours = {}
     for process in report["processes"]:
         for row in process["kernels"]:
-            launches = row["launches"] + row["missed"] + row.get("skipped", 0) + row.get("unwanted", 0)
+            launches = row["launches"] + row["uninstrumented"] + row.get("skipped", 0) + row.get("unwanted", 0)
             # It leaves very long names as they are.
             name = row["mangled"] if row["mangled"] in counted else name_of(row["mangled"])
             if launches:

@@ -201,9 +201,9 @@ class Names(unittest.TestCase):
 class Counts(unittest.TestCase):
     def of(self, counted):
         rows = [
-            {"mangled": "_Z1kv", "launches": 2, "missed": 1},
-            {"mangled": "_Z1kv", "launches": 3, "missed": 0, "skipped": 4},
-            {"mangled": "unused", "launches": 0, "missed": 0},
+            {"mangled": "_Z1kv", "launches": 2, "uninstrumented": 1},
+            {"mangled": "_Z1kv", "launches": 3, "uninstrumented": 0, "skipped": 4},
+            {"mangled": "unused", "launches": 0, "uninstrumented": 0},
         ]
         return report.check_counts({"processes": [{"kernels": rows}]}, counted, {"_Z1kv": "k()", "unused": "unused"}.get)
 

@@ -15,7 +15,7 @@ class Kernel:
     """All kernels of one name."""
 
     def __init__(self):
-        self.launches = self.missed = self.began = self.ended = 0
+        self.launches = self.uninstrumented = self.began = self.ended = 0
         self.methods = set()
 
     def by(self):
@@ -30,7 +30,7 @@ def kernels_of(report):
         for row in process["kernels"]:
             kernel = kernels.setdefault(row["mangled"], Kernel())
             kernel.launches += row["launches"]
-            kernel.missed += row["missed"] + row.get("skipped", 0) + row.get("unwanted", 0)
+            kernel.uninstrumented += row["uninstrumented"] + row.get("skipped", 0) + row.get("unwanted", 0)
             if row["launches"]:
                 kernel.methods.add(row["method"])
             if row["id"] is not None:
@@ -46,7 +46,7 @@ def short(name):
 def compare(reports, out):
     """1 if something is wrong. `reports` are by back end."""
     found = {backend: kernels_of(report) for backend, report in reports.items()}
-    launched = [{name for name, kernel in kernels.items() if kernel.launches + kernel.missed} for kernels in found.values()]
+    launched = [{name for name, kernel in kernels.items() if kernel.launches + kernel.uninstrumented} for kernels in found.values()]
     wrong, alike, by_all, parted = [], 0, 0, 0
     for backend, kernels in found.items():
         if not any(backend in kernel.by().split("+") for kernel in kernels.values()):
@@ -57,17 +57,17 @@ def compare(reports, out):
         for backend, kernel in its.items():
             if not kernel.launches:
                 continue
-            cells.append(f"{backend} ({kernel.by()}): {kernel.launches:,} launches, {kernel.began:,} threads" + (f", {kernel.missed:,} missed" if kernel.missed else ""))
+            cells.append(f"{backend} ({kernel.by()}): {kernel.launches:,} launches, {kernel.began:,} threads" + (f", {kernel.uninstrumented:,} uninstrumented" if kernel.uninstrumented else ""))
             if kernel.began != kernel.ended or not kernel.began:
                 wrong.append(f"{short(name)}: by {backend} {kernel.began:,} threads began and {kernel.ended:,} ended")
         print(f"  {short(name)}", *(f"    {cell}" for cell in cells or ["by none"]), sep="\n", file=out)
         # A kernel that a run does not tell of was not launched there.
-        launches = {kernels[name].launches + kernels[name].missed if name in kernels else 0 for kernels in found.values()}
+        launches = {kernels[name].launches + kernels[name].uninstrumented if name in kernels else 0 for kernels in found.values()}
         if len(launches) > 1:
             wrong.append(f"{short(name)}: launches differ: {', '.join(f'{number:,}' for number in sorted(launches))}")
         # Launches without programs have threads that nobody has counted.
         served = [kernel for kernel in its.values() if kernel.launches]
-        whole = [kernel for kernel in served if not kernel.missed]
+        whole = [kernel for kernel in served if not kernel.uninstrumented]
         parted += len(whole) < len(served)
         if len({kernel.began for kernel in whole}) > 1:
             wrong.append(f"{short(name)}: threads differ: {', '.join(f'{kernel.began:,} by {kernel.by()}' for kernel in whole)}")

@@ -80,7 +80,7 @@ for n in sizes:
                 print(f"{name}, {n} elements, of by hand at its best place", ours / places[n], "most", 1.05, "×", sep="\t", file=goals)
 print(f"  {name}: registers {registers}, {hits}, launches {kernels[0]['launches'] if kernels else 0}, results {'WRONG' if wrong else 'right'}")
 # A time without hits, or of launches that ran the original, or with a wrong result, is no measurement.
-instrumented = kernels and kernels[0]["instrumented"] and kernels[0]["launches"] > 0 and kernels[0]["missed"] == 0
+instrumented = kernels and kernels[0]["instrumented"] and kernels[0]["launches"] > 0 and kernels[0]["uninstrumented"] == 0
 if wrong or not counted or not threads or not instrumented:
     sys.exit(f"  {name}: INVALID: {kernels}")
 PY
@@ -108,8 +108,8 @@ python3 - "$out/launch.json" <<'PY' || failed=1
 import json, sys
 kernels = {k["name"]: k for k in json.load(open(sys.argv[1]))["processes"][0]["kernels"]}
 probed = kernels["probed"]
-print(f"  redirected: {probed['launches']} launches of `probed`, {probed['missed']} missed")
-if probed["launches"] != 100000 or probed["missed"] != 0 or kernels["plain"]["launches"] != 0:
+print(f"  redirected: {probed['launches']} launches of `probed`, {probed['uninstrumented']} uninstrumented")
+if probed["launches"] != 100000 or probed["uninstrumented"] != 0 or kernels["plain"]["launches"] != 0:
     sys.exit("  launches: INVALID")
 PY
 
@@ -135,8 +135,8 @@ print(f"| {name} | {told['gpus']} | {modules} | {told['load_us'] / 1000:.1f} ms 
 wrong = told["right"] != int(modules)
 if report:
     kernel = next(k for k in json.load(open(report))["processes"][0]["kernels"] if k["name"] == "probed")
-    wrong |= (kernel["launches"], kernel["missed"]) != (told["launches"], 0)
-    print(f"  {kernel['launches']} launches with programs of {told['launches']}, {kernel['missed']} missed")
+    wrong |= (kernel["launches"], kernel["uninstrumented"]) != (told["launches"], 0)
+    print(f"  {kernel['launches']} launches with programs of {told['launches']}, {kernel['uninstrumented']} uninstrumented")
 if wrong:
     sys.exit("  modules: INVALID")
 PY
@@ -166,7 +166,7 @@ kernels = [k for f in sys.argv[3:] for k in json.load(open(f))["processes"][0]["
 times, hits = sorted(k["loaded_us"] for k in kernels), sum(k.get("cached", False) for k in kernels)
 print(f"| {sys.argv[1]} | {'off' if sys.argv[2] == '1' else 'on'} | {times[len(times) // 2]} | {hits} of {len(times)} |")
 # A launch that ran the original is no measurement, nor is a cache that has nothing.
-if len(times) != 7 or any(k["launches"] != 500 or k["missed"] for k in kernels) or hits != (7 if sys.argv[1] == "warm" else 0):
+if len(times) != 7 or any(k["launches"] != 500 or k["uninstrumented"] for k in kernels) or hits != (7 if sys.argv[1] == "warm" else 0):
     sys.exit(f"  attach: INVALID: {kernels}")
 PY
 }
@@ -216,8 +216,8 @@ for i, operation in enumerate(operations):
         print(f"  {table}: {operation}: {did} of {wanted}")
         least = wanted * 9 // 10
     # A time without hits, or of launches that ran the original, is no measurement.
-    if by_hand != wanted or not least <= did <= wanted or not kernel["instrumented"] or kernel["missed"]:
-        bad.append(f"{operation}: {did} of {wanted} ours, {by_hand} by hand, {kernel['missed']} launches missed")
+    if by_hand != wanted or not least <= did <= wanted or not kernel["instrumented"] or kernel["uninstrumented"]:
+        bad.append(f"{operation}: {did} of {wanted} ours, {by_hand} by hand, {kernel['uninstrumented']} launches uninstrumented")
 print(f"  {table}: registers", {o: k["registers"] for o, k in kernels.items() if o.startswith("ours_")})
 if bad:
     sys.exit(f"  {table}: INVALID: " + "; ".join(bad))

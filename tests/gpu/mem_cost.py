@@ -52,9 +52,9 @@ def show(folder, out=sys.stdout):
                 continue
             rows = {row["name"]: row for row in kernels_of(path(name, "json"))}
             for kernel in KERNELS:
-                row = rows.get(kernel, {"launches": 0, "missed": 0, "method": "it is not there"})
-                if row["method"] != "sanitizer" or row["missed"] or not row["launches"]:
-                    problems.append(f"{name}: `{kernel}` had {row['launches']} launches with the program, {row['missed']} missed, by `{row['method']}`: WRONG")
+                row = rows.get(kernel, {"launches": 0, "uninstrumented": 0, "method": "it is not there"})
+                if row["method"] != "sanitizer" or row["uninstrumented"] or not row["launches"]:
+                    problems.append(f"{name}: `{kernel}` had {row['launches']} launches with the program, {row['uninstrumented']} uninstrumented, by `{row['method']}`: WRONG")
             if program == BYTES:
                 found = counted(path(name, "json"))
                 told[name] = f"{found:,} of {accessed:,} bytes"

@@ -119,9 +119,9 @@ for backend in auto splice; do
 import json, sys
 kernels = [k for p in json.load(open(sys.argv[1]))["processes"] for k in p["kernels"]]
 for k in kernels:
-    if k["launches"] + k["missed"]:
-        print("  ", k["mangled"][:60], k["launches"], k["missed"], k["method"][:80])
-print("  ", sum(k["launches"] for k in kernels), "launches with programs of", sum(k["launches"] + k["missed"] for k in kernels))
+    if k["launches"] + k["uninstrumented"]:
+        print("  ", k["mangled"][:60], k["launches"], k["uninstrumented"], k["method"][:80])
+print("  ", sum(k["launches"] for k in kernels), "launches with programs of", sum(k["launches"] + k["uninstrumented"] for k in kernels))
 sys.exit(not kernels)
 PY
 done

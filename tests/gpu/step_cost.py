@@ -65,10 +65,10 @@ def hosts(folder, out):
         told = ""
         if name in ("splice", "sanitizer"):
             rows = {row["name"]: row for row in kernels_of(os.path.join(folder, f"launch-{name}.json"))}
-            row = rows.get("probed", {"launches": 0, "missed": 0, "method": "it is not there"})
+            row = rows.get("probed", {"launches": 0, "uninstrumented": 0, "method": "it is not there"})
             told = f"{row['launches']:,} of {count:,}"
-            if (row["launches"], row["missed"], row["method"]) != (count, 0, name) or count != LAUNCHES:
-                print(f"{name}: {row['launches']} launches with the program, {row['missed']} missed, by `{row['method']}`: WRONG", file=out)
+            if (row["launches"], row["uninstrumented"], row["method"]) != (count, 0, name) or count != LAUNCHES:
+                print(f"{name}: {row['launches']} launches with the program, {row['uninstrumented']} uninstrumented, by `{row['method']}`: WRONG", file=out)
                 wrong = True
         what = {"before": "no agent", "after": "no agent"}.get(name, name)
         print(f"| {what} | {plain} ns | {probed} ns ({probed / plain:.2f}×) | {told} |", file=out)

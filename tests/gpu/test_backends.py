@@ -17,8 +17,8 @@ import torch_cost
 
 
 def report(*kernels):
-    """Of kernels: name, method, launches, missed, threads that began, threads that ended."""
-    rows = [{"mangled": name, "id": number, "method": method, "launches": launches, "missed": missed} for number, (name, method, launches, missed, *_) in enumerate(kernels)]
+    """Of kernels: name, method, launches, uninstrumented, threads that began, threads that ended."""
+    rows = [{"mangled": name, "id": number, "method": method, "launches": launches, "uninstrumented": uninstrumented} for number, (name, method, launches, uninstrumented, *_) in enumerate(kernels)]
     counted = [("began", 4), ("ended", 5)]
     maps = [{"name": name, "entries": [{"key": key, "value": kernel[at]} for key, kernel in enumerate(kernels)]} for name, at in counted]
     return {"processes": [{"kernels": rows, "maps": maps}]}
@@ -34,8 +34,8 @@ class Compared(unittest.TestCase):
         lines = out.getvalue().splitlines()
         return status, [line.removeprefix("WRONG: ") for line in lines if line.startswith("WRONG")], lines
 
-    def machine(self, name, backend, launches=5, missed=0, began=960, ended=None):
-        return (name, backend, launches, missed, began, began if ended is None else ended)
+    def machine(self, name, backend, launches=5, uninstrumented=0, began=960, ended=None):
+        return (name, backend, launches, uninstrumented, began, began if ended is None else ended)
 
     def test_all_alike(self):
         status, wrong, lines = self.told(
@@ -65,8 +65,8 @@ class Compared(unittest.TestCase):
         self.assertEqual((status, wrong), (1, ["more: launches differ: 0, 5"]))
 
     def test_launches_without_programs_are_not_compared(self):
-        missed = self.machine("nvrtc", "sanitizer", launches=3, missed=2, began=576)
-        status, wrong, lines = self.told([self.NVRTC], [self.machine("nvrtc", "splice")], [missed])
+        uninstrumented = self.machine("nvrtc", "sanitizer", launches=3, uninstrumented=2, began=576)
+        status, wrong, lines = self.told([self.NVRTC], [self.machine("nvrtc", "splice")], [uninstrumented])
         self.assertEqual((status, wrong), (1, ["no kernel was served by all of ptx, splice, sanitizer"]))
         self.assertIn("1 kernels served by several back ends, 0 by all 3; 1 had launches without programs and are not compared there", lines)
 
@@ -82,7 +82,7 @@ class Costs(unittest.TestCase):
                 with open(os.path.join(folder, f"cost-splice-{name}.txt"), "w") as out:
                     out.write(others.get(name, "add 100.00\n0123456789abcdef\n"))
                 with open(os.path.join(folder, f"cost-splice-{name}.json"), "w") as out:
-                    json.dump({"processes": [{"kernels": [{"launches": 4, "missed": 1}]}]}, out)
+                    json.dump({"processes": [{"kernels": [{"launches": 4, "uninstrumented": 1}]}]}, out)
             out = io.StringIO()
             return torch_cost.show(folder, "splice", out), out.getvalue()
 
@@ -106,7 +106,7 @@ class Steps(unittest.TestCase):
         """`others` by the files' names, with `_` for what a name cannot have."""
         step = f"wall 2000.00\ngpu 1000.00\nhost 500.00\n{self.DIGEST}\n"
         launch = "plain 1000 probed 1100 launches 100000\n"
-        report = lambda method, launches=100_000, missed=0: json.dumps({"processes": [{"kernels": [{"name": "probed", "method": method, "launches": launches, "missed": missed}]}]})
+        report = lambda method, launches=100_000, uninstrumented=0: json.dumps({"processes": [{"kernels": [{"name": "probed", "method": method, "launches": launches, "uninstrumented": uninstrumented}]}]})
         files = {"step-before.txt": step, "step-after.txt": step, "launch-before.txt": launch, "launch-after.txt": launch}
         for backend, program in step_cost.RUNS:
             files[f"step-{backend}-{program}.txt"] = step
@@ -142,7 +142,7 @@ class Steps(unittest.TestCase):
         self.assertIn("splice-bench-all-count: no launch had programs: WRONG", told)
         status, told = self.told(launch_sanitizer__json=("splice", 100_000))
         self.assertEqual(status, 1)
-        self.assertIn("sanitizer: 100000 launches with the program, 0 missed, by `splice`: WRONG", told)
+        self.assertIn("sanitizer: 100000 launches with the program, 0 uninstrumented, by `splice`: WRONG", told)
         with self.assertRaisesRegex(ValueError, "is no output of launch.cu"):
             self.told(launch_before__txt="plain\n")
 
@@ -150,7 +150,7 @@ class Steps(unittest.TestCase):
 class Accesses(unittest.TestCase):
     def told(self, bytes_counted=400, **others):
         text = lambda addition: f"addition {addition} right\nstencil 200.00 right\naccesses 100 400\n"
-        rows = [{"name": name, "method": "sanitizer", "launches": 43, "missed": 0} for name in mem_cost.KERNELS]
+        rows = [{"name": name, "method": "sanitizer", "launches": 43, "uninstrumented": 0} for name in mem_cost.KERNELS]
         report = {"processes": [{"kernels": rows, "maps": [{"name": "bytes", "entries": [{"key": 0, "value": bytes_counted}]}]}]}
         with tempfile.TemporaryDirectory() as folder:
             for program, addition in (("none", "50.00"), (mem_cost.EMPTY, "100.00"), (mem_cost.BYTES, "110.00")):

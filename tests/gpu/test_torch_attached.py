@@ -15,7 +15,7 @@ import torch_attached
 
 
 def kernel(number, name, launches, method="slice"):
-    return {"id": number, "name": name, "method": method, "launches": launches, "missed": 3, "instrumented": method == "slice"}
+    return {"id": number, "name": name, "method": method, "launches": launches, "uninstrumented": 3, "instrumented": method == "slice"}
 
 
 def report(kernels, counts, notes=()):
@@ -40,7 +40,7 @@ class Attached(unittest.TestCase):
     def test_exact(self):
         failed, out = self.told(report(self.own(), {0: 320, 2: 256}))
         self.assertFalse(failed)
-        self.assertIn("warpbpf_slope: 4 launches with programs, 3 missed, 256 and 256 threads, method `slice`: as it should be", out)
+        self.assertIn("warpbpf_slope: 4 launches with programs, 3 uninstrumented, 256 and 256 threads, method `slice`: as it should be", out)
 
     def test_wrong(self):
         cases = [

@@ -38,8 +38,8 @@ report, launches, threads = json.load(open(sys.argv[1])), int(sys.argv[2]), int(
 wrong = False
 for kernel in report["processes"][0]["kernels"]:
     if kernel["name"].startswith("warpbpf_"):
-        right = kernel["instrumented"] and (kernel["launches"], kernel["missed"]) == (launches, 0)
-        print(f'  {kernel["name"]}: {kernel["launches"]} launches, {kernel["missed"]} missed:', "as it should be" if right else f"WRONG: not {launches}")
+        right = kernel["instrumented"] and (kernel["launches"], kernel["uninstrumented"]) == (launches, 0)
+        print(f'  {kernel["name"]}: {kernel["launches"]} launches, {kernel["uninstrumented"]} uninstrumented:', "as it should be" if right else f"WRONG: not {launches}")
         wrong |= not right
 seen = [k["name"] for k in report["processes"][0]["kernels"] if k["instrumented"]]
 print(f'  kernels with programs: {len(seen)} of {len(report["processes"][0]["kernels"])}')

@@ -28,7 +28,7 @@ def own_kernels(process, threads):
         launches, method = kernel["launches"], kernel["method"]
         counted = [value(process, which, kernel["id"]) for which in ("began", "ended")] if kernel["instrumented"] else [0, 0]
         wrong = method != "slice" or launches == 0 or counted != [launches * threads] * 2
-        yield f"{name}: {launches} launches with programs, {kernel['missed']} missed, {counted[0]} and {counted[1]} threads, method `{method}`", wrong
+        yield f"{name}: {launches} launches with programs, {kernel['uninstrumented']} uninstrumented, {counted[0]} and {counted[1]} threads, method `{method}`", wrong
 
 
 def main(path, kind, threads):
@@ -37,7 +37,7 @@ def main(path, kind, threads):
     process, notes = report["processes"][0], report["notes"]
     failed = False
     methods = collections.Counter(k["method"].split("`")[0] for k in process["kernels"])
-    print("  ", len(process["kernels"]), "kernels,", sum(k["missed"] for k in process["kernels"]), "launches missed")
+    print("  ", len(process["kernels"]), "kernels,", sum(k["uninstrumented"] for k in process["kernels"]), "launches uninstrumented")
     for method, kernels in methods.most_common(4):
         print("    ", kernels, method)
     left = [note for note in notes if "not as it was" in note]

@@ -31,7 +31,7 @@ def served(path):
     """Launches with programs, and all of kernels that the report knows."""
     rows = kernels_of(path)
     launches = sum(row["launches"] for row in rows)
-    return launches, launches + sum(row["missed"] for row in rows)
+    return launches, launches + sum(row["uninstrumented"] for row in rows)
 
 
 def show(folder, backend, out=sys.stdout):

@@ -134,8 +134,8 @@ pub(crate) struct Agent {
     pub(crate) lazy: OnceLock<bool>,
     /// Operations in a timeline have their stacks on the CPU.
     pub(crate) stacks: AtomicBool,
-    /// See [`Agent::answers_for`].
-    pub(crate) answers: AtomicBool,
+    /// See [`Agent::answers_for_variant`].
+    pub(crate) occupancy_of_variants: AtomicBool,
     /// What a session may take of devices' memory.
     pub(crate) bound: MemoryBound,
     /// What it may cost in time.
@@ -207,7 +207,7 @@ impl Agent {
             devices: OnceLock::new(),
             lazy: OnceLock::new(),
             stacks: AtomicBool::new(false),
-            answers: AtomicBool::new(false),
+            occupancy_of_variants: AtomicBool::new(false),
             bound: MemoryBound::default(),
             watchdog: Watchdog::default(),
             lives: Lives::default(),
@@ -472,7 +472,7 @@ impl Agent {
                         let text = "`--max-overhead` has no effect: the driver has no `cuEventElapsedTime`";
                         self.note(NoteLevel::Warning, text.into());
                     }
-                    let answers = options.occupancy_instrumented;
+                    let instrumented = options.occupancy_instrumented;
                     let sanitizer =
                         by_sanitizer.then(|| sanitizer::subscribed(self, options.splice_first));
                     let sanitizer: Option<Option<&Sanitizer>> = sanitizer;
@@ -511,7 +511,7 @@ impl Agent {
                         .and_then(|session| host_ops::preset(session, &presets));
                     match made {
                         Ok(session) => {
-                            self.begin_answers(answers);
+                            self.answer_for_variants(instrumented);
                             self.share_launches(&mut connection)?;
                             self.attached(session)
                         }

@@ -13,7 +13,7 @@ use warpbpf_wire::{Choice, NoteLevel};
 
 use crate::agent::Agent;
 use crate::entry::{Entry, Place};
-use crate::launch::Miss;
+use crate::launch::FallbackReason;
 use crate::list::List;
 
 /// A tool with programs in a variant.
@@ -82,7 +82,7 @@ pub(crate) struct Wish {
     pub(crate) client: u32,
     /// What its programs choose.
     choices: Vec<Arc<Choice>>,
-    /// Launches that count as missed, which it would not have had anyway.
+    /// Launches that count as uninstrumented, which it would not have had anyway.
     not_for_it: AtomicU64,
 }
 
@@ -103,13 +103,13 @@ impl Wish {
         clients.map(wish).collect()
     }
 
-    /// Launches among the missed ones that it did not want.
+    /// Launches among the uninstrumented ones that it did not want.
     pub(crate) fn not_for_it(&self) -> u64 {
         self.not_for_it.load(Ordering::Relaxed)
     }
 }
 
-/// Counters in memory that the tool sees, of missed, skipped and unwanted launches.
+/// Counters in memory that the tool sees, of uninstrumented, skipped and unwanted launches.
 pub(crate) type Shared = Option<[&'static AtomicU64; 3]>;
 
 /// Launches of a kernel that ran the original, of one generation of programs. It lives as long as the
@@ -120,7 +120,7 @@ pub(crate) struct Tally {
     /// Who wanted the kernel.
     pub(crate) wishes: Box<[Wish]>,
     /// There was nothing else to run.
-    pub(crate) missed: AtomicU64,
+    pub(crate) uninstrumented: AtomicU64,
     /// The user wanted no probes in them.
     pub(crate) skipped: AtomicU64,
     /// No program wanted the kernel.
@@ -130,13 +130,13 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Missed, skipped and unwanted launches. What else counts those is seen as well ([`crate::entry::Runs::count`]).
+    /// Uninstrumented, skipped and unwanted launches. What else counts those is seen as well ([`crate::entry::Runs::count`]).
     pub(crate) fn all(&self) -> [u64; 3] {
-        [&self.missed, &self.skipped, &self.unwanted].map(|n| n.load(Ordering::Acquire))
+        [&self.uninstrumented, &self.skipped, &self.unwanted].map(|n| n.load(Ordering::Acquire))
     }
 
-    /// Who would not have a launch that counts as missed, where tools want different ones: a bit for each wish. `takes` says whether a choice takes
-    /// it. Wishes behind those that have a bit miss it with the others.
+    /// Who would not have a launch that counts as uninstrumented, where tools want different ones: a bit for each wish. `takes` says whether a choice takes
+    /// it. Wishes behind those that have a bit count it with the others.
     pub(crate) fn not_for(&self, takes: impl Fn(&Choice) -> bool) -> u64 {
         if self.wishes.len() < 2 {
             return 0;
@@ -146,7 +146,7 @@ impl Tally {
         others.fold(0, |mask, (bit, _)| mask | 1 << bit)
     }
 
-    /// What counts a missed launch for these wishes.
+    /// What counts an uninstrumented launch for these wishes.
     pub(crate) fn counters_of(&self, not_for: u64) -> impl Iterator<Item = &AtomicU64> {
         let wishes = (0..u64::BITS).zip(&self.wishes);
         let others = wishes.filter(move |(bit, _)| not_for >> bit & 1 != 0);
@@ -178,7 +178,7 @@ impl Tallies {
             generation,
             wishes,
             shared,
-            missed: AtomicU64::new(0),
+            uninstrumented: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
             unwanted: AtomicU64::new(0),
         };
@@ -193,23 +193,23 @@ pub(crate) fn tell_of_alone(
     agent: &'static Agent,
     entry: &Entry,
     (place, alone): (&Place, &Place),
-    miss: &Miss,
+    reason: &FallbackReason,
 ) {
-    let why = match miss {
-        Miss::Residency(..) => "all blocks of a grid would not run at once any more",
-        Miss::Threads(_) => "blocks are larger than it allows",
-        Miss::Overlap => "they overlap with the kernel before",
-        Miss::Record => "there is no room for a launch record",
-        Miss::Params => "its parameters cannot be extended",
-        Miss::Refused(_) => "the driver refuses it",
-        Miss::Graph => "it is in a graph",
-        Miss::None
-        | Miss::Unwanted
-        | Miss::Context(_)
-        | Miss::Compaction
-        | Miss::Captured(_)
-        | Miss::DeviceLaunch
-        | Miss::Skipped => return,
+    let why = match reason {
+        FallbackReason::Residency(..) => "all blocks of a grid would not run at once any more",
+        FallbackReason::Threads(_) => "blocks are larger than it allows",
+        FallbackReason::Overlap => "they overlap with the kernel before",
+        FallbackReason::Record => "there is no room for a launch record",
+        FallbackReason::Params => "its parameters cannot be extended",
+        FallbackReason::Refused(_) => "the driver refuses it",
+        FallbackReason::Graph => "it is in a graph",
+        FallbackReason::None
+        | FallbackReason::Unwanted
+        | FallbackReason::Context(_)
+        | FallbackReason::Compaction
+        | FallbackReason::Captured(_)
+        | FallbackReason::DeviceLaunch
+        | FallbackReason::Skipped => return,
     };
     let clients = place.clients_beside(alone);
     if !clients.is_empty() && !entry.told_alone.swap(true, Ordering::Relaxed) {
@@ -218,7 +218,7 @@ pub(crate) fn tell_of_alone(
             &clients,
             NoteLevel::Info,
             format!(
-                "kernel `{name}`: some launches cannot have the programs of all tools ({why}); they run with those that were there before, and count as missed for this one"
+                "kernel `{name}`: some launches cannot have the programs of all tools ({why}); they run with those that were there before, and count as uninstrumented for this one"
             ),
         );
     }
@@ -240,13 +240,13 @@ mod tests {
             not_for_it: AtomicU64::new(0),
         };
         let first = tallies.of(1, Default::default);
-        first.missed.fetch_add(2, Ordering::Relaxed);
+        first.uninstrumented.fetch_add(2, Ordering::Relaxed);
         let second = tallies.of(2, || ([wish(0, 2), wish(1, 1)].into(), None));
         second.unwanted.fetch_add(1, Ordering::Relaxed);
         assert!(std::ptr::eq(tallies.of(1, Default::default), first));
         let all: Vec<_> = tallies.iter().map(|t| (t.generation, t.all())).collect();
         assert_eq!(all, [(2, [0, 0, 1]), (1, [2, 0, 0])]);
-        // Of those that were missed the first tool would not have had one.
+        // Of those that were uninstrumented the first tool would not have had one.
         let not_for = second.not_for(|choice| choice.every == 1);
         assert_eq!((not_for, second.not_for(|_| true)), (1, 0));
         for counter in second.counters_of(not_for) {

@@ -63,7 +63,7 @@ pub(crate) struct Place {
     pub(crate) generation: u64,
     /// What runs in the kernel's place; `None` if that could not be made, which the user was told, or if nobody wants it.
     pub(crate) variant: Option<Arc<LoadedVariant>>,
-    /// Of the programs that want the kernel, whether it could be made or not, and whether they are in it: what nobody chose is not missed.
+    /// Of the programs that want the kernel, whether it could be made or not, and whether they are in it: what nobody chose is no fallback.
     pub(crate) choices: Choices,
     /// By choice of the variant's programs, its bit among those; empty if they are the same.
     bits: Box<[u32]>,
@@ -221,7 +221,7 @@ impl Place {
         self.wanted.store(wanted, Ordering::Relaxed);
     }
 
-    /// It is there so that launches count as missed until the programs of a generation come.
+    /// It is there so that launches count as uninstrumented until the programs of a generation come.
     pub(crate) fn await_programs(&self, generation: u64) {
         self.awaited.store(generation, Ordering::Relaxed);
         self.set_wanted(true);
@@ -300,7 +300,7 @@ impl Runs {
     pub(crate) fn total(self) -> &'static AtomicU64 {
         match self {
             Runs::Variant(place, _) => &place.launches,
-            Runs::Original(tally, _) => &tally.missed,
+            Runs::Original(tally, _) => &tally.uninstrumented,
             Runs::Skipped(tally) => &tally.skipped,
             Runs::Unwanted(tally) => &tally.unwanted,
         }
@@ -315,7 +315,7 @@ impl Runs {
         };
         let shared = match self {
             Runs::Variant(..) => None,
-            Runs::Original(tally, _) => tally.shared.map(|[missed, _, _]| missed),
+            Runs::Original(tally, _) => tally.shared.map(|[uninstrumented, _, _]| uninstrumented),
             Runs::Skipped(tally) => tally.shared.map(|[_, skipped, _]| skipped),
             Runs::Unwanted(tally) => tally.shared.map(|[_, _, unwanted]| unwanted),
         };
@@ -531,7 +531,7 @@ impl Entry {
             let session = generation.session.get();
             let wishes = session.map(|session| Wish::all(session, &self.mangled));
             let kinds = [
-                LaunchKind::Missed,
+                LaunchKind::Uninstrumented,
                 LaunchKind::Skipped,
                 LaunchKind::Unwanted,
             ];
@@ -565,7 +565,7 @@ impl Entry {
         places.chain(tallies).filter(|client| *client != OWN)
     }
 
-    /// Launches without: those that were missed, skipped, and wanted by nobody.
+    /// Launches without: those that were uninstrumented, skipped, and wanted by nobody.
     pub(crate) fn without(&self) -> [u64; 3] {
         self.tallies().fold([0; 3], |sums, tally| {
             let all = tally.all();
@@ -605,7 +605,7 @@ mod tests {
             .launches
             .store(5, Ordering::Relaxed);
         let tally = |generation| entry.tallies.of(generation, Default::default);
-        tally(1).missed.store(2, Ordering::Relaxed);
+        tally(1).uninstrumented.store(2, Ordering::Relaxed);
         let handle = |value, context| Handle { value, context };
         // A driver may use one handle for both.
         entry.note(handle(1, Some(32)));

@@ -18,7 +18,7 @@ use crate::agent::Agent;
 use crate::guard::protect;
 use crate::memory_hooks::{AccessDescription, IpcHandle};
 use crate::{
-    answers, attributes, child, contexts, graphs, launch, links, loads, memory_hooks, quiet,
+    attributes, child, contexts, graphs, launch, links, loads, memory_hooks, occupancy, quiet,
     streams,
 };
 
@@ -236,31 +236,31 @@ hooks! {
         when (agent => agent.table.get(kernel as usize).is_some()) => attributes::kernel_set_cache;
     #[asked]
     func_get_attribute = "cuFuncGetAttribute"(value: *mut c_int, attribute: c_int, function: CUfunction)
-        when (agent => agent.answers_for(function as usize)) => answers::func_get_attribute;
+        when (agent => agent.answers_for_variant(function as usize)) => occupancy::func_get_attribute;
     #[asked]
     kernel_get_attribute = "cuKernelGetAttribute"(value: *mut c_int, attribute: c_int, kernel: CUkernel, device: CUdevice)
-        when (agent => agent.answers_for(kernel as usize)) => answers::kernel_get_attribute;
+        when (agent => agent.answers_for_variant(kernel as usize)) => occupancy::kernel_get_attribute;
     #[asked]
     active_blocks = "cuOccupancyMaxActiveBlocksPerMultiprocessor"(blocks: *mut c_int, function: CUfunction, threads: c_int, shared: usize)
-        when (agent => agent.answers_for(function as usize)) => answers::active_blocks;
+        when (agent => agent.answers_for_variant(function as usize)) => occupancy::active_blocks;
     #[asked]
     active_blocks_flags = "cuOccupancyMaxActiveBlocksPerMultiprocessorWithFlags"(blocks: *mut c_int, function: CUfunction, threads: c_int, shared: usize, flags: c_uint)
-        when (agent => agent.answers_for(function as usize)) => answers::active_blocks_flags;
+        when (agent => agent.answers_for_variant(function as usize)) => occupancy::active_blocks_flags;
     #[asked]
     block_size = "cuOccupancyMaxPotentialBlockSize"(grid: *mut c_int, block: *mut c_int, function: CUfunction, shared_of: *mut c_void, shared: usize, limit: c_int)
-        when (agent => agent.answers_for(function as usize)) => answers::block_size;
+        when (agent => agent.answers_for_variant(function as usize)) => occupancy::block_size;
     #[asked]
     block_size_flags = "cuOccupancyMaxPotentialBlockSizeWithFlags"(grid: *mut c_int, block: *mut c_int, function: CUfunction, shared_of: *mut c_void, shared: usize, limit: c_int, flags: c_uint)
-        when (agent => agent.answers_for(function as usize)) => answers::block_size_flags;
+        when (agent => agent.answers_for_variant(function as usize)) => occupancy::block_size_flags;
     #[asked]
     available_shared = "cuOccupancyAvailableDynamicSMemPerBlock"(bytes: *mut usize, function: CUfunction, blocks: c_int, threads: c_int)
-        when (agent => agent.answers_for(function as usize)) => answers::available_shared;
+        when (agent => agent.answers_for_variant(function as usize)) => occupancy::available_shared;
     #[asked]
     cluster_size = "cuOccupancyMaxPotentialClusterSize"(size: *mut c_int, function: CUfunction, config: *const CUlaunchConfig)
-        when (agent => agent.answers_for(function as usize)) => answers::cluster_size;
+        when (agent => agent.answers_for_variant(function as usize)) => occupancy::cluster_size;
     #[asked]
     active_clusters = "cuOccupancyMaxActiveClusters"(clusters: *mut c_int, function: CUfunction, config: *const CUlaunchConfig)
-        when (agent => agent.answers_for(function as usize)) => answers::active_clusters;
+        when (agent => agent.answers_for_variant(function as usize)) => occupancy::active_clusters;
     #[essential]
     launch_kernel = "cuLaunchKernel"(function: CUfunction, gx: c_uint, gy: c_uint, gz: c_uint, bx: c_uint, by: c_uint, bz: c_uint, shared: c_uint, stream: CUstream, params: *mut *mut c_void, extra: *mut *mut c_void)
         when (agent => agent.has_launch(function as usize)) => launch::kernel;

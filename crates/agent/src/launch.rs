@@ -50,7 +50,7 @@ pub(crate) struct Shape {
 }
 
 /// Why the original runs.
-pub(crate) enum Miss {
+pub(crate) enum FallbackReason {
     /// There is no variant; the user knows.
     None,
     /// No program wants it.
@@ -81,7 +81,7 @@ pub(crate) enum Miss {
     Skipped,
 }
 
-impl Miss {
+impl FallbackReason {
     /// What runs of a kernel then, by the programs of a generation, in launches like this one for the current context.
     pub(crate) fn runs(
         &self,
@@ -92,8 +92,8 @@ impl Miss {
     ) -> Runs {
         let tally = entry.tally(generation);
         match self {
-            Miss::Skipped => Runs::Skipped(tally),
-            Miss::Unwanted => Runs::Unwanted(tally),
+            FallbackReason::Skipped => Runs::Skipped(tally),
+            FallbackReason::Unwanted => Runs::Unwanted(tally),
             _ => Runs::Original(tally, agent.not_for(tally, generation, candidate)),
         }
     }
@@ -173,27 +173,29 @@ unsafe fn dispatch(
     };
     let mut measured = None;
     let tried = match captured {
-        Some(Captured::Unknown(code)) => Err(Miss::Captured(code)),
-        Some(Captured::Graph | Captured::Body) if agent.graphs.is_blind() => Err(Miss::None),
-        _ if entry.is_too_dear(flight.generation.number) => Err(Miss::Skipped),
+        Some(Captured::Unknown(code)) => Err(FallbackReason::Captured(code)),
+        Some(Captured::Graph | Captured::Body) if agent.graphs.is_blind() => {
+            Err(FallbackReason::None)
+        }
+        _ if entry.is_too_dear(flight.generation.number) => Err(FallbackReason::Skipped),
         _ => match agent.chosen(flight.generation, entry, candidate) {
-            Some(0) => Err(Miss::Skipped),
+            Some(0) => Err(FallbackReason::Skipped),
             chosen if captured.is_some() => attempt(chosen),
-            _ if warpbpf_faults::strikes("agent/gate") => Err(Miss::Compaction),
+            _ if warpbpf_faults::strikes("agent/gate") => Err(FallbackReason::Compaction),
             chosen => match agent.quiet.enter(stream.key()) {
                 Some(_pass) => {
                     let of = (flight.generation.number, chosen);
                     measured = agent.measure(entry, stream.handle(), &shape, of);
                     match &measured {
-                        Some(measured) if measured.is_of_original() => Err(Miss::Skipped),
+                        Some(measured) if measured.is_of_original() => Err(FallbackReason::Skipped),
                         _ => attempt(chosen),
                     }
                 }
-                None => Err(Miss::Compaction),
+                None => Err(FallbackReason::Compaction),
             },
         },
     };
-    let miss = match tried {
+    let reason = match tried {
         Ok((place, chosen)) => {
             // At once: whatever goes wrong from here on, it is not launched again.
             let code = outcome.keep(sys::SUCCESS);
@@ -207,7 +209,7 @@ unsafe fn dispatch(
             warpbpf_faults::bug("agent/launched-panics");
             return code;
         }
-        Err(miss) => miss,
+        Err(reason) => reason,
     };
     let code = plain();
     agent.was_measured(measured, (code == sys::SUCCESS).then_some(Sample::Original));
@@ -215,13 +217,13 @@ unsafe fn dispatch(
         // What is captured runs, and is counted, when its graph is launched. Not so in a body.
         let unknown = matches!(captured, Some(Captured::Unknown(_)));
         if captured != Some(Captured::Graph) && !unknown {
-            let runs = miss.runs(agent, entry, flight.generation, candidate);
+            let runs = reason.runs(agent, entry, flight.generation, candidate);
             runs.count();
         }
-        if captured.is_some() && matches!(miss, Miss::Skipped) {
+        if captured.is_some() && matches!(reason, FallbackReason::Skipped) {
             agent.tell_of_choice_in_graph(entry);
         }
-        large(|| tell(agent, entry, miss));
+        large(|| tell(agent, entry, reason));
     }
     code
 }
@@ -243,7 +245,7 @@ pub(crate) unsafe fn try_variant(
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
     run: &dyn Fn(CUfunction, *mut *mut c_void, *mut *mut c_void) -> CUresult,
-) -> Result<(&'static Place, Chosen), Miss> {
+) -> Result<(&'static Place, Chosen), FallbackReason> {
     let place = launched_in.and_then(|context| {
         let known = entry.place(context, generation.number);
         known.or_else(|| large(|| place_at_launch(agent, entry, (context, generation.number))))
@@ -251,19 +253,21 @@ pub(crate) unsafe fn try_variant(
     let place = place.ok_or_else(|| {
         // Its programs are just being exchanged.
         let known = launched_in.and_then(|context| entry.places_in(context).next());
-        known.map_or(Miss::Context(launched_in), |_| Miss::None)
+        known.map_or(FallbackReason::Context(launched_in), |_| {
+            FallbackReason::None
+        })
     })?;
     if !place.is_wanted() {
-        return Err(Miss::Unwanted);
+        return Err(FallbackReason::Unwanted);
     }
     // Where it was not known, the place has just been made.
     let chosen = chosen.unwrap_or_else(|| agent.chosen_of(&place.choices, candidate));
     if chosen == 0 {
-        return Err(Miss::Skipped);
+        return Err(FallbackReason::Skipped);
     }
     let attempt = |place: &'static Place| match place.of_variant(chosen) {
         // It was chosen for programs that have no place in it.
-        0 => Err(Miss::None),
+        0 => Err(FallbackReason::None),
         own => {
             if place.has_clients() {
                 agent.settled.note();
@@ -287,14 +291,14 @@ pub(crate) unsafe fn try_variant(
         }
     };
     match (attempt(place), place.alone) {
-        (Err(miss), Some(alone)) => match attempt(alone) {
+        (Err(reason), Some(alone)) => match attempt(alone) {
             Ok(done) => {
                 // Who came later is not to take from others what they would have alone.
-                clients::tell_of_alone(agent, entry, (place, alone), &miss);
+                clients::tell_of_alone(agent, entry, (place, alone), &reason);
                 Ok(done)
             }
-            Err(Miss::None) => Err(miss),
-            missed => missed,
+            Err(FallbackReason::None) => Err(reason),
+            other => other,
         },
         (tried, _) => tried,
     }
@@ -316,39 +320,46 @@ unsafe fn try_place(
     params: *mut *mut c_void,
     extra: *mut *mut c_void,
     run: &dyn Fn(CUfunction, *mut *mut c_void, *mut *mut c_void) -> CUresult,
-) -> Result<(), Miss> {
-    let variant = place.variant.as_deref().ok_or(Miss::None)?;
+) -> Result<(), FallbackReason> {
+    let variant = place.variant.as_deref().ok_or(FallbackReason::None)?;
     if shape.in_graph && variant.args_at_launch {
-        return Err(Miss::Graph);
+        return Err(FallbackReason::Graph);
     }
     let change = &variant.resources;
     if count(shape.block) > u64::from(change.after.max_threads) {
-        return Err(Miss::Threads(change.after.max_threads));
+        return Err(FallbackReason::Threads(change.after.max_threads));
     }
     if (shape.cooperative || change.needs_more())
         && let Some(short) = residency_lost(agent, place.sms, variant, shape)
     {
-        return Err(Miss::Residency(short, variant));
+        return Err(FallbackReason::Residency(short, variant));
     }
     // CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES
-    warpbpf_faults::check("agent/variant-refused", || Miss::Refused(701))?;
+    warpbpf_faults::check("agent/variant-refused", || FallbackReason::Refused(701))?;
     let code = match (variant.hidden, &variant.tables) {
         (None, Some(tables)) => {
-            let words = [record(place).ok_or(Miss::Record)?, number, node, chosen];
+            let words = [
+                record(place).ok_or(FallbackReason::Record)?,
+                number,
+                node,
+                chosen,
+            ];
             let run = || run(variant.function.0, params, extra);
             sanitizer::with_table(agent, tables, (stream, shape), words, &run)?
         }
         (None, None) => run(variant.function.0, params, extra),
-        (Some(hidden), _) if shape.overlaps && hidden.counts() => return Err(Miss::Overlap),
+        (Some(hidden), _) if shape.overlaps && hidden.counts() => {
+            return Err(FallbackReason::Overlap);
+        }
         (Some(hidden), _) => {
-            warpbpf_faults::check("agent/launch-record", || Miss::Record)?;
-            let record = record(place).ok_or(Miss::Record)?;
+            warpbpf_faults::check("agent/launch-record", || FallbackReason::Record)?;
+            let record = record(place).ok_or(FallbackReason::Record)?;
             let given = variant.params.len();
             let hidden_values = [record, number, node, chosen];
             let call = |params, extra| run(variant.function.0, params, extra);
             // SAFETY: the caller's promise.
             unsafe { with_hidden(given, &hidden, hidden_values, params, extra, &call) }
-                .ok_or(Miss::Params)?
+                .ok_or(FallbackReason::Params)?
         }
     };
     if code == sys::SUCCESS {
@@ -357,7 +368,7 @@ unsafe fn try_place(
         }
         Ok(())
     } else {
-        Err(Miss::Refused(code))
+        Err(FallbackReason::Refused(code))
     }
 }
 
@@ -423,12 +434,12 @@ impl Residency {
 }
 
 /// Tells the user why launches of a kernel run without probes, each reason once.
-pub(crate) fn tell(agent: &'static Agent, entry: &Entry, miss: Miss) {
+pub(crate) fn tell(agent: &'static Agent, entry: &Entry, reason: FallbackReason) {
     let once = |told: &AtomicBool| !told.swap(true, Ordering::Relaxed);
     let name = &entry.mangled;
-    match miss {
-        Miss::None | Miss::Skipped | Miss::Unwanted => {}
-        Miss::Context(context) if !entry.told_context.load(Ordering::Relaxed) => {
+    match reason {
+        FallbackReason::None | FallbackReason::Skipped | FallbackReason::Unwanted => {}
+        FallbackReason::Context(context) if !entry.told_context.load(Ordering::Relaxed) => {
             if let Some(why) = agent.why_nothing_in(context)
                 && once(&entry.told_context)
             {
@@ -438,35 +449,35 @@ pub(crate) fn tell(agent: &'static Agent, entry: &Entry, miss: Miss) {
                 );
             }
         }
-        Miss::Residency(short, variant) if once(&entry.told_residency) => {
+        FallbackReason::Residency(short, variant) if once(&entry.told_residency) => {
             agent.note(NoteLevel::Warning, short.message(name, variant));
         }
-        Miss::Threads(most) if once(&entry.told_failed) => agent.note(
+        FallbackReason::Threads(most) if once(&entry.told_failed) => agent.note(
             NoteLevel::Warning,
             format!(
                 "kernel `{name}` was launched with larger blocks than its probes allow ({most} threads): it needs too many registers with them; those launches run without probes"
             ),
         ),
-        Miss::Overlap if once(&entry.told_overlap) => agent.note(
+        FallbackReason::Overlap if once(&entry.told_overlap) => agent.note(
             NoteLevel::Warning,
             format!("kernel `{name}` was launched to overlap with the kernel before it; what counts the threads of warps or blocks cannot follow that, those launches run without probes"),
         ),
-        Miss::Compaction if once(&entry.told_compaction) => agent.note(
+        FallbackReason::Compaction if once(&entry.told_compaction) => agent.note(
             NoteLevel::Info,
             format!("kernel `{name}` was launched while a map was being compacted; those launches run without probes"),
         ),
-        Miss::Record if once(&entry.told_failed) => agent.note(
+        FallbackReason::Record if once(&entry.told_failed) => agent.note(
             NoteLevel::Warning,
             format!(
                 "kernel `{name}`: there is no room for a launch record, where threads of warps and blocks are counted ({} MiB for all kernels of a context); those launches run without probes",
                 LAUNCH_POOL >> 20
             ),
         ),
-        Miss::Params if once(&entry.told_failed) => agent.note(
+        FallbackReason::Params if once(&entry.told_failed) => agent.note(
             NoteLevel::Warning,
             format!("kernel `{name}`: its parameters are not passed as the driver's documentation says, so none can be added; those launches run without probes"),
         ),
-        Miss::Refused(code) if once(&entry.told_failed) => agent.note(
+        FallbackReason::Refused(code) if once(&entry.told_failed) => agent.note(
             NoteLevel::Warning,
             format!(
                 "kernel `{name}`: the driver refuses to launch it with probes ({}); those launches run without them",
@@ -474,29 +485,29 @@ pub(crate) fn tell(agent: &'static Agent, entry: &Entry, miss: Miss) {
             ),
         ),
         // Noted once by their text.
-        Miss::Captured(code) => agent.note(
+        FallbackReason::Captured(code) => agent.note(
             NoteLevel::Warning,
             format!(
                 "the driver does not say whether a stream is captured ({}): launches in it run without probes and are not counted",
                 agent.driver.error_name(code)
             ),
         ),
-        Miss::Graph => agent.note(
+        FallbackReason::Graph => agent.note(
             NoteLevel::Warning,
             format!("kernel `{name}` is in a graph, whose nodes Compute Sanitizer would take for each other; there it runs without probes"),
         ),
-        Miss::DeviceLaunch => agent.note(
+        FallbackReason::DeviceLaunch => agent.note(
             NoteLevel::Warning,
             format!("kernel `{name}` is in a graph that kernels may launch; there it runs without probes"),
         ),
-        Miss::Context(_)
-        | Miss::Residency(..)
-        | Miss::Threads(_)
-        | Miss::Overlap
-        | Miss::Compaction
-        | Miss::Record
-        | Miss::Params
-        | Miss::Refused(_) => {}
+        FallbackReason::Context(_)
+        | FallbackReason::Residency(..)
+        | FallbackReason::Threads(_)
+        | FallbackReason::Overlap
+        | FallbackReason::Compaction
+        | FallbackReason::Record
+        | FallbackReason::Params
+        | FallbackReason::Refused(_) => {}
     }
 }
 

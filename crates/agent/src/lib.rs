@@ -25,7 +25,6 @@ mod exports;
 mod guard;
 mod hook;
 
-mod answers;
 mod arena;
 mod artefacts;
 mod aside;
@@ -55,6 +54,7 @@ mod modules;
 mod nvrtc;
 mod nvtx;
 mod observe;
+mod occupancy;
 mod outbox;
 mod params;
 mod preloaded;

@@ -374,7 +374,7 @@ pub(crate) fn loaded(agent: &'static Agent, incoming: Incoming, jit: JitOptions,
     drop(by_handle);
     let summaries = Summaries::of(&image);
     for kernel in version.prepared.kernels.iter().filter(|k| !k.wanted) {
-        // A kernel that programs want and that was refused is missed at every launch.
+        // A kernel that programs want and that was refused falls back at every launch.
         report(agent, &summaries, &version, kernel, None);
     }
     if unused {
@@ -382,7 +382,7 @@ pub(crate) fn loaded(agent: &'static Agent, incoming: Incoming, jit: JitOptions,
     }
     agent.count_pending(1);
     agent.images.loads.fetch_add(1, Ordering::Relaxed);
-    // Launches run the original until it is instrumented, and are counted as missed.
+    // Launches run the original until it is instrumented, and are counted as uninstrumented.
     for kernel in version.prepared.kernels.iter() {
         if !kernel.programs.is_empty() {
             enlist(agent, &image, &kernel.mangled, late);

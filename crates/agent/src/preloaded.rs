@@ -298,7 +298,7 @@ impl Preloaded {
 }
 
 /// A launch by the handle of a preloaded kernel: asks the driver what it is. If programs want it, an
-/// entry counts its launches as missed until there is a variant to launch.
+/// entry counts its launches as uninstrumented until there is a variant to launch.
 pub(crate) fn ask(agent: &Agent, function: CUfunction) -> Option<&'static Entry> {
     static SEEN: () = ();
     let preloaded = &agent.preloaded;

@@ -52,7 +52,7 @@ struct Sums {
     programs: BTreeMap<String, BTreeMap<u32, u64>>,
     /// Programs were in different ones: by now, what each was in before counts as well.
     differ: bool,
-    missed: u64,
+    uninstrumented: u64,
     skipped: u64,
     unwanted: u64,
 }
@@ -66,8 +66,8 @@ impl Sums {
             self.add_launches(number, generation, count);
         }
         self.add_programs(entry, None);
-        let [missed, skipped, unwanted] = entry.without();
-        self.missed += missed;
+        let [uninstrumented, skipped, unwanted] = entry.without();
+        self.uninstrumented += uninstrumented;
         self.skipped += skipped;
         self.unwanted += unwanted;
     }
@@ -84,9 +84,9 @@ impl Sums {
                     self.skipped += all.saturating_sub(own);
                 }
                 None => match place.launches_without(client) {
-                    Some(missed) => {
-                        self.missed += missed;
-                        self.skipped += all.saturating_sub(missed);
+                    Some(uninstrumented) => {
+                        self.uninstrumented += uninstrumented;
+                        self.skipped += all.saturating_sub(uninstrumented);
                     }
                     None if client == OWN => self.unwanted += all,
                     None => {}
@@ -95,15 +95,15 @@ impl Sums {
         }
         self.add_programs(entry, Some(client));
         for tally in entry.tallies() {
-            let [missed, skipped, unwanted] = tally.all();
+            let [uninstrumented, skipped, unwanted] = tally.all();
             match tally.wishes.iter().find(|wish| wish.client == client) {
                 Some(wish) => {
-                    let not_for_it = wish.not_for_it().min(missed);
-                    self.missed += missed - not_for_it;
+                    let not_for_it = wish.not_for_it().min(uninstrumented);
+                    self.uninstrumented += uninstrumented - not_for_it;
                     self.skipped += skipped + not_for_it;
                     self.unwanted += unwanted;
                 }
-                None if client == OWN => self.unwanted += missed + skipped + unwanted,
+                None if client == OWN => self.unwanted += uninstrumented + skipped + unwanted,
                 None => {}
             }
         }
@@ -154,7 +154,7 @@ impl Sums {
         KernelCount {
             mangled: mangled.into(),
             launches: contexts.iter().map(|(_, count)| count).sum(),
-            missed: self.missed,
+            uninstrumented: self.uninstrumented,
             skipped: self.skipped,
             unwanted: self.unwanted,
             generations: self.generations.into_iter().collect(),
@@ -354,12 +354,12 @@ mod tests {
         launch(a, 16, 5);
         let generations = crate::generation::Generations::default();
         let tally = again.tally(generations.now());
-        tally.missed.store(2, Ordering::Relaxed);
+        tally.uninstrumented.store(2, Ordering::Relaxed);
         launch(b, 32, 1);
         let expected = |roster: &Roster| {
             let counts = roster.counts().kernels.into_iter();
             counts
-                .map(|k| (k.mangled, k.launches, k.missed, k.contexts))
+                .map(|k| (k.mangled, k.launches, k.uninstrumented, k.contexts))
                 .collect::<Vec<_>>()
         };
         let all = [

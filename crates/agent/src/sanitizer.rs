@@ -13,7 +13,7 @@ use warpbpf_session::{Sanitizer, SanitizerError};
 use warpbpf_wire::NoteLevel;
 
 use crate::agent::Agent;
-use crate::launch::{Miss, Shape, StreamName};
+use crate::launch::{FallbackReason, Shape, StreamName};
 use crate::lock::lock;
 
 /// Names the library.
@@ -51,15 +51,15 @@ pub(crate) fn with_table(
     (stream, shape): (Option<StreamName>, &Shape),
     words: Words,
     run: &dyn Fn() -> CUresult,
-) -> Result<CUresult, Miss> {
+) -> Result<CUresult, FallbackReason> {
     // It could begin before its table is written.
     if shape.overlaps {
-        return Err(Miss::Overlap);
+        return Err(FallbackReason::Overlap);
     }
-    let stream = stream.ok_or(Miss::Graph)?;
+    let stream = stream.ok_or(FallbackReason::Graph)?;
     let on = (stream.key(), Stream(stream.handle()));
     let table = tables.table(&agent.driver, on, words);
-    Ok(table.ok_or(Miss::Record)?.launch(run))
+    Ok(table.ok_or(FallbackReason::Record)?.launch(run))
 }
 
 /// Tells the user once if launches were made without the arguments that programs need.

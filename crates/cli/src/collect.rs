@@ -421,7 +421,7 @@ fn kernel(info: KernelInfo) -> model::Kernel {
     let KernelInfo {
         kernel,
         launches,
-        missed,
+        uninstrumented,
         skipped,
         contexts,
         unwanted,
@@ -449,7 +449,7 @@ fn kernel(info: KernelInfo) -> model::Kernel {
         left_out: kernel.left_out,
         placed: kernel.placed,
         launches,
-        missed,
+        uninstrumented,
         skipped,
         unwanted,
         contexts,

@@ -37,7 +37,7 @@ pub fn kernel_table(out: &mut String, kernels: &[Kernel], with_counts: bool) {
     let shared = any(|k| k.shared_bytes.is_some_and(|(b, a)| b != a));
     let blocks = any(|k| k.occupancy.is_some());
     let skipped = any(|k| k.skipped > 0);
-    let mut heads = vec!["kernel", "launches", "missed"];
+    let mut heads = vec!["kernel", "launches", "uninstrumented"];
     heads.extend(skipped.then_some("skipped"));
     let unwanted = any(|k| k.unwanted > 0);
     heads.extend(unwanted.then_some("unwanted"));
@@ -60,14 +60,14 @@ pub fn kernel_table(out: &mut String, kernels: &[Kernel], with_counts: bool) {
             _ => kernel.name.clone(),
         }
     };
-    let idle = |k: &&Kernel| k.launches + k.missed + k.skipped + k.unwanted == 0;
+    let idle = |k: &&Kernel| k.launches + k.uninstrumented + k.skipped + k.unwanted == 0;
     let folds = kernels.len() > MOST && !kernels.iter().all(|k| idle(&k));
     for kernel in kernels.iter().filter(|k| !folds || !idle(k)) {
         let pair = |pair: Option<(u32, u32)>| pair.map_or_else(String::new, change);
         let mut row = vec![
             name(kernel),
             group(kernel.launches.into()),
-            group(kernel.missed.into()),
+            group(kernel.uninstrumented.into()),
         ];
         row.extend(skipped.then(|| group(kernel.skipped.into())));
         row.extend(unwanted.then(|| group(kernel.unwanted.into())));
@@ -207,7 +207,7 @@ mod tests {
         };
         assert_eq!(
             shown(&[kernel("k")]),
-            "  kernel  launches  missed  registers  method\n  k              3       0  12 → 40    slice\n"
+            "  kernel  launches  uninstrumented  registers  method\n  k              3               0  12 → 40    slice\n"
         );
         let costly = Kernel {
             sites: 2,
@@ -225,9 +225,9 @@ mod tests {
         };
         assert_eq!(
             shown(&[kernel("k"), costly]),
-            "  kernel  launches  missed  sites  registers  local bytes  blocks/SM  method\n  \
-               k              3       0      0  12 → 40                            slice\n  \
-               inc            3       0      2  12 → 40    0 → 16       8 → 6      slice\n  \
+            "  kernel  launches  uninstrumented  sites  registers  local bytes  blocks/SM  method\n  \
+               k              3               0      0  12 → 40                            slice\n  \
+               inc            3               0      2  12 → 40    0 → 16       8 → 6      slice\n  \
                launches of `inc` by program: `all` in 3,000, `third` in 1,000\n  \
                warning: probes cost `inc` occupancy: blocks of 256 threads per SM 8 → 6; try `--max-registers 32` or `--out-of-line`\n  \
                warning: `inc` with probes: ptxas info : (C7510) wgmma is serialized\n  \
@@ -284,11 +284,11 @@ mod tests {
         let lines: Vec<&str> = out.lines().collect();
         assert_eq!(
             lines[0],
-            "  kernel           launches  missed  registers  method"
+            "  kernel           launches  uninstrumented  registers  method"
         );
         assert_eq!(
             lines[1],
-            "  apply<Op<1>, 4>         1       0  ?          splice"
+            "  apply<Op<1>, 4>         1               0  ?          splice"
         );
         assert_eq!(
             lines[10..],

@@ -179,7 +179,7 @@ pub struct Kernel {
     /// Launches with probes.
     pub launches: u64,
     /// Launches of the original although a program matches.
-    pub missed: u64,
+    pub uninstrumented: u64,
     /// Launches of the original because the user wanted no probes in them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub skipped: u64,
@@ -306,7 +306,7 @@ impl Process {
                 self.kernels.push(Kernel {
                     name: name(&kernel.name, *context, found.map_or(0, |c| c.device)),
                     launches: *launches,
-                    missed: 0,
+                    uninstrumented: 0,
                     skipped: 0,
                     unwanted: 0,
                     contexts: Vec::new(),
@@ -315,7 +315,7 @@ impl Process {
                     ..kernel.clone()
                 });
             }
-            let without = kernel.missed + kernel.skipped + kernel.unwanted;
+            let without = kernel.uninstrumented + kernel.skipped + kernel.unwanted;
             if kernel.contexts.is_empty() || without > 0 {
                 self.kernels.push(Kernel {
                     launches: match kernel.contexts.is_empty() {
@@ -456,7 +456,7 @@ mod tests {
             let kernel = Kernel {
                 name: "k".into(),
                 launches: 5,
-                missed: 1,
+                uninstrumented: 1,
                 contexts: contexts.to_vec(),
                 programs: of(&[("a", 5), ("b", 2)]),
                 context_programs: by_context.to_vec(),
@@ -474,7 +474,7 @@ mod tests {
             let kernels = report.per_device().processes.remove(0).kernels;
             assert!(kernels.iter().all(|k| k.context_programs.is_empty()));
             let kernels = kernels.into_iter();
-            let shown = kernels.map(|k| (k.name, k.launches, k.missed, k.programs));
+            let shown = kernels.map(|k| (k.name, k.launches, k.uninstrumented, k.programs));
             shown.collect::<Vec<_>>()
         };
         let both = [

@@ -64,11 +64,11 @@ fn why_nothing(report: &Report) -> String {
     let idle = |k: &&&model::Kernel| k.instrumented;
     let mut idle = kernels.iter().filter(idle).map(|k| {
         let name = cut(&k.name);
-        match k.missed + k.skipped + k.unwanted {
+        match k.uninstrumented + k.skipped + k.unwanted {
             0 => format!("`{name}` was not launched"),
             without => format!(
-                "`{name}` was launched {without} times, each without programs (missed {}, skipped {}, unwanted {})",
-                k.missed, k.skipped, k.unwanted
+                "`{name}` was launched {without} times, each without programs (uninstrumented {}, skipped {}, unwanted {})",
+                k.uninstrumented, k.skipped, k.unwanted
             ),
         }
     });
@@ -361,7 +361,7 @@ mod tests {
         assert_eq!(
             first(&[skipped, kernel("b", "slice", 0)], "*", true),
             of(
-                "`a` was launched 3 times, each without programs (missed 0, skipped 3, unwanted 0), `b` was not launched"
+                "`a` was launched 3 times, each without programs (uninstrumented 0, skipped 3, unwanted 0), `b` was not launched"
             )
         );
     }

@@ -492,7 +492,7 @@ pub(crate) mod tests {
         process_text(&mut out, &process, 1);
         assert_eq!(
             out,
-            "\napp [pid 0] on H200\n  kernel  launches  missed  registers  method\n  d              0       0  ?          no site\n  \
+            "\napp [pid 0] on H200\n  kernel  launches  uninstrumented  registers  method\n  d              0               0  ?          no site\n  \
                warning: 2 sites in `d` left out: in a call\n  2 kernels without a site that a program wants\n"
         );
     }

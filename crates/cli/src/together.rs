@@ -136,7 +136,7 @@ pub fn text(out: &mut String, report: &model::Report, rows: usize) {
         return;
     }
     let _ = writeln!(out, "\nall {} processes", report.processes.len());
-    let mut table = Table::new(&["pid", "program", "launches", "missed", "skipped"]);
+    let mut table = Table::new(&["pid", "program", "launches", "uninstrumented", "skipped"]);
     for process in &report.processes {
         let sum = |of: fn(&model::Kernel) -> u64| {
             let launches: u64 = process.kernels.iter().map(of).sum();
@@ -146,7 +146,7 @@ pub fn text(out: &mut String, report: &model::Report, rows: usize) {
             process.pid.to_string(),
             process.exe.rsplit('/').next().unwrap_or("").to_owned(),
             sum(|k| k.launches),
-            sum(|k| k.missed),
+            sum(|k| k.uninstrumented),
             sum(|k| k.skipped),
         ]);
     }
@@ -174,12 +174,12 @@ mod tests {
 
     #[test]
     fn processes_are_listed_where_there_are_several() {
-        let process = |pid, launches, missed| model::Process {
+        let process = |pid, launches, uninstrumented| model::Process {
             pid,
             exe: "/bin/app".into(),
             kernels: vec![model::Kernel {
                 launches,
-                missed,
+                uninstrumented,
                 ..model::Kernel::default()
             }],
             ..model::Process::default()

@@ -16,7 +16,7 @@ use crate::plan::Session;
 use crate::sites;
 use crate::texts::{Clone, Texts};
 
-/// `method` of a kernel in which no program has a site: it runs as it is, and no launch of it is missed.
+/// `method` of a kernel in which no program has a site: it runs as it is, and no launch of it is a fallback.
 pub const NO_SITE: &str = "no site";
 
 /// Result of [`Session::prepare`].

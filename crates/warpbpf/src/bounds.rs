@@ -98,7 +98,7 @@ fn counts(counts: &mut Counts) {
 fn count(count: &mut KernelCount) {
     most(&mut [
         &mut count.launches,
-        &mut count.missed,
+        &mut count.uninstrumented,
         &mut count.skipped,
         &mut count.unwanted,
     ]);
@@ -126,7 +126,7 @@ mod tests {
         let count = |n| KernelCount {
             mangled: "k".into(),
             launches: n,
-            missed: n,
+            uninstrumented: n,
             skipped: n,
             contexts: vec![(1, n)],
             unwanted: n,

@@ -203,7 +203,7 @@ impl State {
             false => self.client_views.counts[&OWN].get(&kernel.mangled),
         };
         count.filter(|count| {
-            let had = count.launches + count.missed + count.skipped > 0;
+            let had = count.launches + count.uninstrumented + count.skipped > 0;
             kernel.method != NOT_MATCHED || kernel.generation > 1 && (alone || had)
         })
     }

@@ -77,7 +77,7 @@ impl<'a> Sums<'a> {
                     add(&mut sums.generations, row.generation, *number);
                 }
                 LaunchKind::Chosen => sums.differ = true,
-                LaunchKind::Missed => without(0),
+                LaunchKind::Uninstrumented => without(0),
                 LaunchKind::Skipped => without(1),
                 LaunchKind::Unwanted => without(2),
             }
@@ -100,8 +100,8 @@ impl<'a> Sums<'a> {
         }
         let surplus = count.generations.len().saturating_sub(GENERATIONS);
         count.generations.drain(..surplus);
-        let [missed, skipped, unwanted] = self.without;
-        count.missed = count.missed.max(missed);
+        let [uninstrumented, skipped, unwanted] = self.without;
+        count.uninstrumented = count.uninstrumented.max(uninstrumented);
         count.skipped = count.skipped.max(skipped);
         count.unwanted = count.unwanted.max(unwanted);
         let mut bytes = 0;

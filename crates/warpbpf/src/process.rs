@@ -52,7 +52,7 @@ pub struct KernelInfo {
     /// With probes.
     pub launches: u64,
     /// Of the original, although a program matches.
-    pub missed: u64,
+    pub uninstrumented: u64,
     /// Of the original, because [`Options::choice`](crate::Options::choice) left them out.
     pub skipped: u64,
     /// Those with probes by the number of the context that they were in ([`Process::contexts`]).
@@ -263,7 +263,7 @@ impl Process {
             let counts = state.own_count(&kernel);
             KernelInfo {
                 launches: counts.map_or(0, |c| c.launches),
-                missed: counts.map_or(0, |c| c.missed),
+                uninstrumented: counts.map_or(0, |c| c.uninstrumented),
                 skipped: counts.map_or(0, |c| c.skipped),
                 contexts: counts.map_or_else(Vec::new, |c| c.contexts.clone()),
                 unwanted: counts.map_or(0, |c| c.unwanted),

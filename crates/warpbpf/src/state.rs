@@ -44,7 +44,7 @@ pub(crate) struct State {
     pub(crate) argv: Vec<String>,
     pub(crate) device: Option<Device>,
     pub(crate) kernels: Vec<Kernel>,
-    /// Launches and misses by mangled name.
+    /// Launches and fallbacks by mangled name.
     pub(crate) counts: HashMap<String, KernelCount>,
     /// Where they are counted.
     pub(crate) launches: Counted,

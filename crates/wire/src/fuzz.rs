@@ -58,7 +58,7 @@ fn to_tool() -> Vec<ToTool> {
         kernels: vec![KernelCount {
             mangled: "k".into(),
             launches: u64::MAX,
-            missed: 1,
+            uninstrumented: 1,
             skipped: 0,
             contexts: vec![(0, 1), (1, 2)],
             unwanted: 0,

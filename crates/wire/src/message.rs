@@ -523,7 +523,7 @@ pub struct KernelCount {
     /// With probes.
     pub launches: u64,
     /// Of the original, although a program matches.
-    pub missed: u64,
+    pub uninstrumented: u64,
     /// Of the original, because the user wanted no probes in them ([`Choice`]).
     #[serde(default)]
     pub skipped: u64,

@@ -44,14 +44,14 @@ def read_ours(path, problems, notes):
                 for entry in m["entries"]:
                     counts[int(entry["key"])] = entry["value"]["accesses"], entry["value"]["bytes"]
         for kernel in process["kernels"]:
-            launches, missed = kernel["launches"], kernel["missed"]
+            launches, uninstrumented = kernel["launches"], kernel["uninstrumented"]
             if kernel["method"] == "no site":
                 # It runs as it is, and its launches are not counted.
                 kernels[kernel["mangled"]] = kernel["name"], None, dict.fromkeys(COLUMNS, 0), 0
-            if launches + missed == 0:
+            if launches + uninstrumented == 0:
                 continue
-            if missed or not kernel["instrumented"]:
-                problems.append(f"`{kernel['name']}` ran {missed} times without our program: {kernel['method']}")
+            if uninstrumented or not kernel["instrumented"]:
+                problems.append(f"`{kernel['name']}` ran {uninstrumented} times without our program: {kernel['method']}")
                 continue
             for reason, sites in kernel["left_out"]:
                 notes.append(f"`{kernel['name']}`: {sites} sites are left out: {reason}")

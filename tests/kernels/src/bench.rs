@@ -50,7 +50,7 @@ pub struct Kernel {
     /// Launches with programs.
     pub launches: u64,
     /// Launches without.
-    pub missed: u64,
+    pub uninstrumented: u64,
     /// Sites that a program wanted and did not get: how many, for each reason.
     pub left_out: Vec<(String, u64)>,
 }
@@ -223,7 +223,7 @@ impl Run {
                 name: kernel["name"].as_str().unwrap_or_default().to_owned(),
                 method: kernel["method"].as_str().unwrap_or_default().to_owned(),
                 launches: kernel["launches"].as_u64().unwrap_or(0),
-                missed: kernel["missed"].as_u64().unwrap_or(0),
+                uninstrumented: kernel["uninstrumented"].as_u64().unwrap_or(0),
                 left_out: kernel["left_out"]
                     .as_array()
                     .into_iter()

@@ -185,7 +185,7 @@ fn probed(
         return Err(format!("no report: {}", run.errors.trim_end()));
     }
     let kernels = run.kernels();
-    let launched = |k: &&Kernel| k.launches + k.missed > 0;
+    let launched = |k: &&Kernel| k.launches + k.uninstrumented > 0;
     let mut seen = 0;
     for kernel in kernels.iter().filter(launched) {
         seen += 1;
@@ -204,10 +204,10 @@ fn probed(
             Expected::Instrumented if kernel.method == NO_SITE => continue,
             Expected::Instrumented => {}
         }
-        let Some(id) = kernel.id.filter(|_| kernel.missed == 0) else {
+        let Some(id) = kernel.id.filter(|_| kernel.uninstrumented == 0) else {
             outcome.wrong.push(format!(
                 "{}: `{}` was launched {} times without programs: {}",
-                probe.name, kernel.name, kernel.missed, kernel.method
+                probe.name, kernel.name, kernel.uninstrumented, kernel.method
             ));
             continue;
         };

@@ -420,10 +420,11 @@ fn twice(bench: &Bench) -> Told {
         let report = attached.interrupt()?;
         let made = application.launches - launched;
         let step = kernel(&report, "step")?;
-        let (launches, missed) = (number(&step["launches"]), number(&step["missed"]));
+        let (launches, uninstrumented) =
+            (number(&step["launches"]), number(&step["uninstrumented"]));
         same(
             "launches of step, with and without probes",
-            launches + missed,
+            launches + uninstrumented,
             made,
         )?;
         if launches < 51 {
@@ -449,8 +450,8 @@ fn twice(bench: &Bench) -> Told {
         )?;
         let scaled = kernel(&report, "scaled")?;
         same(
-            "missed launches of a clone",
-            number(&scaled["missed"]),
+            "uninstrumented launches of a clone",
+            number(&scaled["uninstrumented"]),
             made,
         )?;
         let method = scaled["method"].as_str().unwrap_or("");
@@ -486,11 +487,11 @@ fn older_graph(bench: &Bench) -> Told {
     let in_graph = application.launches - before;
     let report = attached.interrupt()?;
     let step = kernel(&report, "step")?;
-    let (launches, missed) = (number(&step["launches"]), number(&step["missed"]));
+    let (launches, uninstrumented) = (number(&step["launches"]), number(&step["uninstrumented"]));
     // Three and four came before the attach, and seven are the graph's.
     same(
         "launches of step",
-        launches + missed,
+        launches + uninstrumented,
         application.launches - 14,
     )?;
     if launches < in_graph {
@@ -620,10 +621,10 @@ fn ends(bench: &Bench) -> Told {
         Some(true),
     )?;
     let step = kernel(&report, "step")?;
-    let (launches, missed) = (number(&step["launches"]), number(&step["missed"]));
+    let (launches, uninstrumented) = (number(&step["launches"]), number(&step["uninstrumented"]));
     same(
         "launches of step, with and without probes",
-        launches + missed,
+        launches + uninstrumented,
         made,
     )?;
     let key = number(&step["id"]) * 8;

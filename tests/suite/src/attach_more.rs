@@ -171,7 +171,7 @@ fn launches(report: &Value) -> Result<Vec<u64>, String> {
         let mut kernels = process["kernels"].as_array().into_iter().flatten();
         let step = kernels.find(|kernel| kernel["name"] == "step");
         let step = step.ok_or_else(|| format!("no `step` in {process}"))?;
-        let (with, without) = (number(&step["launches"]), number(&step["missed"]));
+        let (with, without) = (number(&step["launches"]), number(&step["uninstrumented"]));
         let mut maps = process["maps"].as_array().into_iter().flatten();
         let counts = maps
             .find(|map| map["name"] == "counts")
@@ -364,7 +364,7 @@ fn capturing(bench: &Bench) -> Told {
         std::thread::sleep(Duration::from_millis(10));
     }
     same("its end", application.ask("]")?.as_str(), "captured")?;
-    let seen = step().map(|kernel| (kernel.launches, kernel.missed));
+    let seen = step().map(|kernel| (kernel.launches, kernel.uninstrumented));
     same("launches while it is captured", seen, Some((0, 0)))?;
     // Each launches all nodes.
     let launch = |application: &mut Application, count: u64| {
@@ -377,7 +377,7 @@ fn capturing(bench: &Bench) -> Told {
     process.detach().map_err(failed)?;
     tool.wait_last_words(PATIENCE);
     let step = step().ok_or("no `step`")?;
-    same("launches", step.launches + step.missed, 4 * nodes)?;
+    same("launches", step.launches + step.uninstrumented, 4 * nodes)?;
     if step.launches < 4 {
         return Err(format!("{} launches with programs", step.launches));
     }
@@ -387,7 +387,7 @@ fn capturing(bench: &Bench) -> Told {
     application.end()?;
     Ok(format!(
         "{} launches of its nodes with programs, {} without",
-        step.launches, step.missed
+        step.launches, step.uninstrumented
     ))
 }
 
@@ -413,10 +413,10 @@ fn odd(bench: &Bench) -> Told {
     application.launch(5)?;
     let report = attached.interrupt()?;
     let step = crate::attach::kernel(&report, "step")?;
-    let (launches, missed) = (number(&step["launches"]), number(&step["missed"]));
+    let (launches, uninstrumented) = (number(&step["launches"]), number(&step["uninstrumented"]));
     same(
         "launches, with and without programs",
-        launches + missed,
+        launches + uninstrumented,
         application.launches - before,
     )?;
     same("with programs", launches > 5, true)?;

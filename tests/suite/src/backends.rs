@@ -149,12 +149,15 @@ fn compare(run: &Run, kernels: &[(&str, u64, u64)], parameters: u64) -> Result<u
     Ok(sum)
 }
 
-fn launches(run: &Run, name: &str, launched: u64, missed: u64) -> Result<(), String> {
+fn launches(run: &Run, name: &str, launched: u64, uninstrumented: u64) -> Result<(), String> {
     let kernel = run.kernel(name)?;
-    let counted = (kernel["launches"].as_u64(), kernel["missed"].as_u64());
-    let expected = (Some(launched), Some(missed));
+    let counted = (
+        kernel["launches"].as_u64(),
+        kernel["uninstrumented"].as_u64(),
+    );
+    let expected = (Some(launched), Some(uninstrumented));
     same(
-        &format!("launches and missed ones of `{name}`"),
+        &format!("launches and uninstrumented ones of `{name}`"),
         counted,
         expected,
     )
@@ -201,11 +204,11 @@ fn side_by_side(bench: &Bench) -> Told {
         same(&format!("the method of `{name}`"), method, expected)
     };
     let left = |run: &Run| {
-        for (name, missed, why) in [
+        for (name, uninstrumented, why) in [
             ("scale", 1, "it reads `__constant__` variables"),
             ("tally", 2, "it uses variables of its module"),
         ] {
-            launches(run, name, 0, missed)?;
+            launches(run, name, 0, uninstrumented)?;
             says(
                 run.kernel(name)?["method"].as_str().unwrap_or_default(),
                 why,

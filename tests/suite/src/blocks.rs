@@ -123,8 +123,8 @@ fn exact(run: &Run, shapes: &[Shape], times: u64) -> Result<u64, String> {
         let row = run.kernel(kernel)?;
         let id = row["id"].as_u64().ok_or(format!("{kernel} has no id"))?;
         same(
-            &format!("{kernel}: missed"),
-            row["missed"].as_u64(),
+            &format!("{kernel}: uninstrumented"),
+            row["uninstrumented"].as_u64(),
             Some(0),
         )?;
         for number in 0..grid.iter().product() {
@@ -201,7 +201,7 @@ fn graphs(bench: &Bench) -> Told {
 fn overlap(bench: &Bench) -> Told {
     let run = bench.both("blocks", "overlap", &[])?;
     let row = run.kernel("probedChain")?;
-    let launches = (row["launches"].as_u64(), row["missed"].as_u64());
+    let launches = (row["launches"].as_u64(), row["uninstrumented"].as_u64());
     same("of a chain", launches, (Some(1 + 18), Some(5)))?;
     says(
         &run.notes(),
@@ -221,7 +221,7 @@ fn overlap(bench: &Bench) -> Told {
         count += 1;
     }
     same("blocks and calls", count, 8 * CALLS)?;
-    Ok("19 launches, 5 of them missed".into())
+    Ok("19 launches, 5 of them uninstrumented".into())
 }
 
 /// Kernel, graph's node, block, launch: a block that ran, and by its begin it is known which time of a node.

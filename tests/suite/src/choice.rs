@@ -23,7 +23,7 @@ fn chosen(bench: &Bench, flags: &[&str]) -> Result<(u64, u64, u64), String> {
     let threads = entries.first().map_or(Some(0), |e| e.1["threads"].as_u64());
     let kernel = run.kernel("vectorAdd")?;
     let number = |name: &str| kernel[name].as_u64().unwrap_or(0);
-    same("missed", number("missed"), 0)?;
+    same("uninstrumented", number("uninstrumented"), 0)?;
     Ok((number("launches"), number("skipped"), threads.unwrap_or(0)))
 }
 
@@ -65,7 +65,11 @@ fn by_device(bench: &Bench) -> Told {
     let kernel = run.kernel("fill")?;
     let number = |name: &str| kernel[name].as_u64().unwrap_or(0);
     // Three launches on the first device, and four and two on the second, which is reset between.
-    let counts = (number("launches"), number("skipped"), number("missed"));
+    let counts = (
+        number("launches"),
+        number("skipped"),
+        number("uninstrumented"),
+    );
     same("launches on the second device", counts, (6, 3, 0))?;
     Ok("of two".to_owned())
 }

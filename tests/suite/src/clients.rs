@@ -74,13 +74,13 @@ impl First {
         counted(&self.process, version)
     }
 
-    /// Of each kernel: its name, launches with its programs, missed, skipped and unwanted.
+    /// Of each kernel: its name, launches with its programs, uninstrumented, skipped and unwanted.
     fn launches(&self) -> Result<Vec<(String, [u64; 4])>, String> {
         self.process.snapshot().map_err(failed)?;
         let kernels = self.process.kernels().into_iter().map(|kernel| {
             let counts = [
                 kernel.launches,
-                kernel.missed,
+                kernel.uninstrumented,
                 kernel.skipped,
                 kernel.unwanted,
             ];
@@ -168,11 +168,11 @@ fn client(bench: &Bench, pid: &str, object: &str, flags: &[&str]) -> Result<Atta
     Attached::by(command, saved)
 }
 
-/// Launches with a client's programs, missed, skipped and unwanted.
+/// Launches with a client's programs, uninstrumented, skipped and unwanted.
 fn counts(report: &Value, name: &str) -> Result<[u64; 4], String> {
     let kernel = kernel(report, name)?;
     let count = |what: &str| number(&kernel[what]);
-    Ok(["launches", "missed", "skipped", "unwanted"].map(count))
+    Ok(["launches", "uninstrumented", "skipped", "unwanted"].map(count))
 }
 
 fn list(report: &Value, what: &str) -> Vec<String> {
@@ -260,7 +260,11 @@ fn three(bench: &Bench) -> Told {
         scaled["method"].as_str().unwrap_or(""),
         "its image is loaded already",
     )?;
-    same("missed there", counts(&report, "scaled")?, [0, 7, 0, 0])?;
+    same(
+        "uninstrumented there",
+        counts(&report, "scaled")?,
+        [0, 7, 0, 0],
+    )?;
     let kernels = sorted(list(&report, "kernels"));
     same("kernels", kernels, names(&["scaled", "step"]))?;
 
@@ -505,7 +509,7 @@ fn graphs(bench: &Bench) -> Told {
     Ok("12 launches of graphs".into())
 }
 
-/// The first tool's program asks for parameters that no kernel has, so no code can be made: each tool misses what it chose.
+/// The first tool's program asks for parameters that no kernel has, so no code can be made: what a tool chose is a fallback for it.
 fn graphs_without(bench: &Bench) -> Told {
     let mut first = First::with(bench, "sites_named", Options::default())?;
     let all = first.client(bench, "swap_other", &[])?;

@@ -170,7 +170,11 @@ fn launch_first(bench: &Bench) -> Told {
             count("launches"),
             Some(1000),
         )?;
-        same(&format!("`{name}` without"), count("missed"), Some(0))?;
+        same(
+            &format!("`{name}` without"),
+            count("uninstrumented"),
+            Some(0),
+        )?;
     }
     Ok("2000 launches".into())
 }
@@ -192,7 +196,11 @@ fn complete(run: &Run, app: &App) -> Result<(), String> {
         kernel["launches"].as_u64(),
         Some(app.launches),
     )?;
-    same("missed launches", kernel["missed"].as_u64(), Some(0))?;
+    same(
+        "uninstrumented launches",
+        kernel["uninstrumented"].as_u64(),
+        Some(0),
+    )?;
     same("complete", run.process()["complete"].as_bool(), Some(true))?;
     // What a probe costs in registers depends on the compiler; everything else that is noted is a fault.
     let cost = |note: &&str| note.starts_with("kernel `") && note.contains(": registers ");

@@ -80,7 +80,7 @@ fn check(run: &Run, number: u64, cpus: [u64; 2]) -> Result<(), String> {
     let kernel = run.kernel("fill")?;
     let total: u64 = launched.iter().sum();
     same("launches", kernel["launches"].as_u64(), Some(total))?;
-    same("missed", kernel["missed"].as_u64(), Some(0))?;
+    same("uninstrumented", kernel["uninstrumented"].as_u64(), Some(0))?;
     let by_context: Vec<Value> = (0..3)
         .map(|n| Value::from(vec![n as u64, launched[n]]))
         .collect();

@@ -65,7 +65,7 @@ fn said(process: &Value) -> Said {
     let kernels = || process["kernels"].as_array().into_iter().flatten();
     let sum = |field: &str| kernels().map(|kernel| number(&kernel[field])).sum();
     Said {
-        launches: ["launches", "missed"].map(sum),
+        launches: ["launches", "uninstrumented"].map(sum),
         missing: process["missing_launches"].as_u64(),
         kernels_ran: process["kernels_ran_at_last_copy"].as_bool(),
         complete: process["complete"] == true,

@@ -91,8 +91,11 @@ fn attached(bench: &Bench) -> Told {
 fn exact(report: &Value, name: &str, launched: u64, least: u64) -> Told {
     let kernel = kernel(report, name)?;
     same("its method", kernel["method"].as_str(), Some("slice"))?;
-    let (launches, missed) = (number(&kernel["launches"]), number(&kernel["missed"]));
-    same("launches", launches + missed, launched)?;
+    let (launches, uninstrumented) = (
+        number(&kernel["launches"]),
+        number(&kernel["uninstrumented"]),
+    );
+    same("launches", launches + uninstrumented, launched)?;
     same("the last ones had programs", launches >= least, true)?;
     let id = number(&kernel["id"]);
     let counted = ["began", "ended"].map(|map| value(report, map, id));

@@ -96,7 +96,7 @@ fn programs(bench: &Bench) -> Told {
     let launches: Vec<(u64, u64)> = process
         .kernels()
         .iter()
-        .map(|k| (k.launches, k.missed))
+        .map(|k| (k.launches, k.uninstrumented))
         .collect();
     same("launches", launches, vec![(1, 0)])?;
     Ok("one launch, stopped and let go on".into())

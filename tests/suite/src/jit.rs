@@ -103,7 +103,7 @@ fn counted(run: &Run, name: &str, source: &str) -> Told {
     says(told, source)?;
     same("method", &kernel["method"], &"slice".into())?;
     same("launches", &kernel["launches"], &LAUNCHES.into())?;
-    same("missed", &kernel["missed"], &0.into())?;
+    same("uninstrumented", &kernel["uninstrumented"], &0.into())?;
     let entries = run.entries("kernels")?;
     let [(counted, value)] = entries.as_slice() else {
         return Err(format!("{} kernels counted", entries.len()));
@@ -128,7 +128,11 @@ fn linked(bench: &Bench) -> Told {
     let kernel = run.kernel("jit_add")?;
     let method = kernel["method"].as_str().unwrap_or_default();
     says(method, "the image is a cubin: machine code without PTX")?;
-    same("missed", &kernel["missed"], &LAUNCHES.into())?;
+    same(
+        "uninstrumented",
+        &kernel["uninstrumented"],
+        &LAUNCHES.into(),
+    )?;
     Ok(method.to_owned())
 }
 
@@ -154,7 +158,11 @@ fn by_driver_of_two(bench: &Bench) -> Told {
     let method = kernel["method"].as_str().unwrap_or_default();
     let why = "the image is a cubin: machine code without PTX; its link was given 2 inputs";
     says(method, why)?;
-    same("missed", &kernel["missed"], &LAUNCHES.into())?;
+    same(
+        "uninstrumented",
+        &kernel["uninstrumented"],
+        &LAUNCHES.into(),
+    )?;
     Ok(method.to_owned())
 }
 
@@ -177,7 +185,7 @@ fn cupy(bench: &Bench) -> Told {
         let kernel = run.kernel(name)?;
         let told = kernel["source"].as_str().unwrap_or_default();
         says(told, "NVRTC, PTX")?;
-        same("missed", &kernel["missed"], &0.into())?;
+        same("uninstrumented", &kernel["uninstrumented"], &0.into())?;
         same("launches", &kernel["launches"], &LAUNCHES.into())?;
         let counted = entries.iter().find(|(key, _)| key == name);
         let (_, value) = counted.ok_or("a kernel that was not counted")?;

@@ -1,5 +1,5 @@
 //! Ways to load images and to launch kernels, and what stands between launches: with programs in kernels an application computes, waits and is told the
-//! same as alone, and each launch is counted, or missed for a reason that is told.
+//! same as alone, and each launch is counted, or falls back for a reason that is given.
 
 use crate::attach::{Application, Attached, until_counted};
 use crate::run::{Bench, Case, Run, Told, same, says};
@@ -40,11 +40,11 @@ fn counted(run: &Run, threads: u64, blocks: u64) -> Result<(), String> {
     same("threads and blocks, begun and ended", found, expected)
 }
 
-/// Launches of a kernel with programs, and missed ones.
+/// Launches of a kernel with programs, and uninstrumented ones.
 fn launches(run: &Run, kernel: &str) -> Result<(u64, u64), String> {
     let row = run.kernel(kernel)?;
     let number = |what: &str| row[what].as_u64().ok_or(format!("{kernel}: no {what}"));
-    Ok((number("launches")?, number("missed")?))
+    Ok((number("launches")?, number("uninstrumented")?))
 }
 
 /// Each host function of `hostorder.cu` looks itself, with programs and without.
@@ -110,7 +110,11 @@ fn every_way_to_load(bench: &Bench) -> Told {
         let rows = rows.iter().flatten();
         rows.map(|row| row[what].as_u64().unwrap_or(0)).sum()
     };
-    same("launches", (sum("launches"), sum("missed")), (LOADING, 0))?;
+    same(
+        "launches",
+        (sum("launches"), sum("uninstrumented")),
+        (LOADING, 0),
+    )?;
     Ok(format!("{LOADING} launches in 5 contexts"))
 }
 
@@ -139,7 +143,10 @@ fn overlap(bench: &Bench) -> Told {
     same("threads", run.value("counts", 0)?, all * THREADS)?;
     let found = launches(&run, "probedChain")?;
     same("of a chain", found, (CHAIN + IN_GRAPHS, 0))?;
-    Ok(format!("{all} launches, {} of them missed", CHAIN - 1))
+    Ok(format!(
+        "{all} launches, {} of them uninstrumented",
+        CHAIN - 1
+    ))
 }
 
 /// The answers are those without programs, so a grid that was made by them may be one that only the original can run.
@@ -151,19 +158,21 @@ fn questions(bench: &Bench) -> Told {
         ["2", "launches", "of", threads, ..] => threads.parse().map_err(|_| text.clone())?,
         _ => return Err(text),
     };
-    let (with, missed) = launches(&run, "probedWork")?;
-    same("launches", with + missed, 3)?;
+    let (with, uninstrumented) = launches(&run, "probedWork")?;
+    same("launches", with + uninstrumented, 3)?;
     let found = run.value("counts", 0)?;
-    if missed == 0 {
+    if uninstrumented == 0 {
         same("threads", found, threads + 3 * 96)?;
         return Ok("the same answers; what they allow runs with programs".into());
     }
     says(&run.notes(), "all of them run at once without probes")?;
     if found < 3 * 96 || found >= threads + 3 * 96 {
-        return Err(format!("{found} threads with {missed} launches missed"));
+        return Err(format!(
+            "{found} threads with {uninstrumented} launches uninstrumented"
+        ));
     }
     Ok(format!(
-        "the same answers; {missed} launches that the original alone has room for"
+        "the same answers; {uninstrumented} launches that the original alone has room for"
     ))
 }
 
@@ -190,10 +199,10 @@ fn instrumented(bench: &Bench) -> Told {
     same("answers of the original", &text, &plain)?;
     let kernel = run.kernel("probedWork")?;
     let registers = &kernel["registers"];
-    let (with, missed) = launches(&run, "probedWork")?;
+    let (with, uninstrumented) = launches(&run, "probedWork")?;
     same(
         "launches with programs, and without",
-        (with, missed),
+        (with, uninstrumented),
         (1, 2),
     )?;
     same("threads", run.value("counts", 0)?, 3 * 96)?;

@@ -125,7 +125,10 @@ fn live(bench: &Bench) -> Told {
         .unwrap_or_default();
     says(&refused, "has ended: its maps can be read, not changed")?;
     let kernels = process.kernels();
-    let launches: Vec<(u64, u64)> = kernels.iter().map(|k| (k.launches, k.missed)).collect();
+    let launches: Vec<(u64, u64)> = kernels
+        .iter()
+        .map(|k| (k.launches, k.uninstrumented))
+        .collect();
     same("launches", launches, vec![(1, 0)])?;
     Ok("steered, ended and read".into())
 }

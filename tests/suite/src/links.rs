@@ -56,7 +56,11 @@ fn counts<const N: usize>(run: &Run) -> Result<[u64; N], String> {
 /// Launches of a kernel.
 fn launches(kernel: &Value) -> InAll {
     let number = |name: &str| kernel[name].as_u64().unwrap_or(0);
-    (number("launches"), number("skipped"), number("missed"))
+    (
+        number("launches"),
+        number("skipped"),
+        number("uninstrumented"),
+    )
 }
 
 /// Launches that each program was in, by name.
@@ -78,7 +82,7 @@ fn expected(all: &[(&str, u64)]) -> Vec<(String, u64)> {
 
 /// Launches of the programs of `links`, in the order of their numbers.
 type InLaunches = [u64; 7];
-/// Those of the kernel: with probes, skipped and missed.
+/// Those of the kernel: with probes, skipped and uninstrumented.
 type InAll = (u64, u64, u64);
 const NAMES: [&str; 7] = [
     "all", "third", "blocks", "warps", "stores", "never", "loads",
@@ -527,8 +531,12 @@ fn refused(bench: &Bench) -> Told {
     let chosen: Vec<&str> = chosen.iter().flat_map(|wish| ["--choose", wish]).collect();
     let app = ("vectoradd", &["100000", "10"]);
     let run = bench.both_with(&chosen, "links", app.0, app.1)?;
-    let (with, skipped, missed) = launches(run.kernel("vectorAdd")?);
-    same("some are", (with > 0, skipped > 0, missed), (true, true, 0))?;
+    let (with, skipped, uninstrumented) = launches(run.kernel("vectorAdd")?);
+    same(
+        "some are",
+        (with > 0, skipped > 0, uninstrumented),
+        (true, true, 0),
+    )?;
     let slots = [&["--slots"], &chosen[..]].concat();
     let run = bench.both_with(&slots, "links", app.0, app.1)?;
     let refused = launches(run.kernel("vectorAdd")?);

@@ -24,10 +24,14 @@ pub fn cases() -> Vec<Case> {
 const TICKS: u64 = 12;
 const TOCKS: u64 = 4;
 
-/// With probes, left out, and missed.
+/// With probes, left out, and uninstrumented.
 fn launches(kernel: &Value) -> (u64, u64, u64) {
     let number = |name: &str| kernel[name].as_u64().unwrap_or(0);
-    (number("launches"), number("skipped"), number("missed"))
+    (
+        number("launches"),
+        number("skipped"),
+        number("uninstrumented"),
+    )
 }
 
 /// Threads that the program counted in all kernels.

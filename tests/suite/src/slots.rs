@@ -158,7 +158,7 @@ fn exchanged(bench: &Bench) -> Told {
     let launches: Vec<(u64, u64)> = process
         .kernels()
         .iter()
-        .map(|k| (k.launches, k.missed))
+        .map(|k| (k.launches, k.uninstrumented))
         .collect();
     same("launches", launches, vec![(1, 0)])?;
     Ok(format!("{made} rounds of one launch"))

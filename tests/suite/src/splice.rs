@@ -58,12 +58,12 @@ fn threads_of(run: &Run, kernel: u64, expected: u64) -> Result<u64, String> {
     Ok(2 * expected)
 }
 
-fn launches_of(kernel: &Value, launched: u64, missed: u64) -> Result<(), String> {
-    let counted = [&kernel["launches"], &kernel["missed"]];
+fn launches_of(kernel: &Value, launched: u64, uninstrumented: u64) -> Result<(), String> {
+    let counted = [&kernel["launches"], &kernel["uninstrumented"]];
     same(
-        "launches and missed ones",
+        "launches and uninstrumented ones",
         counted,
-        [&launched.into(), &missed.into()],
+        [&launched.into(), &uninstrumented.into()],
     )
 }
 
@@ -82,7 +82,7 @@ fn of_application(bench: &Bench, backend: &str, more: &[&str]) -> Told {
         "sanitizer" => 0,
         _ => LAUNCHES,
     };
-    for (name, launched, missed, blocks) in [
+    for (name, launched, uninstrumented, blocks) in [
         ("halve", LAUNCHES, 0, 0),
         ("sums", LAUNCHES + in_graph, LAUNCHES - in_graph, 400),
         // Its strings are in the copy, too.
@@ -97,7 +97,7 @@ fn of_application(bench: &Bench, backend: &str, more: &[&str]) -> Told {
             continue;
         }
         same("method", &kernel["method"], &backend.into())?;
-        launches_of(kernel, launched, missed)?;
+        launches_of(kernel, launched, uninstrumented)?;
         let id = kernel["id"].as_u64().ok_or("no number")?;
         threads += threads_of(&run, id, launched * THREADS)?;
         same(
@@ -119,7 +119,7 @@ fn of_application(bench: &Bench, backend: &str, more: &[&str]) -> Told {
     let kernel = run.kernel("scale")?;
     let method = kernel["method"].as_str().unwrap_or_default();
     says(method, "it reads `__constant__` variables")?;
-    same("missed", &kernel["missed"], &1.into())?;
+    same("uninstrumented", &kernel["uninstrumented"], &1.into())?;
     Ok(format!(
         "{threads} threads at entries and exits, outputs the same"
     ))
@@ -439,7 +439,7 @@ fn chosen(bench: &Bench) -> Told {
         let run = bench.both_with(flags, object, "variants", &[])?;
         same(
             "launches",
-            &run.kernel("templated<int, 5>")?["missed"],
+            &run.kernel("templated<int, 5>")?["uninstrumented"],
             &0.into(),
         )?;
         says(&run.report["notes"].to_string(), said)

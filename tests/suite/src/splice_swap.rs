@@ -209,7 +209,7 @@ fn launches_in(process: &Value, kernel: &str) -> Result<[u64; 3], String> {
     let mut kernels = kernels.into_iter().flatten();
     let row = kernels.find(|row| row["name"] == kernel);
     let row = row.ok_or_else(|| format!("no kernel `{kernel}`: {process}"))?;
-    Ok(["launches", "missed", "unwanted"].map(|what| row[what].as_u64().unwrap_or(0)))
+    Ok(["launches", "uninstrumented", "unwanted"].map(|what| row[what].as_u64().unwrap_or(0)))
 }
 
 fn exchanged(bench: &Bench, backend: &str) -> Told {
@@ -265,8 +265,8 @@ fn exchanged(bench: &Bench, backend: &str) -> Told {
     let made: u64 = made.ok_or_else(|| format!("odd words: {said}"))?;
     let mut probed = 0;
     for kernel in ["halve", "sums"] {
-        let [with, missed, unwanted] = launches_of(&report, kernel)?;
-        same("missed", missed, 0)?;
+        let [with, uninstrumented, unwanted] = launches_of(&report, kernel)?;
+        same("uninstrumented", uninstrumented, 0)?;
         same("launches", with + unwanted, made)?;
         probed += with;
     }

@@ -67,11 +67,11 @@ fn counted(process: &Process, versions: &[u32]) -> Result<Vec<(u64, u64)>, Strin
     versions.iter().map(of).collect()
 }
 
-/// Of each kernel with counts: its name, launches with probes, missed and unwanted.
+/// Of each kernel with counts: its name, launches with probes, uninstrumented and unwanted.
 fn launches(process: &Process) -> Result<Vec<(String, [u64; 3])>, String> {
     process.snapshot().map_err(failed)?;
     let kernels = process.kernels().into_iter().map(|kernel| {
-        let counts = [kernel.launches, kernel.missed, kernel.unwanted];
+        let counts = [kernel.launches, kernel.uninstrumented, kernel.unwanted];
         (kernel.kernel.demangled, counts)
     });
     let mut kernels: Vec<_> = kernels.collect();
@@ -510,7 +510,7 @@ fn stressed(bench: &Bench, words: &[&str]) -> Told {
         // A kernel whose image was loaded again is there again, with the counts of all.
         let counts = [
             kernel.launches,
-            kernel.missed + kernel.skipped + kernel.unwanted,
+            kernel.uninstrumented + kernel.skipped + kernel.unwanted,
         ];
         of_agent.insert(kernel.kernel.demangled, counts);
     }

@@ -36,14 +36,18 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0)
 }
 
-/// Of each process: launches of `tick` with probes, missed ones, and the threads that the program counted.
+/// Of each process: launches of `tick` with probes, uninstrumented ones, and the threads that the program counted.
 fn counted(report: &Value) -> Vec<(u64, u64, u64)> {
     let processes = report["processes"].as_array();
     let one = |process: &Value| {
         let kernels = process["kernels"].as_array();
         let tick = kernels.into_iter().flatten().find(|k| k["name"] == "tick");
         let sum = |what: &str| tick.map_or(0, |kernel| number(&kernel[what]));
-        (sum("launches"), sum("missed"), threads(&process["maps"]))
+        (
+            sum("launches"),
+            sum("uninstrumented"),
+            threads(&process["maps"]),
+        )
     };
     processes.into_iter().flatten().map(one).collect()
 }
@@ -60,7 +64,11 @@ fn threads(maps: &Value) -> u64 {
 /// Every process said good-bye, and each counted what it launched.
 fn all_counted(report: &Value, launches: &[u64]) -> Result<(), String> {
     let expected: Vec<_> = launches.iter().map(|n| (*n, 0, n * THREADS)).collect();
-    same("launches, missed and threads", counted(report), expected)?;
+    same(
+        "launches, uninstrumented and threads",
+        counted(report),
+        expected,
+    )?;
     let processes = report["processes"].as_array().into_iter().flatten();
     let complete = processes.filter(|process| process["complete"] == true);
     same("complete", complete.count(), launches.len())
@@ -405,7 +413,11 @@ fn overhead(bench: &Bench) -> Told {
         let kernel = run.kernel("vectorAdd")?;
         let sum = |what: &str| number(&kernel[what]);
         let (with, skipped) = (sum("launches"), sum("skipped"));
-        same("all launches", with + skipped + sum("missed"), launches)?;
+        same(
+            "all launches",
+            with + skipped + sum("uninstrumented"),
+            launches,
+        )?;
         Ok((with, skipped, run.notes()))
     };
     let (with, skipped, notes) = run("memcount", tight)?;

@@ -14,7 +14,7 @@ use crate::agent::Agent;
 use crate::entry::{Place, Runs};
 use crate::exports::original;
 use crate::guard::Outcome;
-use crate::launch::{Miss, StreamName};
+use crate::launch::{FallbackReason, StreamName};
 use crate::{timeline, uprobe};
 use warpbpf_driver::sys::{
     self, CUevent, CUgraph, CUgraphExec, CUgraphNode, CUresult, CUstream, KernelNodeParams,
@@ -237,7 +237,7 @@ unsafe fn instantiate(
     make: impl FnOnce() -> CUresult,
 ) -> CUresult {
     if flags & DEVICE_LAUNCH != 0 {
-        walk::restore_all(agent, graph, || Miss::DeviceLaunch);
+        walk::restore_all(agent, graph, || FallbackReason::DeviceLaunch);
     }
     let mut records = agent.graphs.spare_records(agent);
     let number = agent.graphs.next_number();

@@ -11,7 +11,7 @@ use crate::entry::{Entry, Place, Runs};
 use crate::exports::original;
 use crate::graphs::execs;
 use crate::guard::Outcome;
-use crate::launch::{Miss, Shape, count, tell, try_variant};
+use crate::launch::{FallbackReason, Shape, count, tell, try_variant};
 use warpbpf_driver::sys::{
     self, CUcontext, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUkernel, CUresult,
     GraphNodeParams, KernelNodeParams, KernelNodeParams2, NODE_CONDITIONAL, NODE_GRAPH,
@@ -96,12 +96,12 @@ unsafe fn exchange(
         now: true,
     };
     let tried = if entry.is_too_dear(flight.generation.number) {
-        Err(Miss::Skipped)
+        Err(FallbackReason::Skipped)
     } else {
         let (params, extra) = (first.kernel_params, first.extra);
         match agent.chosen(flight.generation, entry, candidate) {
-            Some(0) => Err(Miss::Skipped),
-            _ if agent.graphs.is_blind() => Err(Miss::None),
+            Some(0) => Err(FallbackReason::Skipped),
+            _ if agent.graphs.is_blind() => Err(FallbackReason::None),
             // SAFETY: the caller's promise.
             chosen => unsafe {
                 try_variant(
@@ -119,7 +119,7 @@ unsafe fn exchange(
             },
         }
     };
-    let miss = match tried {
+    let reason = match tried {
         Ok((place, chosen)) => {
             agent.graphs.hold(place);
             let hidden = place.variant.as_deref().and_then(|v| v.hidden);
@@ -130,10 +130,10 @@ unsafe fn exchange(
             };
             return (outcome.keep(sys::SUCCESS), placed);
         }
-        Err(miss) => miss,
+        Err(reason) => reason,
     };
     let code = outcome.keep(set(None));
-    let runs = miss.runs(agent, entry, flight.generation, candidate);
+    let runs = reason.runs(agent, entry, flight.generation, candidate);
     if code == sys::SUCCESS {
         if body {
             // What runs there is no launch, and would be heard of nowhere.
@@ -142,7 +142,7 @@ unsafe fn exchange(
         if let Runs::Skipped(_) = runs {
             agent.tell_of_choice_in_graph(entry);
         }
-        tell(agent, entry, miss);
+        tell(agent, entry, reason);
     }
     let placed = Placed {
         kernel: Some((entry, runs)),

@@ -16,7 +16,7 @@ use super::order::Order;
 use crate::agent::Agent;
 use crate::choice::Candidate;
 use crate::entry::{Chosen, Entry, Runs};
-use crate::launch::{Miss, count, tell};
+use crate::launch::{FallbackReason, count, tell};
 use crate::params::{hidden_of, with_hidden};
 use crate::timeline;
 
@@ -313,12 +313,12 @@ fn prepare_one(
                 || agent.chosen(generation, entry, candidate) == Some(0)
         };
         it.kernel = wanted.map(|entry| {
-            let miss = match agent.is_wanted(entry) {
-                false => Miss::Unwanted,
-                true if skips(entry) => Miss::Skipped,
-                true => Miss::None,
+            let reason = match agent.is_wanted(entry) {
+                false => FallbackReason::Unwanted,
+                true if skips(entry) => FallbackReason::Skipped,
+                true => FallbackReason::None,
             };
-            (entry, miss.runs(agent, entry, generation, candidate))
+            (entry, reason.runs(agent, entry, generation, candidate))
         });
         return it;
     };
@@ -381,14 +381,14 @@ fn prepare_one(
         None => {
             if restore(agent, found.node, variant, found.params) {
                 let generation = agent.generations.now();
-                let runs = Miss::Record.runs(agent, entry, generation, candidate);
+                let runs = FallbackReason::Record.runs(agent, entry, generation, candidate);
                 if found.body {
                     runs.count();
                 }
                 it.kernel = Some((entry, runs));
                 it.launch = 0;
             }
-            tell(agent, entry, Miss::Record);
+            tell(agent, entry, FallbackReason::Record);
         }
     }
     it
@@ -498,7 +498,7 @@ fn restore(
 }
 
 /// Has all kernel nodes of a graph run the originals, and says why.
-pub(super) fn restore_all(agent: &'static Agent, graph: CUgraph, why: fn() -> Miss) {
+pub(super) fn restore_all(agent: &'static Agent, graph: CUgraph, why: fn() -> FallbackReason) {
     for found in kernels(agent, graph) {
         let known = agent.graphs.variants.get(found.params.first.func as usize);
         if let Some(Variant { entry, place }) = known

@@ -113,7 +113,7 @@ fn make_image_ready(agent: &'static Agent, image: &Image, before: u64, session: 
     }
 }
 
-/// Has launches of kernels that nobody wanted so far counted as missed, until their programs come into force.
+/// Has launches of kernels that nobody wanted so far counted as uninstrumented, until their programs come into force.
 fn await_programs(
     agent: &'static Agent,
     image: &Image,
@@ -338,7 +338,7 @@ pub(crate) fn take_back(agent: &'static Agent, generation: u64) {
     let mut unneeded = Vec::new();
     for image in all(agent) {
         for entry in lock(&image.entries).values() {
-            // Kernels that these programs alone wanted count as missed no more.
+            // Kernels that these programs alone wanted count as uninstrumented no more.
             let awaiting = entry.places().filter(|place| place.awaits(generation));
             awaiting.for_each(Place::give_up_waiting);
             let taken: Vec<&'static Place> = entry

@@ -323,13 +323,13 @@ fn a_grid_that_is_resident_only_without_probes_runs_without_them() {
         ]
     );
     let mangled = "inc".to_string();
-    let (launches, missed) = (3, 4);
+    let (launches, uninstrumented) = (3, 4);
     assert_eq!(
         counts(&said),
         [KernelCount {
             mangled,
             launches,
-            missed,
+            uninstrumented,
             skipped: 0,
             contexts: vec![(0, 3)],
             unwanted: 0,
@@ -373,7 +373,7 @@ fn a_module_that_is_unloaded_takes_its_slices_with_it() {
     assert_eq!(app.agent.roster.entries(), 0);
     let said = app.said();
     let [inc] = counts(&said).try_into().unwrap();
-    assert_eq!((inc.launches, inc.missed), (100, 0));
+    assert_eq!((inc.launches, inc.uninstrumented), (100, 0));
 }
 
 #[test]
@@ -415,7 +415,7 @@ fn a_context_that_ends_takes_its_maps_with_it_and_the_next_gets_new_ones() {
     let contexts: Vec<u32> = said.iter().filter_map(context_number).collect();
     assert_eq!(contexts, [0, 1]);
     let [inc] = counts(&said).try_into().unwrap();
-    assert_eq!((inc.launches, inc.missed), (4, 0));
+    assert_eq!((inc.launches, inc.uninstrumented), (4, 0));
     assert_eq!(inc.contexts, [(0, 1), (1, 3)]);
 }
 
@@ -446,7 +446,7 @@ fn more_contexts_than_there_are_numbers_for_run_without_probes() {
     let said = app.said();
     assert_eq!(said.iter().filter_map(context_number).count(), most);
     let [inc] = counts(&said).try_into().unwrap();
-    assert_eq!((inc.launches, inc.missed), (lives::MOST.into(), 1));
+    assert_eq!((inc.launches, inc.uninstrumented), (lives::MOST.into(), 1));
     let note = "kernel `inc` runs without probes in a further context: 64 contexts have had maps, and no more get any";
     assert!(notes(&said).contains(&note));
     let rows = said.iter().filter(|m| matches!(m, ToTool::Kernel(_)));
@@ -497,7 +497,7 @@ fn a_context_whose_maps_cannot_be_made_does_not_disturb_the_others() {
         ]
     );
     let [inc] = counts(&said).try_into().unwrap();
-    assert_eq!((inc.launches, inc.missed), (3, 2));
+    assert_eq!((inc.launches, inc.uninstrumented), (3, 2));
     assert_eq!(inc.contexts, [(0, 2), (1, 1)]);
 }
 
@@ -561,7 +561,7 @@ fn a_librarys_kernels_outlive_a_context_and_have_variants_in_the_next() {
     assert_eq!(app.answers, [0; 8]);
     let said = app.said();
     let [inc] = counts(&said).try_into().unwrap();
-    assert_eq!((inc.launches, inc.missed), (3, 1));
+    assert_eq!((inc.launches, inc.uninstrumented), (3, 1));
     assert_eq!(inc.contexts, [(0, 1), (1, 2)]);
     assert!(notes(&said).contains(&"kernel `inc` was launched in a context without maps (nothing was loaded there through a call that is hooked); those launches run without probes"));
 }
@@ -653,5 +653,5 @@ fn many_threads_load_launch_and_unload_at_once() {
     let ready = said.iter().filter(|m| matches!(m, ToTool::Ready(_)));
     assert_eq!(ready.count(), 1);
     let [inc] = counts(&said).try_into().unwrap();
-    assert_eq!((inc.launches, inc.missed), (160, 0));
+    assert_eq!((inc.launches, inc.uninstrumented), (160, 0));
 }

@@ -31,14 +31,14 @@ fn programs(all: &[(&str, u64)]) -> InPrograms {
     all.iter().map(|(name, n)| (name.to_string(), *n)).collect()
 }
 
-/// Of the one kernel: launches with probes, missed and skipped; of each program; and those of each program by context.
+/// Of the one kernel: launches with probes, uninstrumented and skipped; of each program; and those of each program by context.
 fn counts(app: &Application) -> ([u64; 3], InPrograms, Vec<(u32, InPrograms)>) {
     let counts = app.agent.roster.counts();
     let [kernel] = &counts.kernels[..] else {
         panic!("{counts:?}");
     };
     (
-        [kernel.launches, kernel.missed, kernel.skipped],
+        [kernel.launches, kernel.uninstrumented, kernel.skipped],
         kernel.programs.clone(),
         kernel.context_programs.clone(),
     )
@@ -64,7 +64,7 @@ fn a_launch_asks_once_for_each_choice() {
 }
 
 #[test]
-fn what_nobody_chose_is_not_missed() {
+fn what_nobody_chose_is_no_fallback() {
     // The kernel has no such parameter, so it has no variant.
     let sections = [
         ("refused", "gpu/entry/inc|args=nothing,every=3"),
@@ -103,7 +103,7 @@ fn programs_keep_their_launches_when_an_image_is_loaded_again() {
 
 /// Such a kernel has no programs, and yet is asked at each launch whether anybody chose it.
 #[test]
-fn launches_of_a_kernel_with_too_many_choices_are_missed_or_skipped() {
+fn launches_of_a_kernel_with_too_many_choices_are_uninstrumented_or_skipped() {
     let texts: Vec<(String, String)> = (2..=66)
         .map(|every| (format!("p{every}"), format!("gpu/entry/inc|every={every}")))
         .collect();

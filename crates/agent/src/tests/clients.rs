@@ -34,10 +34,17 @@ fn leave(app: &mut Application, client: u32) {
     exchange(app, Change::Leave { client }, Vec::new());
 }
 
-/// Launches with programs of each tool, missed, skipped and unwanted ones, by its number.
+/// Launches with programs of each tool, uninstrumented, skipped and unwanted ones, by its number.
 pub(super) fn told(app: &Application) -> Vec<(u32, [u64; 4])> {
     let clients = app.agent.roster.counts().clients.into_iter();
-    let of = |count: &KernelCount| [count.launches, count.missed, count.skipped, count.unwanted];
+    let of = |count: &KernelCount| {
+        [
+            count.launches,
+            count.uninstrumented,
+            count.skipped,
+            count.unwanted,
+        ]
+    };
     let mut all: Vec<_> = clients
         .map(|one| (one.client, one.kernels.first().map_or([0; 4], of)))
         .collect();
@@ -72,7 +79,7 @@ fn what_has_no_room_for_all_has_the_first_tools_alone() {
     };
     assert_eq!(
         with_some,
-        "kernel `inc`: some launches cannot have the programs of all tools (all blocks of a grid would not run at once any more); they run with those that were there before, and count as missed for this one"
+        "kernel `inc`: some launches cannot have the programs of all tools (all blocks of a grid would not run at once any more); they run with those that were there before, and count as uninstrumented for this one"
     );
     // The first tool's own launch without probes, of which nothing was said yet.
     assert!(
@@ -157,9 +164,9 @@ fn code_that_the_driver_does_not_load_is_made_without_clients() {
 }
 
 #[test]
-fn what_is_chosen_for_who_has_no_place_is_missed_by_it_alone() {
+fn what_is_chosen_for_who_has_no_place_is_uninstrumented_for_it_alone() {
     // The first tool's are 1, 5 and 9. The other one came for 3, 5, 7 and 9, or for 4 and 7.
-    for (of_client, missed) in [(2, 4), (3, 2)] {
+    for (of_client, uninstrumented) in [(2, 4), (3, 2)] {
         let mut app = Application::with(every(4), &object("fourth", "inc"), &[]);
         let module = app.load();
         let function = app.function(module);
@@ -173,7 +180,10 @@ fn what_is_chosen_for_who_has_no_place_is_missed_by_it_alone() {
             app.launch(function, 1, 32);
         }
         assert_eq!(app.world.with_probes(), 3);
-        let expected = [(0, [3, 0, 6, 0]), (1, [0, missed, 8 - missed, 0])];
+        let expected = [
+            (0, [3, 0, 6, 0]),
+            (1, [0, uninstrumented, 8 - uninstrumented, 0]),
+        ];
         assert_eq!(told(&app), expected, "one in {of_client}");
     }
 }

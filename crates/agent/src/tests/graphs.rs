@@ -491,7 +491,7 @@ impl Test {
         params.first.func as usize
     }
 
-    /// Launches and misses that the tool hears of, and what it is told apart from the kernel's registers.
+    /// Launches and fallbacks that the tool hears of, and what it is told apart from the kernel's registers.
     fn end(mut self) -> (u64, u64, Vec<String>) {
         let said = self.app.said();
         let [inc] = counts(&said).try_into().unwrap();
@@ -500,7 +500,7 @@ impl Test {
             .skip(1)
             .map(str::to_owned)
             .collect();
-        (inc.launches, inc.missed, texts)
+        (inc.launches, inc.uninstrumented, texts)
     }
 }
 
@@ -658,8 +658,8 @@ fn what_the_driver_refuses_runs_the_original_and_counts_at_each_launch() {
     let exec = test.instantiate(1, 0);
     test.launch(exec, 3);
     assert_eq!(test.exec(exec).0, [false]);
-    let (launches, missed, notes) = test.end();
-    assert_eq!((launches, missed), (0, 3));
+    let (launches, uninstrumented, notes) = test.end();
+    assert_eq!((launches, uninstrumented), (0, 3));
     let expected = "kernel `inc`: the driver refuses to launch it with probes (CUDA_ERROR_FAKE); those launches run without them";
     assert_eq!(notes, [expected]);
 }
@@ -694,8 +694,8 @@ fn programs_run_in_bodies_and_are_no_launches() {
     assert_eq!(test.exec(exec).0, [true; 3]);
     assert_eq!(test.change(exec, body, 4), 0);
     test.launch(exec, 2);
-    let (launches, missed, notes) = test.end();
-    assert_eq!((launches, missed), (5, 0));
+    let (launches, uninstrumented, notes) = test.end();
+    assert_eq!((launches, uninstrumented), (5, 0));
     let expected = "kernel `inc` is in the body of a conditional node; its programs run there as often as the device runs it, which the host is not told: that is not among its launches";
     assert_eq!(notes, [expected]);
 }
@@ -717,8 +717,12 @@ fn in_bodies_that_refuse_variants_originals_run_and_count_once() {
         assert_eq!(code, 0);
     });
     assert_eq!(test.change(exec, body, 4), 0);
-    let (launches, missed, _) = test.end();
-    assert_eq!((launches, missed), (0, 3), "each time it was put there");
+    let (launches, uninstrumented, _) = test.end();
+    assert_eq!(
+        (launches, uninstrumented),
+        (0, 3),
+        "each time it was put there"
+    );
 }
 
 #[test]
@@ -728,8 +732,8 @@ fn a_conditional_node_that_nobody_saw_is_told_of() {
     driver(|d| d.conditional.push(1));
     let exec = test.instantiate(1, 0);
     test.launch(exec, 2);
-    let (launches, missed, notes) = test.end();
-    assert_eq!((launches, missed), (2, 0));
+    let (launches, uninstrumented, notes) = test.end();
+    assert_eq!((launches, uninstrumented), (2, 0));
     let expected = "a graph has a conditional node that was added before warpbpf was there, or by a call that it does not see: what is in its bodies is not known, and what block and warp probes and aggregates over blocks count there may be wrong";
     assert_eq!(notes, [expected]);
 }
@@ -742,8 +746,8 @@ fn graphs_that_kernels_launch_run_the_original() {
     let exec = test.instantiate(3, 4);
     assert_eq!(test.exec(exec).0, [false]);
     test.launch(exec, 1);
-    let (launches, missed, notes) = test.end();
-    assert_eq!((launches, missed), (0, 1));
+    let (launches, uninstrumented, notes) = test.end();
+    assert_eq!((launches, uninstrumented), (0, 1));
     let expected =
         "kernel `inc` is in a graph that kernels may launch; there it runs without probes";
     assert_eq!(notes, [expected]);
@@ -769,6 +773,6 @@ fn graphs_with_variants_outlive_the_tool() {
     test.add(2, 4);
     assert_eq!((test.update(exec, 2), test.exec(exec).0), (0, vec![false]));
     assert_eq!((test.update(exec, 1), test.exec(exec).0), (0, vec![true]));
-    let (launches, missed, _) = test.end();
-    assert_eq!((launches, missed), (1, 0));
+    let (launches, uninstrumented, _) = test.end();
+    assert_eq!((launches, uninstrumented), (1, 0));
 }

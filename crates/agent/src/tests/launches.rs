@@ -56,8 +56,11 @@ fn each_launch_is_counted_at_once() {
     }
     // All blocks would be there at once only without programs.
     app.launch(function, 25, 256);
-    let missed = row(LaunchKind::Missed, 0, &[]);
-    assert_eq!(counted(&reader), [(with.clone(), 3), (missed.clone(), 1)]);
+    let uninstrumented = row(LaunchKind::Uninstrumented, 0, &[]);
+    assert_eq!(
+        counted(&reader),
+        [(with.clone(), 3), (uninstrumented.clone(), 1)]
+    );
     // The kernel of another image counts as the same one, in each context by itself.
     app.unload(module);
     let module = app.load();
@@ -68,10 +71,13 @@ fn each_launch_is_counted_at_once() {
     let function = app.function(module);
     app.launch(function, 2, 64);
     let elsewhere = row(LaunchKind::With, 1, &["leave"]);
-    assert_eq!(counted(&reader), [(with, 4), (missed, 1), (elsewhere, 1)]);
+    assert_eq!(
+        counted(&reader),
+        [(with, 4), (uninstrumented, 1), (elsewhere, 1)]
+    );
     let said = app.said();
     let [inc] = counts(&said).try_into().unwrap();
-    assert_eq!((inc.launches, inc.missed), (5, 1));
+    assert_eq!((inc.launches, inc.uninstrumented), (5, 1));
     assert_eq!(reader.look().missing(), NOTHING);
 }
 
@@ -162,7 +168,7 @@ fn launches_behind_the_end_are_counted_as_missing() {
     assert_eq!(reader.look().missing(), late);
     let rows = [
         (row(LaunchKind::With, 0, &["leave"]), 1),
-        (row(LaunchKind::Missed, 0, &[]), 2),
+        (row(LaunchKind::Uninstrumented, 0, &[]), 2),
     ];
     assert_eq!(counted(&reader), rows);
     // The connection ends with the process, and not with the good-bye.

@@ -1,6 +1,5 @@
 //! The agent's parts against a driver of a few functions; the whole of it against the soft GPU is in `tests/`.
 
-mod answers;
 mod attached;
 mod captures;
 mod choices;
@@ -21,6 +20,7 @@ mod links;
 mod loads;
 mod machine;
 mod memory;
+mod occupancy;
 mod retired;
 mod slots;
 mod waiting;

@@ -68,7 +68,7 @@ fn each_context_has_maps_and_variants_of_its_own() {
         [0, 1]
     );
     let [inc] = counts(&said).try_into().unwrap();
-    assert_eq!((inc.launches, inc.missed), (6, 0));
+    assert_eq!((inc.launches, inc.uninstrumented), (6, 0));
     assert_eq!(inc.contexts, [(0, 3), (1, 3)]);
 }
 
@@ -90,7 +90,7 @@ fn a_driver_that_loads_lazily_gets_a_librarys_variants_with_the_first_launch_in_
     }
     let said = app.said();
     let [inc] = counts(&said).try_into().unwrap();
-    assert_eq!((inc.launches, inc.missed), (2, 0));
+    assert_eq!((inc.launches, inc.uninstrumented), (2, 0));
     assert_eq!(inc.contexts, [(0, 2)]);
 }
 
@@ -149,7 +149,7 @@ fn a_launch_does_not_wait_for_a_thread_of_ours_which_may_wait_for_it() {
     let unknown = |note: &&str| note.contains("without maps");
     assert!(!notes.iter().any(unknown), "it is on its way: {notes:?}");
     let [inc] = counts(&said).try_into().unwrap();
-    assert_eq!((inc.launches, inc.missed), (1, 1));
+    assert_eq!((inc.launches, inc.uninstrumented), (1, 1));
 }
 
 #[test]
@@ -180,11 +180,11 @@ fn a_launch_does_not_wait_for_the_first_maps_that_a_thread_of_ours_makes() {
     app.launch(kernel, 1, 32);
     assert_eq!(world.with_probes(), 1);
     let [inc] = counts(&app.said()).try_into().unwrap();
-    assert_eq!((inc.launches, inc.missed), (1, 1));
+    assert_eq!((inc.launches, inc.uninstrumented), (1, 1));
 }
 
 #[test]
-fn launches_of_a_library_that_waits_are_missed() {
+fn launches_of_a_library_that_waits_are_uninstrumented() {
     let mut app = Application::new();
     app.world.fall_asleep();
     let library = app.library();
@@ -196,7 +196,7 @@ fn launches_of_a_library_that_waits_are_missed() {
     app.launch(kernel, 1, 32);
     let counted = |app: &Application| {
         let [inc] = app.agent.roster.counts().kernels.try_into().unwrap();
-        (inc.launches, inc.missed)
+        (inc.launches, inc.uninstrumented)
     };
     assert_eq!((counted(&app), app.world.with_probes()), ((0, 2), 0));
     // One that the driver gives out once.
@@ -219,11 +219,11 @@ fn launches_of_a_library_that_waits_are_missed() {
     }
     assert!(app.answers.iter().all(|code| *code == 0));
     let [inc] = counts(&app.said()).try_into().unwrap();
-    assert_eq!((inc.launches, inc.missed), (2, 2));
+    assert_eq!((inc.launches, inc.uninstrumented), (2, 2));
 }
 
 #[test]
-fn a_library_that_goes_while_it_waits_leaves_what_it_missed() {
+fn a_library_that_goes_while_it_waits_leaves_its_counts() {
     let mut app = Application::new();
     app.world.fall_asleep();
     let library = app.library();
@@ -234,7 +234,7 @@ fn a_library_that_goes_while_it_waits_leaves_what_it_missed() {
     assert_eq!(app.agent.roster.entries(), 0);
     assert_eq!(app.answers, [0; 4]);
     let [inc] = counts(&app.said()).try_into().unwrap();
-    assert_eq!((inc.launches, inc.missed), (0, 1));
+    assert_eq!((inc.launches, inc.uninstrumented), (0, 1));
 }
 
 #[test]
@@ -263,5 +263,5 @@ fn what_was_loaded_before_the_primary_context_lived_is_instrumented_when_it_is_h
     assert_eq!(app.world.with_probes(), 3);
     assert_eq!(app.answers, [0; 8]);
     let [inc] = counts(&app.said()).try_into().unwrap();
-    assert_eq!((inc.launches, inc.missed), (3, 0));
+    assert_eq!((inc.launches, inc.uninstrumented), (3, 0));
 }

@@ -306,7 +306,7 @@ fn check(seen: &mut Seen, launches: u64) {
         .counts
         .kernels
         .iter()
-        .map(|k| (k.launches, k.missed))
+        .map(|k| (k.launches, k.uninstrumented))
         .collect();
     assert_eq!(counts, [(launches, 0)]);
 }
@@ -339,7 +339,10 @@ fn attached() {
     let (mut tool, _listener) = tool.join().unwrap();
     let mut seen = Seen::default();
     read(&mut tool, &mut seen, |s| {
-        s.counts.kernels.iter().any(|k| k.launches + k.missed == 5)
+        s.counts
+            .kernels
+            .iter()
+            .any(|k| k.launches + k.uninstrumented == 5)
     });
 
     // Again, and again: the driver may give out the same handles, and each time they are the new module's.
@@ -349,7 +352,10 @@ fn attached() {
     tool.send(&ToAgent::Snapshot { token: 1 }, &[], None, second_wait)
         .unwrap();
     read(&mut tool, &mut seen, |s| {
-        s.counts.kernels.iter().any(|k| k.launches + k.missed == 13)
+        s.counts
+            .kernels
+            .iter()
+            .any(|k| k.launches + k.uninstrumented == 13)
     });
 
     tool.send(&ToAgent::Detach, &[], None, second_wait).unwrap();

@@ -97,7 +97,7 @@ fn what_others_have_named_cannot_act_on_a_terminal() {
     let folder = Folder::new("controls");
     let bad = "k\u{1b}[2J\u{9b}31m\r\nwarpbpf: forged";
     let kernel = serde_json::json!({ "id": null, "name": bad, "mangled": bad, "source": bad, "method": bad, "instrumented": true,
-        "registers": null, "launches": 1, "missed": 0 });
+        "registers": null, "launches": 1, "uninstrumented": 0 });
     let value = serde_json::json!({ bad: bad });
     let map = serde_json::json!({ "name": bad, "kind": "hash", "max_entries": 1, "entries": [{ "key": bad, "value": value }],
         "threads": null, "events": null, "sum": null, "warnings": [bad] });

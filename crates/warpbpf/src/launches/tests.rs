@@ -102,7 +102,7 @@ fn what_was_told_is_brought_up_to_date() {
         kernels: vec![KernelCount {
             mangled: "k".into(),
             launches: 5,
-            missed: 9,
+            uninstrumented: 9,
             contexts: vec![(0, 5)],
             generations: vec![(1, 5)],
             ..KernelCount::default()
@@ -113,12 +113,15 @@ fn what_was_told_is_brought_up_to_date() {
     agent.launch(&with, 7);
     agent.launch(&row(LaunchKind::With, 1, 2, &["b"]), 2);
     agent.launch(&row(LaunchKind::Chosen, 0, 1, &["a"]), 3);
-    agent.launch(&row(LaunchKind::Missed, 0, 0, &[]), 8);
+    agent.launch(&row(LaunchKind::Uninstrumented, 0, 0, &[]), 8);
     agent.launch(&row(LaunchKind::Skipped, 0, 0, &[]), 1);
     agent.launch(&row(LaunchKind::Unwanted, 0, 0, &[]), 4);
     let [known] = agent.process.kernels().try_into().unwrap();
     assert_eq!((known.launches, known.contexts), (9, vec![(0, 7), (1, 2)]));
-    assert_eq!((known.missed, known.skipped, known.unwanted), (9, 1, 4));
+    assert_eq!(
+        (known.uninstrumented, known.skipped, known.unwanted),
+        (9, 1, 4)
+    );
     assert_eq!(known.generations, [(1, 7), (2, 2)]);
     let program = |name: &str, launches| (name.to_owned(), launches);
     assert_eq!(known.programs, [program("a", 3), program("b", 2)]);

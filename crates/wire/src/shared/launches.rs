@@ -8,7 +8,7 @@
 //! | where | what |
 //! |---|---|
 //! | 0 | magic, version, rows in use, launches after the end |
-//! | 256 | launches without programs that found no row: missed, skipped, unwanted |
+//! | 256 | launches without programs that found no row: uninstrumented, skipped, unwanted |
 //! | 4096 | per context 64 bytes: the last copy, launches with programs that found no row |
 //! | 8192 | rows of 64 bytes: launches, kind and context, generation, place and length of the text |
 //! | … | texts: a kernel's name and those of programs, separated by zero bytes |
@@ -56,7 +56,7 @@ pub enum LaunchKind {
     /// programs take, where the programs choose different launches.
     Chosen,
     /// They are of the original, although a program matches.
-    Missed,
+    Uninstrumented,
     /// They are of the original, because the user wanted no probes in them.
     Skipped,
     /// They are of the original, because no program in force wanted the kernel.
@@ -67,7 +67,7 @@ impl LaunchKind {
     const ALL: [LaunchKind; 5] = [
         LaunchKind::With,
         LaunchKind::Chosen,
-        LaunchKind::Missed,
+        LaunchKind::Uninstrumented,
         LaunchKind::Skipped,
         LaunchKind::Unwanted,
     ];
@@ -228,7 +228,7 @@ impl LaunchWriter {
             LaunchKind::With => of_context(8),
             // Nobody reads it: they are counted above.
             LaunchKind::Chosen => of_context(16),
-            LaunchKind::Missed => self.words.word(OTHER),
+            LaunchKind::Uninstrumented => self.words.word(OTHER),
             LaunchKind::Skipped => self.words.word(OTHER + 8),
             LaunchKind::Unwanted => self.words.word(OTHER + 16),
         }
@@ -267,7 +267,7 @@ pub struct Launches {
     /// By the number of the context, those with programs that found no row, and the last copy;
     /// contexts without either are left out.
     pub contexts: Vec<(u32, u64, LastCopy)>,
-    /// Those without that found no row: missed, skipped and unwanted ones.
+    /// Those without that found no row: uninstrumented, skipped and unwanted ones.
     pub other: [u64; 3],
     /// Launches after the end, as [`LaunchWriter::late`] counts them.
     pub late: u64,

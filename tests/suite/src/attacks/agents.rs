@@ -301,7 +301,7 @@ fn floods(bench: &Bench) -> Told {
             for kernel in 0..9 {
                 let numbers = vec!["[0,1]"; 1 << 20].join(",");
                 let text = format!(
-                    r#"{{"type":"counts","kernels":[{{"mangled":"k{kernel}","launches":1,"missed":0,"contexts":[{numbers}]}}]}}"#
+                    r#"{{"type":"counts","kernels":[{{"mangled":"k{kernel}","launches":1,"uninstrumented":0,"contexts":[{numbers}]}}]}}"#
                 );
                 agent.write(&frame(text.as_bytes(), 0, 0))?;
             }
@@ -366,7 +366,7 @@ fn numbers(bench: &Bench) -> Told {
                     agent.say(&told)?;
                 }
                 let count = |name: &str| {
-                    json!({ "mangled": name, "launches": large, "missed": large, "skipped": large, "unwanted": large,
+                    json!({ "mangled": name, "launches": large, "uninstrumented": large, "skipped": large, "unwanted": large,
                             "contexts": [[small, large], [small, large]], "generations": [[large, large]],
                             "programs": [["p", large], ["p", large]], "context_programs": [[small, [["p", large]]]] })
                 };
@@ -598,7 +598,7 @@ fn escapes(bench: &Bench) -> Told {
         told["compiler_warnings"] = json!([EVIL]);
         told["left_out"] = json!([[EVIL, 1]]);
         agent.say(&told)?;
-        agent.say(&json!({ "type": "counts", "kernels": [{ "mangled": EVIL, "launches": 1, "missed": 0 }] }))?;
+        agent.say(&json!({ "type": "counts", "kernels": [{ "mangled": EVIL, "launches": 1, "uninstrumented": 0 }] }))?;
         agent.say(&json!({ "type": "note", "level": "warning", "text": EVIL }))?;
         agent.say(&json!({ "type": "note", "level": "info", "text": EVIL }))?;
         agent.say(&json!({ "type": "refused", "message": EVIL }))?;

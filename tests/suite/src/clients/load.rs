@@ -14,7 +14,7 @@ use crate::swap::{start, version};
 /// Launches with a tool's programs of each kernel, and those without.
 fn of_kernels(process: &Process) -> BTreeMap<String, [u64; 2]> {
     let kernels = process.kernels().into_iter().map(|kernel| {
-        let without = kernel.missed + kernel.skipped + kernel.unwanted;
+        let without = kernel.uninstrumented + kernel.skipped + kernel.unwanted;
         (kernel.kernel.demangled, [kernel.launches, without])
     });
     // A kernel whose image was loaded again is there again, with the counts of all.

@@ -24,7 +24,7 @@ pub struct Facts {
     pub errors: String,
 }
 
-/// A run without a fault counts, exactly. Launches may be missed by chance, or not.
+/// A run without a fault counts, exactly. Whether launches fall back is chance.
 pub fn clean(scenario: &Scenario, report: &Value, by_chance: bool) -> Result<(), String> {
     let seen = Seen::new(report).ok_or_else(|| format!("no process in the report: {report}"))?;
     same("complete", seen.is_complete(), true)?;
@@ -34,14 +34,14 @@ pub fn clean(scenario: &Scenario, report: &Value, by_chance: bool) -> Result<(),
     {
         return Err(format!("nothing had probes: {report}"));
     }
-    // Programs that come late miss launches.
+    // Launches before programs come fall back.
     if scenario.how != How::Attach
         && !by_chance
         && seen
             .kernels()
-            .any(|k| is_instrumented(k) && number(&k["missed"]) > 0)
+            .any(|k| is_instrumented(k) && number(&k["uninstrumented"]) > 0)
     {
-        return Err(format!("launches are missed: {report}"));
+        return Err(format!("launches fell back: {report}"));
     }
     counted(scenario, &seen, &seen)
 }
@@ -136,7 +136,7 @@ fn lost(scenario: &Scenario, all: &Seen<'_>, seen: &Seen<'_>, told: bool) -> Res
             }
             continue;
         };
-        let made = |kernel: &Value| number(&kernel["launches"]) + number(&kernel["missed"]);
+        let made = |kernel: &Value| number(&kernel["launches"]) + number(&kernel["uninstrumented"]);
         let fewer = number(&now["launches"]) < number(&kernel["launches"]);
         lost |= fewer;
         if scenario.how == How::Attach || made(now) == made(kernel) {

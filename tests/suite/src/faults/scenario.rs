@@ -17,8 +17,8 @@ pub struct Scenario {
     pub keeps: bool,
     /// It is in the small set.
     pub is_quick: bool,
-    /// On a GPU, where the application goes on meanwhile, launches are missed without a fault, too: how many is chance.
-    pub misses: bool,
+    /// On a GPU, where the application goes on meanwhile, launches fall back without a fault, too: how many is chance.
+    pub falls_back: bool,
 }
 
 /// What is counted on the device, and has to agree with the launches that the agent says had probes.
@@ -62,7 +62,7 @@ const PLAIN: Scenario = Scenario {
     how: How::Run,
     keeps: false,
     is_quick: false,
-    misses: false,
+    falls_back: false,
 };
 
 pub const SCENARIOS: &[Scenario] = &[
@@ -131,7 +131,7 @@ pub const SCENARIOS: &[Scenario] = &[
         app: "rounds",
         arguments: &["40", "20"],
         flags: &["--budget", "20000"],
-        misses: true,
+        falls_back: true,
         ..PLAIN
     },
     Scenario {

@@ -84,7 +84,7 @@ impl<'b> Trial<'b> {
             return Err(format!("no report; the tool said `{}`", facts.errors));
         }
         trial.clean = facts.report;
-        judge::clean(scenario, &trial.clean, scenario.misses && !bench.soft)?;
+        judge::clean(scenario, &trial.clean, scenario.falls_back && !bench.soft)?;
         if scenario.keeps {
             let kernels = trial.clean["processes"][0]["kernels"].as_array();
             let is = |cached| kernels.into_iter().flatten().any(|k| k["cached"] == cached);

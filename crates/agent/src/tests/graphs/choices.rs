@@ -1,4 +1,4 @@
-//! Launches of graphs that not everybody chose, where the originals run: what each tool misses, and what it skips.
+//! Launches of graphs that not everybody chose, where the originals run: what each tool counts as uninstrumented, and what as skipped.
 
 use warpbpf_driver::sys::NODE_CONDITIONAL;
 use warpbpf_wire::{Choice, Options};
@@ -20,7 +20,7 @@ fn from_blocks(min_blocks: u64) -> Options {
 }
 
 #[test]
-fn what_a_second_tool_did_not_choose_is_not_missed_by_it() {
+fn what_a_second_tool_did_not_choose_is_no_fallback_for_it() {
     let mut test = Test::new();
     clients::join_for(&mut test.app, 1, "large", from_blocks(100));
     driver(|d| d.refuse_others = true);
@@ -50,5 +50,5 @@ fn what_nobody_chose_is_skipped_in_bodies_too() {
     let [count] = &test.app.agent.roster.counts().kernels[..] else {
         panic!("one kernel");
     };
-    assert_eq!([count.missed, count.skipped], [0, 1]);
+    assert_eq!([count.uninstrumented, count.skipped], [0, 1]);
 }

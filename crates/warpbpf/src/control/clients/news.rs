@@ -288,7 +288,7 @@ mod tests {
         let count = KernelCount {
             mangled: "k".into(),
             launches: 3,
-            missed: 0,
+            uninstrumented: 0,
             skipped: 0,
             contexts: vec![(0, 3)],
             unwanted: 0,

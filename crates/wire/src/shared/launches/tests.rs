@@ -32,13 +32,18 @@ fn launches_are_there_at_once_and_stay() {
     assert_eq!(reader.look(), Launches::default());
     let with = row(LaunchKind::With, 0, "kernel", &["a", "b"]);
     let elsewhere = row(LaunchKind::With, 1, "kernel", &["a", "b"]);
-    let missed = row(LaunchKind::Missed, 0, "kernel", &[]);
-    for (row, launches) in [(&with, 3), (&elsewhere, 4), (&missed, 5), (&with, 6)] {
+    let uninstrumented = row(LaunchKind::Uninstrumented, 0, "kernel", &[]);
+    for (row, launches) in [
+        (&with, 3),
+        (&elsewhere, 4),
+        (&uninstrumented, 5),
+        (&with, 6),
+    ] {
         launch(&writer, row, launches);
     }
     assert_eq!([0, 1, 2].map(|context| writer.launches(context)), [9, 4, 0]);
     drop(writer);
-    let rows = vec![(with, 9), (elsewhere, 4), (missed, 5)];
+    let rows = vec![(with, 9), (elsewhere, 4), (uninstrumented, 5)];
     assert_eq!(reader.look().rows, rows);
 }
 

@@ -1,7 +1,10 @@
-//! What an application asks about its kernels to size its launches by, answered for what these would run (`--occupancy instrumented`).
+//! Occupancy: an application asks the driver how many blocks of a kernel fit, and sizes its launches
+//! by the answer. With `--occupancy instrumented` the answer is that for the variant.
 //!
-//! The original can always run instead, so nothing is answered that it has no room for: of two numbers the application gets the smaller one. Wherever
-//! something is in doubt it gets the original's, which it would get without us. What it has set itself is told as it was set.
+//! The original can always run instead. So of two numbers the application gets the smaller one: no
+//! answer is larger than what the original has room for. Wherever something is in doubt, it gets the
+//! original's number, as it would without the agent. An attribute that it has set itself is answered
+//! as it was set.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::Ordering;
@@ -20,17 +23,19 @@ use crate::install::hook_asked;
 use crate::modules::place_at_launch;
 
 impl Agent {
-    /// The application is told of variants where it asks about a kernel, and this is one that may have some.
+    /// A question about this kernel is answered for its variant, if it has one.
     #[inline]
-    pub(crate) fn answers_for(&self, handle: usize) -> bool {
-        self.answers.load(Ordering::Relaxed) && self.is_on() && self.table.get(handle).is_some()
+    pub(crate) fn answers_for_variant(&self, handle: usize) -> bool {
+        self.occupancy_of_variants.load(Ordering::Relaxed)
+            && self.is_on()
+            && self.table.get(handle).is_some()
     }
 
-    /// It is told so from now on, if that is wanted.
-    pub(crate) fn begin_answers(&self, wanted: bool) {
+    /// Questions are answered for variants from now on, if that is wanted.
+    pub(crate) fn answer_for_variants(&self, wanted: bool) {
         if wanted {
             hook_asked(self);
-            self.answers.store(true, Ordering::Relaxed);
+            self.occupancy_of_variants.store(true, Ordering::Relaxed);
         }
     }
 }

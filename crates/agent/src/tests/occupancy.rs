@@ -8,9 +8,9 @@ use warpbpf_driver::sys::{self, CUresult};
 
 use super::attached::Application;
 use super::world;
-use crate::answers;
 use crate::exports::trampolines;
 use crate::guard::Outcome;
+use crate::occupancy;
 
 /// Blocks that fit, as the application is told.
 fn blocks(app: &Application, function: usize) -> (CUresult, c_int) {
@@ -20,7 +20,7 @@ fn blocks(app: &Application, function: usize) -> (CUresult, c_int) {
     let outcome = Outcome::default();
     let function = ptr::with_exposed_provenance_mut(function);
     // SAFETY: a local.
-    let code = unsafe { answers::active_blocks(app.agent, &outcome, &mut told, function, 64, 0) };
+    let code = unsafe { occupancy::active_blocks(app.agent, &outcome, &mut told, function, 64, 0) };
     (code, told)
 }
 
@@ -33,7 +33,7 @@ fn attribute(app: &Application, which: c_int, function: usize) -> (CUresult, c_i
     let function = ptr::with_exposed_provenance_mut(function);
     // SAFETY: a local.
     let code =
-        unsafe { answers::func_get_attribute(app.agent, &outcome, &mut told, which, function) };
+        unsafe { occupancy::func_get_attribute(app.agent, &outcome, &mut told, which, function) };
     (code, told)
 }
 
