@@ -9,11 +9,53 @@ const OLD: &[(&str, &str)] = &[
     ("parties", "client"),
 ];
 
+/// Parts of names that are old in one folder. Elsewhere the same word may mean something else.
+const OLD_IN: &[(&str, &str, &str)] = &[
+    ("crates/agent", "missed", "uninstrumented"),
+    ("crates/agent", "settle", "instrument` or `drain"),
+    ("crates/agent", "settled", "instrumented` or `drained"),
+    ("crates/agent", "unsettled", "not drained"),
+    ("crates/session", "recovered", "embedded_ptx"),
+    ("crates/warpbpf", "missed", "uninstrumented"),
+    ("crates/wire", "missed", "uninstrumented"),
+];
+
+/// Whole names in code that are old below a folder.
+const OLD_NAMES: &[(&str, &str, &str)] = &[
+    ("", "MadeFrom", "CompiledFrom"),
+    ("", "Miss", "FallbackReason"),
+    ("", "edit_told", "edit_with_launch_args"),
+    ("", "told_at_launch", "args_at_launch"),
+    ("", "told_to_kernel", "launch_args_of_kernel"),
+    ("", "told_words", "launch_arg_words"),
+    ("crates/agent", "Made", "JitOutputs"),
+    ("crates/cli", "way", "method"),
+    ("crates/patch/src", "Told", "LaunchArgs"),
+    ("crates/patch/src", "Way", "Method"),
+    ("crates/session", "Told", "LaunchArgs"),
+    ("crates/session", "way", "method"),
+    ("crates/session/src", "Way", "Method"),
+    ("crates/warpbpf", "way", "method"),
+    ("crates/wire", "way", "method"),
+];
+
+/// Names of files and folders that are old below a folder.
+const OLD_FILES: &[(&str, &str, &str)] = &[
+    ("", "made", "jit_outputs"),
+    ("", "recovered", "embedded_ptx"),
+    ("", "settle", "instrument"),
+    ("", "settled", "drain"),
+    ("", "told", "launch_args"),
+    ("crates/agent", "answers", "occupancy"),
+    ("crates/agent", "origin", "vendor_check"),
+    ("crates/agent", "unknown", "preloaded"),
+];
+
 /// Findings in one Rust file: its own name, and the names in its code.
 pub fn check(name: &str, text: &str, findings: &mut Vec<String>) {
     for path_part in name.split('/') {
         let stem = path_part.strip_suffix(".rs").unwrap_or(path_part);
-        if let Some((old, new)) = old_in(stem) {
+        if let Some((old, new)) = old_in(name, stem).or_else(|| old_as(OLD_FILES, name, stem)) {
             findings.push(format!(
                 "{name}: `{old}` is called `{new}` (docs/internals/glossary.md); rename the file"
             ));
@@ -22,7 +64,8 @@ pub fn check(name: &str, text: &str, findings: &mut Vec<String>) {
     let code = code(text);
     for (at, line) in code.lines().enumerate() {
         for ident in identifiers(line) {
-            if let Some((old, new)) = old_in(ident) {
+            if let Some((old, new)) = old_in(name, ident).or_else(|| old_as(OLD_NAMES, name, ident))
+            {
                 findings.push(format!(
                     "{name}:{}: `{ident}`: `{old}` is called `{new}` (docs/internals/glossary.md)",
                     at + 1
@@ -32,11 +75,28 @@ pub fn check(name: &str, text: &str, findings: &mut Vec<String>) {
     }
 }
 
-/// The first old word among the parts of a name.
-fn old_in(name: &str) -> Option<(&'static str, &'static str)> {
+/// An old word, and the one that replaced it.
+type Old = (&'static str, &'static str);
+
+/// The first old word among the parts of a name in a file.
+fn old_in(file: &str, name: &str) -> Option<Old> {
     let parts = parts(name);
-    let is_part = |(old, _): &&(&str, &str)| parts.iter().any(|part| part == old);
-    OLD.iter().find(is_part).copied()
+    let is_part = |(old, _): &Old| parts.iter().any(|part| part == old);
+    let here = OLD_IN.iter().filter(|(folder, ..)| is_in(file, folder));
+    let here = here.map(|(_, old, new)| (*old, *new));
+    OLD.iter().copied().chain(here).find(is_part)
+}
+
+/// A name as a whole is old in a file.
+fn old_as(all: &[(&str, &'static str, &'static str)], file: &str, name: &str) -> Option<Old> {
+    let is_old = |(folder, old, _): &&(&str, &str, &str)| *old == name && is_in(file, folder);
+    all.iter().find(is_old).map(|(_, old, new)| (*old, *new))
+}
+
+/// A file is below a folder; an empty one stands for all.
+fn is_in(file: &str, folder: &str) -> bool {
+    let rest = file.strip_prefix(folder);
+    rest.is_some_and(|rest| folder.is_empty() || rest.starts_with('/'))
 }
 
 /// `LaunchRecord`, `launch_record` and `launch-record` have the parts `launch` and `record`.
@@ -169,6 +229,40 @@ mod tests {
                 "crates/a/src/guest/b.rs:2: `of_guest`: `guest` is called `client` (docs/internals/glossary.md)",
                 "crates/a/src/guest/b.rs:2: `GuestInfo`: `guest` is called `client` (docs/internals/glossary.md)",
                 "crates/a/src/guest/b.rs:3: `parties`: `parties` is called `client` (docs/internals/glossary.md)",
+            ]
+        );
+    }
+
+    #[test]
+    fn some_names_are_old_as_a_whole_or_in_a_folder_only() {
+        let found = |name: &str, text: &str| {
+            let mut findings = Vec::new();
+            check(name, text, &mut findings);
+            let says = " (docs/internals/glossary.md)";
+            let short = |f: String| f.replace(says, "").replace(&format!("{name}:"), "");
+            findings.into_iter().map(short).collect::<Vec<_>>()
+        };
+        let text = "fn is_settled(way: Miss) { told(told_words, in_the_way, dismissed) }";
+        let miss = "1: `Miss`: `Miss` is called `FallbackReason`";
+        let words = "1: `told_words`: `told_words` is called `launch_arg_words`";
+        assert_eq!(found("crates/verify/src/unknown.rs", text), [miss, words]);
+        assert_eq!(found("crates/agents/src/b.rs", text), [miss, words]);
+        assert_eq!(
+            found("crates/agent/src/unknown/b.rs", text),
+            [
+                " `unknown` is called `preloaded`; rename the file",
+                "1: `is_settled`: `settled` is called `instrumented` or `drained`",
+                miss,
+                words,
+            ]
+        );
+        assert_eq!(
+            found("crates/wire/src/told.rs", text),
+            [
+                " `told` is called `launch_args`; rename the file",
+                "1: `way`: `way` is called `method`",
+                miss,
+                words,
             ]
         );
     }

@@ -20,6 +20,7 @@ use crate::bound::MemoryBound;
 use crate::contexts::Retains;
 use crate::descriptors::{FileThread, Identity, OwnDescriptor, placed};
 use crate::door::{Door, with_door};
+use crate::drain::Drain;
 use crate::drivers::Drivers;
 use crate::ends::Ends;
 use crate::entry::Entry;
@@ -38,7 +39,6 @@ use crate::outbox::Outbox;
 use crate::preloaded::Preloaded;
 use crate::quiet::Quiet;
 use crate::roster::Roster;
-use crate::settled::Settled;
 use crate::streams::Streams;
 use crate::swap::Swap;
 use crate::symbols::Symbols;
@@ -122,7 +122,7 @@ pub(crate) struct Agent {
     /// Which programs are in force.
     pub(crate) generations: Generations,
     pub(crate) swap: Swap,
-    pub(crate) settled: Settled,
+    pub(crate) drain: Drain,
     /// Where launches wait while a thread of ours loads.
     pub(crate) door: Door,
     /// The process ends.
@@ -200,7 +200,7 @@ impl Agent {
             graphs: Graphs::default(),
             generations: Generations::default(),
             swap: Swap::default(),
-            settled: Settled::default(),
+            drain: Drain::default(),
             door: Door::default(),
             at_exit: AtomicBool::new(false),
             mode: OnceLock::new(),
@@ -544,7 +544,7 @@ impl Agent {
                     continue;
                 }
                 ToAgent::Forget { .. } => continue,
-                ToAgent::Snapshot { token } | ToAgent::Settle { token } => {
+                ToAgent::Snapshot { token } | ToAgent::Drain { token } => {
                     // There is nothing yet that could be out of date.
                     connection.queue(&ToTool::Snapshotted { token }, &[], None)?;
                     connection.flush()?;

@@ -12,7 +12,7 @@ use warpbpf_session::Live;
 use crate::agent::Agent;
 use crate::door::is_beside;
 use crate::lives::{LiveState, Shard, tried};
-use crate::modules::settle_pending;
+use crate::modules::instrument_pending;
 
 /// Between two looks whether another thread is done.
 const LOOK: Duration = Duration::from_micros(50);
@@ -109,7 +109,8 @@ impl Agent {
             LiveState::NotYet | LiveState::Gone(_) => None,
         };
         let after = || {
-            self.driver.within(shard.context, || settle_pending(self));
+            self.driver
+                .within(shard.context, || instrument_pending(self));
         };
         shard.ours.make(work, after)
     }

@@ -13,7 +13,7 @@ use warpbpf_wire::{Choice, NoteLevel};
 
 use crate::agent::Agent;
 use crate::entry::{Entry, Place};
-use crate::launch::FallbackReason;
+use crate::fallback::FallbackReason;
 use crate::list::List;
 
 /// A tool with programs in a variant.

@@ -39,7 +39,7 @@ pub(crate) struct Compaction {
     /// Launches that had begun at the last look, if none was under way.
     seen: Option<u32>,
     /// Launches that had begun when nothing was left to be done.
-    settled: Option<u32>,
+    nothing_left_at: Option<u32>,
     /// Maps that cannot be made anew.
     hopeless: BTreeSet<usize>,
 }
@@ -50,14 +50,15 @@ impl Compaction {
             next: Instant::now(),
             pause: PAUSE,
             seen: None,
-            settled: None,
+            nothing_left_at: None,
             hopeless: BTreeSet::new(),
         }
     }
 
     /// When it wants to look again; `None` if nothing was launched since there was nothing to do.
     pub(crate) fn due(&self, agent: &Agent) -> Option<Instant> {
-        let waits = agent.quiet.can_be_known() && self.settled != Some(agent.quiet.passes().0);
+        let waits =
+            agent.quiet.can_be_known() && self.nothing_left_at != Some(agent.quiet.passes().0);
         waits.then_some(self.next)
     }
 
@@ -105,7 +106,7 @@ impl Compaction {
                 Tried::Torn => return,
             }
         }
-        self.settled = Some(begun);
+        self.nothing_left_at = Some(begun);
     }
 }
 

@@ -24,7 +24,7 @@ pub(crate) unsafe fn set_current(
     // SAFETY: the application's own argument.
     let code = outcome.keep(unsafe { original::ctx_set_current(context) });
     if code == sys::SUCCESS && !context.is_null() {
-        modules::settle_pending(agent);
+        modules::instrument_pending(agent);
     }
     code
 }
@@ -38,7 +38,7 @@ macro_rules! becomes_current {
             let code = outcome.keep(unsafe { original::$name($($arg),*) });
             if code == sys::SUCCESS {
                 // It is current from now on.
-                modules::settle_pending(agent);
+                modules::instrument_pending(agent);
             }
             code
         }
@@ -75,7 +75,7 @@ pub(crate) unsafe fn primary_retain(
         // A program whose first call is a launch: the runtime loads its code while the primary context is current but
         // not alive, and this is what brings it to life, before the launch.
         if agent.has_pending() {
-            modules::settle_pending(agent);
+            modules::instrument_pending(agent);
         }
     }
     code
@@ -139,7 +139,7 @@ fn make_live_for_host(agent: &'static Agent) {
     let sleeps = |shard: Arc<Shard>| matches!(shard.look().as_deref(), Some(LiveState::NotYet));
     let asleep = shard.is_none_or(sleeps);
     if asleep {
-        modules::settle_pending(agent);
+        modules::instrument_pending(agent);
     }
 }
 

@@ -28,7 +28,7 @@ use crate::pump::Pump;
 use crate::signs::Signs;
 use crate::spread::Work;
 use crate::{
-    ends, graphs, modules, nvrtc, nvtx, preloaded, sanitizer, settled, stacks, thread, timeline,
+    drain, ends, graphs, modules, nvrtc, nvtx, preloaded, sanitizer, stacks, thread, timeline,
 };
 
 /// Time between two looks at operations of the tool that the device has not done yet.
@@ -219,7 +219,7 @@ impl Control {
                         return self.farewell("detached");
                     }
                     ToAgent::Snapshot { token } => self.tokens.push(token),
-                    ToAgent::Settle { token } => settled::wait(self.agent, token),
+                    ToAgent::Drain { token } => drain::wait(self.agent, token),
                     ToAgent::Forget { client } => {
                         self.agent.roster.forget(client);
                         self.agent.said.forget(client);
@@ -344,7 +344,7 @@ impl Control {
         self.operate()?;
         nvrtc::serve(self.agent);
         self.agent.look_for_drivers();
-        self.tokens.extend(self.agent.settled.take());
+        self.tokens.extend(self.agent.drain.take());
         let now = Instant::now();
         self.agent.give_up_change(now);
         let steps = self.agent.launch_steps();
@@ -508,7 +508,7 @@ impl Control {
                     std::thread::sleep(LAUNCHES);
                 }
                 before = agent.counted();
-                Some(settled::wait_for(agent, until, goes_on))
+                Some(drain::wait_for(agent, until, goes_on))
             }
         };
         let mut ends = ends.filter(|_| !agent.is_at_exit());
@@ -526,7 +526,7 @@ impl Control {
             });
         }
         self.agent.look_for_drivers();
-        modules::report_unsettled(self.agent);
+        modules::report_never_instrumented(self.agent);
         preloaded::report_waiting(self.agent);
         graphs::report(self.agent);
         sanitizer::tell_refused(self.agent);
@@ -545,7 +545,7 @@ impl Control {
     fn bring_home_at_once(&mut self) -> Result<bool, WireError> {
         let until = Instant::now() + ALMOST_DONE;
         let before = self.agent.counted();
-        let ends = settled::wait_for(self.agent, until, |_| true);
+        let ends = drain::wait_for(self.agent, until, |_| true);
         let is_all = self.agent.ends.is_last() && ends.values().all(Result::is_ok);
         for shard in self.agent.lives.all() {
             self.in_context(&shard, false, |agent, number, pump, live| {
@@ -555,7 +555,7 @@ impl Control {
                 });
                 let end = ends.get(&live.context().0);
                 let before = before.get(number as usize).copied().unwrap_or(0);
-                pump.came_home(live, before, end.and_then(settled::kernels_ran));
+                pump.came_home(live, before, end.and_then(drain::kernels_ran));
             });
         }
         if let Some(timeline) = timeline::of(self.agent) {

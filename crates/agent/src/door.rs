@@ -152,7 +152,7 @@ impl Agent {
 
     /// No launch that was seen to begin is still on its way to the device.
     pub(crate) fn no_launch_is_under_way(&self) -> bool {
-        self.generations.are_left() && self.settled.all_left()
+        self.generations.are_left() && self.drain.all_left()
     }
 
     /// A launch in this stream begins: by the programs that are in force then. It waits while somebody loads.

@@ -20,12 +20,12 @@ use warpbpf_wire::late::{CLOSED, CONTROL_VERSION, Control, Patch, operation, sta
 
 use crate::agent::{Agent, Mode, Tool};
 use crate::descriptors::FileThread;
+use crate::drain::{self, NotDrained};
 use crate::exports::{agent, publish};
 use crate::guard::quietly;
 use crate::hook;
 use crate::install::{Hooks, Moment, claim, hooked_api, watch_the_end};
 use crate::retired::retire;
-use crate::settled::{self, Unsettled};
 use crate::symbols::{Library, Symbols};
 use crate::{modules, nvrtc, preloaded, thread, timeline, uprobe};
 
@@ -229,9 +229,9 @@ impl Call {
             agent.finish("detached", HOME);
             agent.turn_off();
             agent.hang_up();
-            agent.preloaded.settle(HOME);
-            agent.swap.settle(BRIEFLY);
-            nvrtc::settle(BRIEFLY);
+            agent.preloaded.wait_until_idle(HOME);
+            agent.swap.wait_until_idle(BRIEFLY);
+            nvrtc::wait_until_idle(BRIEFLY);
         }
         // While captures that begin are still seen.
         let kernels = agent.map_or(Ok(()), |agent| {
@@ -311,14 +311,14 @@ pub(crate) fn text(ask: impl FnOnce(*mut *const std::ffi::c_char) -> i32) -> Opt
 
 impl Agent {
     /// Waits for what was launched so far, and for launches that are under way: none begins any more.
-    pub(crate) fn wait_for_kernels(&self, until: Instant) -> Result<(), Unsettled> {
+    pub(crate) fn wait_for_kernels(&self, until: Instant) -> Result<(), NotDrained> {
         while !self.no_launch_is_under_way() {
             if Instant::now() >= until {
-                return Err(Unsettled::Running);
+                return Err(NotDrained::Running);
             }
             std::thread::sleep(TICK);
         }
-        settled::all(settled::wait_for(self, until, |_| true))
+        drain::all(drain::wait_for(self, until, |_| true))
     }
 
     /// Gives the driver back what a session has there. No thread is in our code, no graph holds a variant, nothing of it will be launched any more,

@@ -17,6 +17,7 @@ use crate::choice::Candidate;
 use crate::contexts::look_for_life;
 use crate::entry::{Chosen, Entry, Place, Runs};
 use crate::exports::original;
+use crate::fallback::{FallbackReason, Residency};
 use crate::generation::Generation;
 use crate::graphs::Captured;
 use crate::guard::Outcome;
@@ -47,38 +48,6 @@ pub(crate) struct Shape {
     pub(crate) overlaps: bool,
     /// It is of a node of a graph.
     pub(crate) in_graph: bool,
-}
-
-/// Why the original runs.
-pub(crate) enum FallbackReason {
-    /// There is no variant; the user knows.
-    None,
-    /// No program wants it.
-    Unwanted,
-    /// Nothing was instrumented in this context.
-    Context(Option<usize>),
-    /// The grid is resident as a whole and the variant's would not be: blocks that wait for each other would hang.
-    Residency(Residency, &'static LoadedVariant),
-    /// The variant cannot have more threads than so many in a block.
-    Threads(u32),
-    /// Launches of one stream overlap, so they cannot share a launch record.
-    Overlap,
-    /// A map is being made anew just now.
-    Compaction,
-    /// No launch record was free.
-    Record,
-    /// The parameters cannot be extended.
-    Params,
-    /// The driver refused the variant and took the original.
-    Refused(CUresult),
-    /// The driver does not say whether its stream is captured.
-    Captured(CUresult),
-    /// Its graph may be launched by kernels.
-    DeviceLaunch,
-    /// It is in a graph, whose nodes would be told each other's argument.
-    Graph,
-    /// The user wants no probes in it.
-    Skipped,
 }
 
 impl FallbackReason {
@@ -270,7 +239,7 @@ pub(crate) unsafe fn try_variant(
         0 => Err(FallbackReason::None),
         own => {
             if place.has_clients() {
-                agent.settled.note();
+                agent.drain.note();
             }
             // SAFETY: the caller's promise.
             unsafe {
@@ -378,15 +347,6 @@ pub(crate) fn count(dimensions: [c_uint; 3]) -> u64 {
     dimensions.iter().fold(1, multiply)
 }
 
-/// A grid that is on the device as a whole without probes, but would not be with them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Residency {
-    blocks: u64,
-    threads: u32,
-    sms: u32,
-    room: Room,
-}
-
 /// The residency that this launch would lose; `None` if it loses none.
 fn residency_lost(
     agent: &'static Agent,
@@ -410,27 +370,6 @@ fn residency_lost(
         sms,
         room,
     })
-}
-
-impl Residency {
-    fn message(&self, kernel: &str, variant: &LoadedVariant) -> String {
-        let Residency {
-            blocks,
-            threads,
-            sms,
-            room,
-        } = self;
-        if room.before == u32::MAX {
-            return format!(
-                "kernel `{kernel}`: the driver does not say how many of its blocks run at once; blocks that wait for each other could hang with probes, so those launches run without them"
-            );
-        }
-        let (before, after) = (variant.resources.before, variant.resources.after);
-        format!(
-            "kernel `{kernel}` was launched with {blocks} blocks of {threads} threads: all of them run at once without probes ({} per SM on {sms} SMs), but not with them ({} per SM; registers {} → {}, shared memory {} → {} bytes). Blocks that wait for each other would hang, so such launches run without probes. Programs with fewer live values or of `.warp` or `.block` scope need fewer registers; larger grids and smaller ones are instrumented",
-            room.before, room.after, before.registers, after.registers, before.shared, after.shared
-        )
-    }
 }
 
 /// Tells the user why launches of a kernel run without probes, each reason once.

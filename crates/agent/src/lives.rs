@@ -18,12 +18,12 @@ use warpbpf_wire::{NoteLevel, SharedWriter, ToTool};
 use crate::agent::{Absent, Agent, Unmade};
 use crate::aside::Ours;
 use crate::descriptors::OwnDescriptor;
+use crate::drain::NotDrained;
 use crate::greeting::{context_info, ready};
 use crate::growth::Growing;
 use crate::lock::lock;
 use crate::pump::{self, Pump};
-use crate::settled::Unsettled;
-use crate::{memory, modules, settled, timeline};
+use crate::{drain, memory, modules, timeline};
 
 /// Contexts that get maps, over the life of the process: the tool keeps the memory of each.
 pub(crate) const MOST: u32 = 64;
@@ -294,16 +294,18 @@ impl Agent {
                 LiveState::Gone(why) => Err(Absent::Gone(why)),
             }
         };
-        let here = || (shard.ours).make(make, || modules::settle_pending(self));
-        self.lives.founders.make(here, || self.settle_elsewhere())
+        let here = || (shard.ours).make(make, || modules::instrument_pending(self));
+        self.lives
+            .founders
+            .make(here, || self.instrument_elsewhere())
     }
 
     /// Instruments what waits in contexts that have no maps yet because their threads were turned away.
-    pub(crate) fn settle_elsewhere(&'static self) {
+    pub(crate) fn instrument_elsewhere(&'static self) {
         let waits = |shard: &Arc<Shard>| matches!(*shard.read(), LiveState::NotYet);
         for shard in self.lives.all().iter().filter(|shard| waits(shard)) {
             self.driver
-                .within(shard.context, || modules::settle_pending(self));
+                .within(shard.context, || modules::instrument_pending(self));
         }
     }
 
@@ -452,10 +454,10 @@ impl Agent {
     }
 
     /// Waits for the kernels in a context that ends, or whose process does, and which is current: whatever is captured there ends, too.
-    pub(crate) fn wait_at_end(&self) -> Result<(), Unsettled> {
+    pub(crate) fn wait_at_end(&self) -> Result<(), NotDrained> {
         let wait = || self.driver.relaxed(|| self.driver.synchronize());
         // What fails once may work again.
-        wait().or_else(|_| wait()).map_err(Unsettled::Driver)
+        wait().or_else(|_| wait()).map_err(NotDrained::Driver)
     }
 
     /// Brings everything home from a context, which is current and whose kernels were waited for,
@@ -464,10 +466,10 @@ impl Agent {
         &self,
         live: &Live,
         pump: &mut Pump,
-        (before, waited): (u64, Result<(), Unsettled>),
+        (before, waited): (u64, Result<(), NotDrained>),
     ) {
         let ended = waited.is_ok();
-        let kernels_ran = settled::kernels_ran(&waited);
+        let kernels_ran = drain::kernels_ran(&waited);
         // A broken context has nothing more to give; what was copied before stays.
         if let Err(why) = waited {
             self.note(

@@ -13,7 +13,7 @@ use crate::exports::original;
 use crate::guard::Outcome;
 use crate::image;
 use crate::memory;
-use crate::modules::{self, Handle, Leaving, enter_here, forget, load, settle_pending};
+use crate::modules::{self, Handle, Leaving, enter_here, forget, instrument_pending, load};
 
 /// # Safety
 /// As the driver's function.
@@ -304,7 +304,7 @@ pub(crate) unsafe fn module_unload(agent: &Agent, outcome: &Outcome, module: CUm
     // SAFETY: the application's own argument.
     let code = outcome.keep(unsafe { original::module_unload(module) });
     after_unload(agent, leaving, code);
-    memory::settle(agent, variables, code)
+    memory::put_back_if_refused(agent, variables, code)
 }
 
 fn after_unload(agent: &Agent, leaving: Option<Leaving>, code: CUresult) {
@@ -331,7 +331,7 @@ pub(crate) unsafe fn library_unload(
     // SAFETY: the application's own argument.
     let code = outcome.keep(unsafe { original::library_unload(library) });
     after_unload(agent, leaving, code);
-    memory::settle(agent, variables, code)
+    memory::put_back_if_refused(agent, variables, code)
 }
 
 /// A handle that the driver gave out for a kernel of an image by name.
@@ -417,7 +417,7 @@ pub(crate) unsafe fn kernel_get_function(
     // SAFETY: the application's own arguments.
     let code = outcome.keep(unsafe { original::kernel_get_function(function, kernel) });
     if agent.has_pending() {
-        settle_pending(agent);
+        instrument_pending(agent);
     }
     if code == sys::SUCCESS
         && !function.is_null()

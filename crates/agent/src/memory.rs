@@ -144,7 +144,7 @@ pub(crate) fn withdraw(agent: &Agent, take: impl FnOnce(&mut Known) -> Taken) ->
 }
 
 /// The driver's answer to what was to go.
-pub(crate) fn settle(agent: &Agent, taken: Taken, code: CUresult) -> CUresult {
+pub(crate) fn put_back_if_refused(agent: &Agent, taken: Taken, code: CUresult) -> CUresult {
     if code != sys::SUCCESS && !taken.is_empty() {
         add(agent, |known| known.set.put_back(taken));
     }

@@ -12,7 +12,7 @@ use crate::exports::original;
 use crate::graphs::is_capturing;
 use crate::guard::Outcome;
 use crate::launch::StreamName;
-use crate::memory::{add, add_here, settle, withdraw};
+use crate::memory::{add, add_here, put_back_if_refused, withdraw};
 use crate::nvrtc;
 
 /// `CUipcMemHandle`, passed by value.
@@ -136,7 +136,7 @@ pub(crate) unsafe fn free(agent: &Agent, outcome: &Outcome, address: CUdeviceptr
     let taken = withdraw(agent, |known| known.set.take(Kind::Device, address));
     // SAFETY: the application's own argument.
     let code = outcome.keep(unsafe { original::mem_free(address) });
-    settle(agent, taken, code)
+    put_back_if_refused(agent, taken, code)
 }
 
 /// An allocation in the order of a stream: in a capture it is a node of a graph, and nothing lives yet.
@@ -248,7 +248,7 @@ macro_rules! pooled {
             let taken = withdraw(agent, |known| known.set.take(Kind::Device, address));
             // SAFETY: the application's own arguments.
             let code = outcome.keep(unsafe { original::$driver_free(address, stream) });
-            settle(agent, taken, code)
+            put_back_if_refused(agent, taken, code)
         }
     };
 }
@@ -317,7 +317,7 @@ pub(crate) unsafe fn free_host(agent: &Agent, outcome: &Outcome, pointer: *mut c
     let taken = withdraw(agent, |known| known.set.take(Kind::Host, pointer as u64));
     // SAFETY: the application's own argument.
     let code = outcome.keep(unsafe { original::free_host(pointer) });
-    settle(agent, taken, code)
+    put_back_if_refused(agent, taken, code)
 }
 
 /// # Safety
@@ -349,7 +349,7 @@ pub(crate) unsafe fn host_unregister(
     });
     // SAFETY: the application's own argument.
     let code = outcome.keep(unsafe { original::host_unregister(pointer) });
-    settle(agent, taken, code)
+    put_back_if_refused(agent, taken, code)
 }
 
 /// # Safety
@@ -390,7 +390,7 @@ pub(crate) unsafe fn ipc_close(agent: &Agent, outcome: &Outcome, address: CUdevi
     let taken = withdraw(agent, |known| known.set.take(Kind::Ipc, address));
     // SAFETY: the application's own argument.
     let code = outcome.keep(unsafe { original::ipc_close(address) });
-    settle(agent, taken, code)
+    put_back_if_refused(agent, taken, code)
 }
 
 /// # Safety
@@ -458,7 +458,7 @@ pub(crate) unsafe fn unmap(
     let taken = withdraw(agent, |known| known.set.unmap(&range));
     // SAFETY: the application's own arguments.
     let code = outcome.keep(unsafe { original::mem_unmap(address, bytes) });
-    settle(agent, taken, code)
+    put_back_if_refused(agent, taken, code)
 }
 
 /// # Safety
@@ -490,7 +490,7 @@ pub(crate) unsafe fn set_access(
     // SAFETY: the application's own arguments.
     let code = outcome.keep(unsafe { original::mem_set_access(address, bytes, access, count) });
     for taken in taken {
-        settle(agent, taken, code);
+        put_back_if_refused(agent, taken, code);
     }
     if code == sys::SUCCESS {
         add(agent, |known| {
@@ -513,7 +513,7 @@ fn attach(
         return call();
     }
     let taken = withdraw(agent, |known| known.set.take(Kind::Device, address));
-    settle(agent, taken, call())
+    put_back_if_refused(agent, taken, call())
 }
 
 /// # Safety

@@ -19,22 +19,22 @@ use crate::lock::lock;
 use crate::{artefacts, maps, observe, vendor_check};
 
 mod exchange;
+mod instrument;
 mod load;
 mod report;
-mod settle;
 mod version;
 
 pub(crate) use exchange::{
     IN_A_WINDOW, catch_up, forgot_images, make_maps, make_ready, n_kept, put_in_force, retire,
     take_back, unload_together, unmade, without,
 };
+pub(crate) use instrument::place_at_launch;
+use instrument::{enlist, instrument_here};
 pub(crate) use load::load;
 #[cfg(test)]
 pub(crate) use report::has_reported;
 use report::{Summaries, report, send_site_names};
 pub(crate) use report::{own_handle, send_kernel};
-pub(crate) use settle::place_at_launch;
-use settle::{enlist, settle};
 use version::Version;
 
 /// Bytes of text and of machine code that are kept of images in which no program wants a kernel: one may later. A framework has thousands of images.
@@ -62,9 +62,9 @@ pub(crate) struct Image {
     home: Option<usize>,
     /// Contexts in which it is instrumented, or it is known that it cannot be, each with the generation of the programs; set
     /// by the thread that sees to it.
-    settled: Mutex<HashSet<(usize, u64)>>,
-    /// It was settled in some context, which may have ended since.
-    was_settled: AtomicBool,
+    instrumented_in: Mutex<HashSet<(usize, u64)>>,
+    /// It was instrumented in some context, which may have ended since.
+    was_instrumented: AtomicBool,
     /// It is among those that may have to be instrumented in a context that comes.
     pends: AtomicBool,
     /// Whether it is loaded, or is being unloaded.
@@ -86,23 +86,27 @@ impl Image {
         found.cloned()
     }
 
-    /// This thread is the one that settles it in this context.
+    /// This thread is the one that instruments it in this context.
     fn claim(&self, context: usize, generation: u64) -> bool {
-        self.was_settled.store(true, Ordering::Relaxed);
-        lock(&self.settled).insert((context, generation))
+        self.was_instrumented.store(true, Ordering::Relaxed);
+        lock(&self.instrumented_in).insert((context, generation))
     }
 
-    /// It is counted as one that may still have to be settled in some context.
+    /// It is counted as one that may still have to be instrumented in some context.
     fn waits(&self) -> bool {
-        let settled = |home: &usize| lock(&self.settled).iter().any(|(there, _)| there == home);
-        self.pends.load(Ordering::Relaxed) && !self.home.as_ref().is_some_and(settled)
+        let instrumented = |home: &usize| {
+            lock(&self.instrumented_in)
+                .iter()
+                .any(|(there, _)| there == home)
+        };
+        self.pends.load(Ordering::Relaxed) && !self.home.as_ref().is_some_and(instrumented)
     }
 
     /// Nothing is to be done for it in this context.
-    fn is_settled(&self, context: usize, generation: u64) -> bool {
+    fn is_instrumented(&self, context: usize, generation: u64) -> bool {
         !self.standing.is_loaded()
             || self.home.is_some_and(|home| home != context)
-            || lock(&self.settled).contains(&(context, generation))
+            || lock(&self.instrumented_in).contains(&(context, generation))
             || self
                 .version(generation)
                 .is_none_or(|v| v.wants_nothing() && !v.watches_host() && !self.has_entries())
@@ -359,8 +363,8 @@ pub(crate) fn loaded(agent: &'static Agent, incoming: Incoming, jit: JitOptions,
         jit,
         capability,
         home,
-        settled: Mutex::default(),
-        was_settled: AtomicBool::new(false),
+        instrumented_in: Mutex::default(),
+        was_instrumented: AtomicBool::new(false),
         pends: AtomicBool::new(!unused),
         standing: Standing::default(),
         entries: Mutex::default(),
@@ -388,12 +392,14 @@ pub(crate) fn loaded(agent: &'static Agent, incoming: Incoming, jit: JitOptions,
             enlist(agent, &image, &kernel.mangled, late);
         }
     }
-    settle(agent, &image);
+    instrument_here(agent, &image);
     // A driver that does not load lazily has put the library into all contexts now. So is what stands in for it, since later,
     // at a launch, a load could wait for kernels which wait for this launch.
     if image.home.is_none() && !agent.loads_lazily() {
         for context in agent.known_contexts() {
-            agent.driver.within(context, || settle(agent, &image));
+            agent
+                .driver
+                .within(context, || instrument_here(agent, &image));
         }
     }
 }
@@ -434,7 +440,7 @@ fn enter(agent: &Agent, entry: &'static Entry, handle: CUfunction, context: Opti
 }
 
 /// Instruments what waits for the context that is current now.
-pub(crate) fn settle_pending(agent: &'static Agent) {
+pub(crate) fn instrument_pending(agent: &'static Agent) {
     let Some(context) = agent.driver.current() else {
         return;
     };
@@ -446,14 +452,14 @@ pub(crate) fn settle_pending(agent: &'static Agent) {
     }
     let waiting: Vec<Arc<Image>> = lock(&agent.images.by_handle)
         .values()
-        .filter(|image| !image.is_settled(context.0 as usize, generation))
+        .filter(|image| !image.is_instrumented(context.0 as usize, generation))
         .cloned()
         .collect();
     for image in &waiting {
-        settle(agent, image);
+        instrument_here(agent, image);
     }
-    let settled = |image: &Arc<Image>| image.is_settled(context.0 as usize, generation);
-    if waiting.iter().all(settled)
+    let instrumented = |image: &Arc<Image>| image.is_instrumented(context.0 as usize, generation);
+    if waiting.iter().all(instrumented)
         && let Some(shard) = agent.lives.of(context)
     {
         shard.seen.store(loads, Ordering::Relaxed);
@@ -461,10 +467,10 @@ pub(crate) fn settle_pending(agent: &'static Agent) {
 }
 
 /// Reports wanted kernels that never got a context.
-pub(crate) fn report_unsettled(agent: &Agent) {
+pub(crate) fn report_never_instrumented(agent: &Agent) {
     let images: Vec<Arc<Image>> = lock(&agent.images.by_handle).values().cloned().collect();
-    let settled = |image: &&Arc<Image>| image.was_settled.load(Ordering::Relaxed);
-    for image in images.iter().filter(|image| !settled(image)) {
+    let instrumented = |image: &&Arc<Image>| image.was_instrumented.load(Ordering::Relaxed);
+    for image in images.iter().filter(|image| !instrumented(image)) {
         let summaries = Summaries::of(image);
         let Some(version) = lock(&image.versions).last().cloned() else {
             continue;
@@ -580,7 +586,7 @@ pub(crate) fn context_gone(agent: &Agent, context: usize) {
             }
         }
         let waited = image.waits();
-        lock(&image.settled).retain(|(there, _)| *there != context);
+        lock(&image.instrumented_in).retain(|(there, _)| *there != context);
         match (handle, image.home) {
             (_, Some(home)) if home == context => {
                 dead.extend(lock(&image.entries).values().copied());
@@ -609,7 +615,7 @@ pub(crate) fn named(agent: &'static Agent, handle: Handle, function: CUfunction,
     let Some(image) = agent.images.get(handle) else {
         return;
     };
-    settle(agent, &image);
+    instrument_here(agent, &image);
     let name = name.to_str().ok();
     let entry = name.and_then(|name| lock(&image.entries).get(name).copied());
     if let Some(entry) = entry {
@@ -623,7 +629,7 @@ pub(crate) fn named(agent: &'static Agent, handle: Handle, function: CUfunction,
 /// The driver gave out the module that a library is in the current context.
 pub(crate) fn alias(agent: &'static Agent, library: Handle, module: Handle) {
     if let Some(image) = agent.images.get(library) {
-        settle(agent, &image);
+        instrument_here(agent, &image);
         lock(&agent.images.by_handle).insert(module, image);
         if let (Handle::Module(module), Some(context)) = (module, agent.driver.current()) {
             lock(&agent.images.aliases).insert(module, context.0 as usize);

@@ -119,7 +119,7 @@ fn watch(to: &'static Agent) {
 }
 
 /// Has the thread that looks end, and waits for that, at most so long.
-pub(crate) fn settle(limit: Duration) {
+pub(crate) fn wait_until_idle(limit: Duration) {
     ENDING.store(true, Ordering::Release);
     let end = Instant::now() + limit;
     while WATCHED.load(Ordering::Acquire) && Instant::now() < end {

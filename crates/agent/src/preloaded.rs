@@ -257,7 +257,7 @@ impl Preloaded {
     }
 
     /// Waits until nothing is worked on, at most so long; nothing is begun once the agent is off.
-    pub(crate) fn settle(&self, limit: Duration) {
+    pub(crate) fn wait_until_idle(&self, limit: Duration) {
         let end = Instant::now() + limit;
         while let Err(TryLockError::WouldBlock) = self.working.try_lock() {
             if Instant::now() >= end {

@@ -18,7 +18,7 @@ const LARGE: u64 = 64 << 10;
 const PAGE: usize = 4096;
 const TICK: Duration = Duration::from_micros(200);
 /// How long claimed room stays as it is before nobody is expected to write it any more.
-const SETTLE: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_millis(10);
 /// How often a copy at the end may fail before what it was for is given up.
 const TRIES: u32 = 3;
 /// Most rounds over rings that still yield something, at the end.
@@ -452,7 +452,7 @@ fn empty_rings(live: &Live, pump: &mut Pump) -> Result<u64, DriverError> {
                 if failed > TRIES {
                     return Err(error);
                 }
-                std::thread::sleep(SETTLE);
+                std::thread::sleep(PAUSE);
                 continue;
             }
         };
@@ -468,7 +468,7 @@ fn empty_rings(live: &Live, pump: &mut Pump) -> Result<u64, DriverError> {
             }
             // A kernel that began just now may still write it.
             stuck = stats.pending;
-            std::thread::sleep(SETTLE);
+            std::thread::sleep(PAUSE);
         }
         rounds += 1;
     }

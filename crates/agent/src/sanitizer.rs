@@ -13,7 +13,8 @@ use warpbpf_session::{Sanitizer, SanitizerError};
 use warpbpf_wire::NoteLevel;
 
 use crate::agent::Agent;
-use crate::launch::{FallbackReason, Shape, StreamName};
+use crate::fallback::FallbackReason;
+use crate::launch::{Shape, StreamName};
 use crate::lock::lock;
 
 /// Names the library.

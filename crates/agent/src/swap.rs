@@ -115,7 +115,7 @@ impl Swap {
     }
 
     /// Waits until nobody works on it, or on a gate, at most so long; nothing new is made once the agent is off.
-    pub(crate) fn settle(&self, limit: Duration) {
+    pub(crate) fn wait_until_idle(&self, limit: Duration) {
         let end = Instant::now() + limit;
         for busy in [&self.working, &self.writing] {
             while let Err(TryLockError::WouldBlock) = busy.try_lock() {
@@ -250,7 +250,7 @@ fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
 
 /// Does `work`. However that ends, either the new programs are in force, or nothing of them is left, as the next ones have their
 /// number: the session and what was before, or why not.
-fn settled(
+fn done_or_taken_back(
     work: impl FnOnce(&mut Progress) -> Result<(), (i32, String)>,
     take_back: impl FnOnce(&Session),
 ) -> Result<(Arc<Session>, &'static Generation), (i32, String)> {
@@ -274,7 +274,7 @@ fn settled(
 fn run(agent: &'static Agent, token: u64, before: &Arc<Session>, wish: Wish) {
     let working = agent.swap.working.lock();
     let _working = working.unwrap_or_else(PoisonError::into_inner);
-    let done = settled(
+    let done = done_or_taken_back(
         |progress| exchange(agent, before, wish, progress),
         |session| {
             let _beside = agent.work_beside();
@@ -402,7 +402,7 @@ fn exchange(
     progress.old = Some(old);
     // What is left to do is not bound by the tool's limit.
     let _beside = agent.work_beside();
-    agent.settled.leave(old);
+    agent.drain.leave(old);
     match &wish.change {
         Change::Join { client, .. } => agent.roster.welcome(*client),
         Change::Leave { client } => agent.roster.farewell(*client),
@@ -454,9 +454,9 @@ mod tests {
             "it failed internally; please report this with the program".to_owned(),
         ));
         // Nothing was made yet.
-        let done = settled(|_| panic!("at once"), take_back);
+        let done = done_or_taken_back(|_| panic!("at once"), take_back);
         assert_eq!((done.map(|_| ()), taken.get()), (internal.clone(), 0));
-        let done = settled(
+        let done = done_or_taken_back(
             |progress| {
                 progress.next = Some(session());
                 panic!("before the step")
@@ -464,7 +464,7 @@ mod tests {
             take_back,
         );
         assert_eq!((done.map(|_| ()), taken.get()), (internal, 1));
-        let done = settled(
+        let done = done_or_taken_back(
             |progress| {
                 progress.next = Some(session());
                 Err((ENOMEM, "full".to_owned()))
@@ -474,7 +474,7 @@ mod tests {
         let full = Err((ENOMEM, "full".to_owned()));
         assert_eq!((done.map(|_| ()), taken.get()), (full, 2));
         let generations = Generations::default();
-        let done = settled(
+        let done = done_or_taken_back(
             |progress| {
                 let next = session();
                 progress.next = Some(Arc::clone(&next));

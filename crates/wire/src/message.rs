@@ -41,7 +41,7 @@ pub enum ToAgent {
     },
     /// As `Snapshot`, once the kernels with second tools' programs that were launched so far have ended, or a note has said that this could not be
     /// known; answered as that is.
-    Settle {
+    Drain {
         /// Chosen by the tool.
         token: u64,
     },
@@ -134,7 +134,7 @@ pub enum ToTool {
     Ranges(Ranges),
     /// Stacks on the CPU ([`Options::stacks`]).
     Stacks(HostStacks),
-    /// The answer to `Snapshot` and `Settle`.
+    /// The answer to `Snapshot` and `Drain`.
     Snapshotted {
         /// The request's.
         token: u64,

@@ -13,8 +13,9 @@ use super::{Graphs, lock};
 use crate::agent::Agent;
 use crate::entry::{Place, Runs};
 use crate::exports::original;
+use crate::fallback::FallbackReason;
 use crate::guard::Outcome;
-use crate::launch::{FallbackReason, StreamName};
+use crate::launch::StreamName;
 use crate::{timeline, uprobe};
 use warpbpf_driver::sys::{
     self, CUevent, CUgraph, CUgraphExec, CUgraphNode, CUresult, CUstream, KernelNodeParams,

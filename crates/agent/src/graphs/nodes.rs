@@ -9,9 +9,10 @@ use crate::agent::Agent;
 use crate::choice::Candidate;
 use crate::entry::{Entry, Place, Runs};
 use crate::exports::original;
+use crate::fallback::FallbackReason;
 use crate::graphs::execs;
 use crate::guard::Outcome;
-use crate::launch::{FallbackReason, Shape, count, tell, try_variant};
+use crate::launch::{Shape, count, tell, try_variant};
 use warpbpf_driver::sys::{
     self, CUcontext, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUkernel, CUresult,
     GraphNodeParams, KernelNodeParams, KernelNodeParams2, NODE_CONDITIONAL, NODE_GRAPH,

@@ -16,7 +16,8 @@ use super::order::Order;
 use crate::agent::Agent;
 use crate::choice::Candidate;
 use crate::entry::{Chosen, Entry, Runs};
-use crate::launch::{FallbackReason, count, tell};
+use crate::fallback::FallbackReason;
+use crate::launch::{count, tell};
 use crate::params::{hidden_of, with_hidden};
 use crate::timeline;
 

@@ -10,8 +10,8 @@ use warpbpf_driver::{Context, Driver};
 use warpbpf_session::choices::Choices;
 use warpbpf_session::{KernelSummary, Live, LoadedVariant, Session};
 
+use super::instrument::{enlist, instrument_for, instrument_in};
 use super::report::{Summaries, report, tell_left_out};
-use super::settle::{enlist, settle_for, settle_in};
 use super::{Image, Version, lock};
 use crate::agent::Agent;
 use crate::entry::Place;
@@ -36,11 +36,11 @@ fn all(agent: &Agent) -> Vec<Arc<Image>> {
 impl Image {
     /// Contexts in which it has the programs of one generation and lacks those of another.
     fn lacks(&self, before: u64, next: u64) -> Vec<usize> {
-        let settled = lock(&self.settled);
-        let had = settled
+        let instrumented = lock(&self.instrumented_in);
+        let had = instrumented
             .iter()
             .filter(|(_, generation)| *generation == before);
-        let lacks = had.filter(|(context, _)| !settled.contains(&(*context, next)));
+        let lacks = had.filter(|(context, _)| !instrumented.contains(&(*context, next)));
         lacks.map(|(context, _)| *context).collect()
     }
 
@@ -99,15 +99,15 @@ fn make_image_ready(agent: &'static Agent, image: &Image, before: u64, session: 
         let wait = || await_programs(agent, image, &version, context, before);
         let handle = Context(context as CUcontext);
         let shard = agent.lives.of(handle);
-        let settle = |live: &Live| {
+        let instrument = |live: &Live| {
             wait();
-            settle_in(agent, image, &version, live);
+            instrument_in(agent, image, &version, live);
         };
-        let settled = shard.and_then(|shard| agent.with_ours(&shard, settle));
-        if settled.is_none() {
+        let instrumented = shard.and_then(|shard| agent.with_ours(&shard, instrument));
+        if instrumented.is_none() {
             agent.driver.within(handle, || {
                 wait();
-                settle_for(agent, image, &version);
+                instrument_for(agent, image, &version);
             });
         }
     }
@@ -272,7 +272,7 @@ pub(crate) fn put_in_force(
     Some(agent.generations.switch(Arc::clone(session)))
 }
 
-/// After that: what was settled meanwhile with the old programs only, and what is no longer needed of them.
+/// After that: what was instrumented meanwhile with the old programs only, and what is no longer needed of them.
 pub(crate) fn catch_up(agent: &'static Agent, session: &Arc<Session>, before: u64) {
     let next = session.generation();
     for image in all(agent) {
@@ -290,7 +290,7 @@ pub(crate) fn catch_up(agent: &'static Agent, session: &Arc<Session>, before: u6
             }
         }
         lock(&image.versions).retain(|version| version.generation() >= next);
-        lock(&image.settled).retain(|(_, generation)| *generation >= next);
+        lock(&image.instrumented_in).retain(|(_, generation)| *generation >= next);
         lock(&image.without).retain(|(generation, ..)| *generation >= next);
     }
     // Libraries in which nobody wanted a kernel may be in contexts that come.
@@ -357,7 +357,7 @@ pub(crate) fn take_back(agent: &'static Agent, generation: u64) {
             }
         }
         lock(&image.versions).retain(|version| version.generation() != generation);
-        lock(&image.settled).retain(|(_, of)| *of != generation);
+        lock(&image.instrumented_in).retain(|(_, of)| *of != generation);
         lock(&image.without).retain(|(of, ..)| *of != generation);
     }
     unload_all(agent, unneeded);

@@ -70,8 +70,8 @@ fn what_has_no_room_for_all_has_the_first_tools_alone() {
     let [joint, single] = [&all, &alone].map(|variant| variant.function.0 as usize);
     assert_eq!(launched, [single, joint, single, single, function]);
     assert_eq!(told(&app), [(0, [4, 1, 0, 0]), (1, [1, 3, 0, 0])]);
-    settle(&mut app, 7);
-    let said = settled(&mut app, 7).into_iter();
+    drain(&mut app, 7);
+    let said = drained(&mut app, 7).into_iter();
     let said = said.filter(|text| text.contains("launched with") || text.contains("all tools"));
     let said: Vec<String> = said.collect();
     let [with_some, without] = &said[..] else {
@@ -211,14 +211,14 @@ fn who_runs_alone_is_in_the_launches_that_it_chose() {
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Asks that kernels have ended.
-fn settle(app: &mut Application, token: u64) {
+fn drain(app: &mut Application, token: u64) {
     let tool = app.tool.as_mut().unwrap();
-    let message = ToAgent::Settle { token };
+    let message = ToAgent::Drain { token };
     tool.send(&message, &[], None, LIMIT).unwrap();
 }
 
 /// What is said until that is answered.
-fn settled(app: &mut Application, asked: u64) -> Vec<String> {
+fn drained(app: &mut Application, asked: u64) -> Vec<String> {
     let (tool, mut notes) = (app.tool.as_mut().unwrap(), Vec::new());
     loop {
         match tool.recv(LIMIT).unwrap().expect("an answer").message {
@@ -261,7 +261,7 @@ fn kernels_of_who_goes_are_waited_for_beside_captures() {
     leave(&mut app, 1);
     capture(&app, true);
     let before = asked(&app);
-    settle(&mut app, 7);
+    drain(&mut app, 7);
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(asked(&app), before, "something is captured");
     capture(&app, false);
@@ -269,7 +269,7 @@ fn kernels_of_who_goes_are_waited_for_beside_captures() {
     // One that begins now is no hindrance.
     capture(&app, true);
     app.world.set_busy(false);
-    assert_eq!(settled(&mut app, 7), [""; 0]);
+    assert_eq!(drained(&mut app, 7), [""; 0]);
     let [waits, marks, _] = asked(&app);
     assert_eq!([waits, marks], [before[0], before[1] + 1]);
 }
@@ -281,8 +281,8 @@ fn a_driver_without_marks_has_its_contexts_waited_for() {
     app.launch(function, 1, 32);
     app.world.refuse("cuCtxRecordEvent", 801);
     let before = asked(&app);
-    settle(&mut app, 7);
-    assert_eq!(settled(&mut app, 7), [""; 0]);
+    drain(&mut app, 7);
+    assert_eq!(drained(&mut app, 7), [""; 0]);
     assert_eq!(asked(&app), [before[0] + 1, before[1] + 1, before[2]]);
 }
 
@@ -293,8 +293,8 @@ fn nobody_waits_where_no_second_tool_had_a_launch() {
     join(&mut app, 1, "idle");
     let before = asked(&app);
     app.world.set_busy(true);
-    settle(&mut app, 7);
-    assert_eq!(settled(&mut app, 7), [""; 0]);
+    drain(&mut app, 7);
+    assert_eq!(drained(&mut app, 7), [""; 0]);
     assert_eq!(asked(&app), before);
 }
 
@@ -307,11 +307,11 @@ fn launches_under_way_are_waited_for_too() {
     let (answer, _) = super::exchange::asked(&mut app, Change::Leave { client: 1 }, &[]);
     assert_eq!(answer.refused, None);
     let before = asked(&app);
-    settle(&mut app, 7);
+    drain(&mut app, 7);
     std::thread::sleep(Duration::from_millis(100));
     assert_eq!(asked(&app), before, "it is in no stream yet");
     drop(flight);
-    assert_eq!(settled(&mut app, 7), [""; 0]);
+    assert_eq!(drained(&mut app, 7), [""; 0]);
     assert_eq!(asked(&app)[1], before[1] + 1);
 }
 
@@ -323,7 +323,7 @@ fn what_cannot_be_known_of_who_goes_is_said_to_it() {
     app.launch(function, 1, 32);
     leave(&mut app, 1);
     app.world.refuse("cuCtxRecordEvent", 719);
-    settle(&mut app, 7);
+    drain(&mut app, 7);
     let tool = app.tool.as_mut().unwrap();
     let (text, clients) = loop {
         match tool.recv(LIMIT).unwrap().expect("an answer").message {

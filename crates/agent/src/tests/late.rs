@@ -8,7 +8,7 @@ use warpbpf_wire::ToTool;
 
 use super::attached::Application;
 use crate::descriptors::OwnDescriptor;
-use crate::settled::Unsettled;
+use crate::drain::NotDrained;
 
 #[test]
 fn what_a_session_took_is_given_back() {
@@ -69,7 +69,7 @@ fn launches_with_earlier_programs_are_waited_for_too() {
     generations.switch(session);
     let soon = || Instant::now() + Duration::from_millis(20);
     let waited = app.agent.wait_for_kernels(soon());
-    assert_eq!(waited, Err(Unsettled::Running));
+    assert_eq!(waited, Err(NotDrained::Running));
     drop(flight);
     assert_eq!(app.agent.wait_for_kernels(soon()), Ok(()));
 }

@@ -154,7 +154,7 @@ fn change(
         }
     };
     // What is left of the old programs is unloaded behind the answer.
-    app.agent.swap.settle(LIMIT);
+    app.agent.swap.wait_until_idle(LIMIT);
     changed
 }
 

@@ -46,7 +46,7 @@ fn each_context_has_maps_and_variants_of_its_own() {
         "{variants:?}"
     );
     let loaded = app.world.modules().len();
-    modules::settle_pending(app.agent);
+    modules::instrument_pending(app.agent);
     assert_eq!(app.world.modules().len(), loaded, "once in each context");
     // Each launch by the library's one handle ran the variant of its context.
     assert_ne!(variants[1], variants[3]);
@@ -135,7 +135,7 @@ fn a_launch_does_not_wait_for_a_thread_of_ours_which_may_wait_for_it() {
             let _state = shard.state.write().unwrap();
             wait();
         };
-        (shard.ours).make(hold, || modules::settle_pending(agent));
+        (shard.ours).make(hold, || modules::instrument_pending(agent));
     };
     meanwhile((agent, &world, first), work, || {
         app.launch(kernel, 1, 32);
@@ -167,7 +167,7 @@ fn a_launch_does_not_wait_for_the_first_maps_that_a_thread_of_ours_makes() {
             let _founding = agent.lives.founding.lock().unwrap();
             wait();
         };
-        (agent.lives.founders).make(hold, || agent.settle_elsewhere());
+        (agent.lives.founders).make(hold, || agent.instrument_elsewhere());
     };
     meanwhile((agent, &world, first), work, || {
         // SAFETY: a local.

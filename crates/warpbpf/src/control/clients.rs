@@ -28,7 +28,7 @@ const BUSY: Duration = Duration::from_millis(100);
 /// How long the last words to a second tool may be unread.
 const UNREAD: Duration = Duration::from_secs(10);
 /// How long kernels that were launched with a second tool's programs are waited for, for what they count.
-const SETTLING: Duration = Duration::from_secs(60);
+const DRAINING: Duration = Duration::from_secs(60);
 
 /// What a second tool wants; the request's blob is the object file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -100,7 +100,7 @@ enum Stage {
     /// They could not be, and that is tried again then.
     Again(Instant),
     /// Its last kernels are waited for, until then.
-    Settling(u64, Instant),
+    Draining(u64, Instant),
     /// All was said, and is to be read until then.
     Gone(Instant),
 }
@@ -313,7 +313,7 @@ impl Client {
                     continue;
                 }
                 ToAgent::Snapshot { token }
-                | ToAgent::Settle { token }
+                | ToAgent::Drain { token }
                 | ToAgent::MapOps { token, .. } => *token,
                 // What comes before an attach.
                 ToAgent::Attach { .. }
@@ -335,9 +335,7 @@ impl Client {
                         pid: self.info_pid(),
                     }),
                 },
-                ToAgent::Settle { .. } => {
-                    self.process.begin(|token| ToAgent::Settle { token }, &[])
-                }
+                ToAgent::Drain { .. } => self.process.begin(|token| ToAgent::Drain { token }, &[]),
                 _ => self.process.begin(|token| ToAgent::Snapshot { token }, &[]),
             };
             match asked {
@@ -392,7 +390,7 @@ impl Client {
         match self.stage {
             Stage::There => {}
             Stage::Again(at) if Instant::now() >= at => {}
-            Stage::Again(_) | Stage::Leaving(_) | Stage::Settling(..) | Stage::Gone(_) => return,
+            Stage::Again(_) | Stage::Leaving(_) | Stage::Draining(..) | Stage::Gone(_) => return,
         }
         let client = self.info.client;
         let pending = Pending::of(self.process.clone(), Exchange::Leave { client }, LEAVING);
@@ -414,10 +412,10 @@ impl Client {
             Stage::Leaving(pending) => match pending.done() {
                 None => {}
                 Some(Ok(_)) if self.connection.is_some() => {
-                    let settled = self.process.begin(|token| ToAgent::Settle { token }, &[]);
-                    match settled {
+                    let drained = self.process.begin(|token| ToAgent::Drain { token }, &[]);
+                    match drained {
                         Ok(token) => {
-                            self.stage = Stage::Settling(token, Instant::now() + SETTLING);
+                            self.stage = Stage::Draining(token, Instant::now() + DRAINING);
                         }
                         Err(_) => self.application_gone(),
                     }
@@ -435,7 +433,7 @@ impl Client {
                     self.bye("its programs are still there");
                 }
             },
-            Stage::Settling(token, until) => {
+            Stage::Draining(token, until) => {
                 let late = Instant::now() >= *until;
                 if self.process.take_answer(*token).is_some() || late {
                     if late {

@@ -1,8 +1,11 @@
-//! The end of what was launched so far, for a tool that goes: what its programs counted comes home whole, and nobody else is held up.
+//! Drain: wait until all that was launched so far has ended. A tool that goes needs it, so that what
+//! its programs counted is complete. Nobody else is held up.
 //!
-//! The driver does not say when a kernel ends, and to wait for a whole context would spoil the application's captures there. So a mark is put behind
-//! everything in the context while nothing is captured, which is a moment in which no capture begins, and the mark is asked until it has passed;
-//! captures that begin later are no hindrance. A driver before CUDA 12.5 has no such marks, and its contexts are waited for.
+//! The driver does not say when a kernel ends. To wait for a whole context would spoil the
+//! application's captures there. So the agent records a completion event behind everything in the
+//! context, at a moment in which nothing is captured and no capture begins, and asks the event until
+//! it has passed. Captures that begin later are no hindrance. A driver before CUDA 12.5 has no such
+//! events; there the agent waits for the context.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -29,7 +32,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Settled {
+pub(crate) struct Drain {
     /// Requests that are to be answered.
     answers: Mutex<Vec<u64>>,
     /// There was a launch with a second tool's programs.
@@ -38,7 +41,7 @@ pub(crate) struct Settled {
     left: Mutex<Vec<&'static Generation>>,
 }
 
-impl Settled {
+impl Drain {
     pub(crate) fn take(&self) -> Vec<u64> {
         std::mem::take(&mut *lock(&self.answers))
     }
@@ -73,7 +76,7 @@ impl Settled {
 
 /// Why it is not known that kernels have ended.
 #[derive(Debug, PartialEq)]
-pub(crate) enum Unsettled {
+pub(crate) enum NotDrained {
     /// The application captured all the while.
     Captures,
     /// Some have not.
@@ -82,14 +85,14 @@ pub(crate) enum Unsettled {
     Driver(DriverError),
 }
 
-impl fmt::Display for Unsettled {
+impl fmt::Display for NotDrained {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Unsettled::Captures => f.write_str(
+            NotDrained::Captures => f.write_str(
                 "the application was capturing a graph all the while, which that would have spoiled",
             ),
-            Unsettled::Running => f.write_str("some were still running"),
-            Unsettled::Driver(error) => error.fmt(f),
+            NotDrained::Running => f.write_str("some were still running"),
+            NotDrained::Driver(error) => error.fmt(f),
         }
     }
 }
@@ -112,7 +115,7 @@ impl Wait {
         agent: &Agent,
         since: Instant,
         blocks: &mut dyn FnMut(),
-    ) -> Option<Result<(), Unsettled>> {
+    ) -> Option<Result<(), NotDrained>> {
         let shard = Arc::clone(&self.shard);
         let state = tried(shard.state.try_read())?;
         match &*state {
@@ -136,7 +139,7 @@ impl Wait {
         agent: &Agent,
         since: Instant,
         blocks: &mut dyn FnMut(),
-    ) -> Option<Result<(), Unsettled>> {
+    ) -> Option<Result<(), NotDrained>> {
         let (driver, context) = (&agent.driver, self.shard.context);
         let mark = self
             .shard
@@ -147,7 +150,7 @@ impl Wait {
             let asking = agent.quiet.asking();
             self.is_captured = agent.graphs.captures.is_any(agent);
             if self.is_captured {
-                return (since.elapsed() >= CAPTURES).then_some(Err(Unsettled::Captures));
+                return (since.elapsed() >= CAPTURES).then_some(Err(NotDrained::Captures));
             }
             match mark
                 .as_ref()
@@ -158,21 +161,21 @@ impl Wait {
                     // For as long as a kernel runs, which may wait for the thread that begins a capture.
                     drop(asking);
                     blocks();
-                    return Some(driver.synchronize().map_err(Unsettled::Driver));
+                    return Some(driver.synchronize().map_err(NotDrained::Driver));
                 }
-                Err(error) => return Some(Err(Unsettled::Driver(error))),
+                Err(error) => return Some(Err(NotDrained::Driver(error))),
             }
         }
         match driver.has_passed(mark.as_ref()?) {
             Ok(false) => None,
             Ok(true) => Some(Ok(())),
-            Err(error) => Some(Err(Unsettled::Driver(error))),
+            Err(error) => Some(Err(NotDrained::Driver(error))),
         }
     }
 }
 
 /// How the wait for each context ended.
-pub(crate) type Ends = HashMap<CUcontext, Result<(), Unsettled>>;
+pub(crate) type Ends = HashMap<CUcontext, Result<(), NotDrained>>;
 
 /// Waits until then for all that was launched so far, in all contexts, and keeps nobody from them meanwhile. `goes_on` says whether it still matters.
 /// It is told `true` before a call that ends when kernels have, whatever it says.
@@ -207,8 +210,8 @@ pub(crate) fn wait_for(
     }
     let left = waits.into_iter().map(|wait| {
         let why = match wait.is_captured {
-            true => Unsettled::Captures,
-            false => Unsettled::Running,
+            true => NotDrained::Captures,
+            false => NotDrained::Running,
         };
         (wait.shard.context.0, Err(why))
     });
@@ -217,28 +220,28 @@ pub(crate) fn wait_for(
 }
 
 /// Whether some had not ended then; `None`: that is not known.
-pub(crate) fn kernels_ran(end: &Result<(), Unsettled>) -> Option<bool> {
+pub(crate) fn kernels_ran(end: &Result<(), NotDrained>) -> Option<bool> {
     match end {
         Ok(()) => Some(false),
-        Err(Unsettled::Running) => Some(true),
-        Err(Unsettled::Captures | Unsettled::Driver(_)) => None,
+        Err(NotDrained::Running) => Some(true),
+        Err(NotDrained::Captures | NotDrained::Driver(_)) => None,
     }
 }
 
 /// The first that says why.
-pub(crate) fn all(ends: Ends) -> Result<(), Unsettled> {
+pub(crate) fn all(ends: Ends) -> Result<(), NotDrained> {
     ends.into_values().collect()
 }
 
 /// Has a request answered once all kernels that were launched so far have ended, if second tools' programs were in any.
 pub(crate) fn wait(agent: &'static Agent, token: u64) {
-    let settled = &agent.settled;
-    if settled.all_left() && !settled.used.load(Ordering::Relaxed) {
-        return settled.answer(agent, token);
+    let drain = &agent.drain;
+    if drain.all_left() && !drain.used.load(Ordering::Relaxed) {
+        return drain.answer(agent, token);
     }
     // Others' counts go on.
     let clients = agent.roster.leaving();
-    let started = thread::start("warpbpf-settled", move || {
+    let started = thread::start("warpbpf-drain", move || {
         if let Err(why) = have_ended(agent, Instant::now() + LIMIT) {
             agent.note_to(
                 &clients,
@@ -246,19 +249,19 @@ pub(crate) fn wait(agent: &'static Agent, token: u64) {
                 format!("what is shown is as it was copied last, the kernels that ran at the end were not waited for: {why}"),
             );
         }
-        agent.settled.answer(agent, token);
+        agent.drain.answer(agent, token);
     });
     if started.is_err() {
         // What is there by now is better than no answer.
-        agent.settled.answer(agent, token);
+        agent.drain.answer(agent, token);
     }
 }
 
 /// The same for those with second tools' programs; those that are under way are in no stream yet.
-fn have_ended(agent: &'static Agent, until: Instant) -> Result<(), Unsettled> {
-    while !agent.settled.all_left() {
+fn have_ended(agent: &'static Agent, until: Instant) -> Result<(), NotDrained> {
+    while !agent.drain.all_left() {
         if Instant::now() >= until || !agent.is_on() {
-            return Err(Unsettled::Running);
+            return Err(NotDrained::Running);
         }
         std::thread::sleep(PAUSE);
     }

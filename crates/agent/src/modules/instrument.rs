@@ -1,4 +1,5 @@
-//! An image in a context: its kernels are instrumented there, for one generation of programs, and put where launches find them.
+//! Instruments the kernels of an image in a context, for one generation of programs, and puts the
+//! variants where launches find them.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +11,7 @@ use warpbpf_session::client::OWN;
 use warpbpf_session::{Live, LoadedVariant, Prepared, PreparedKernel, Session};
 
 use super::report::{Summaries, report, tell_left_out};
-use super::{Handle, Image, Version, enter, enter_known_handles, lock, settle_pending};
+use super::{Handle, Image, Version, enter, enter_known_handles, instrument_pending, lock};
 use crate::agent::{Absent, Agent};
 use crate::entry::{Entry, Place};
 
@@ -30,7 +31,7 @@ pub(crate) fn place_at_launch(
         return None;
     }
     let handle = Context(context as CUcontext);
-    agent.driver.within(handle, || settle_pending(agent));
+    agent.driver.within(handle, || instrument_pending(agent));
     entry.place(context, generation)
 }
 
@@ -59,11 +60,11 @@ pub(super) fn enlist(
 
 /// Instruments an image in the current context with the programs in force, if that was not done yet and the context is alive.
 /// Never waits for another thread that does.
-pub(super) fn settle(agent: &'static Agent, image: &Image) {
+pub(super) fn instrument_here(agent: &'static Agent, image: &Image) {
     loop {
         let generation = agent.generations.now().number;
         if let Some(version) = image.version(generation) {
-            settle_for(agent, image, &version);
+            instrument_for(agent, image, &version);
         }
         // If others came into force meanwhile, whoever put them there may not have seen this one.
         if agent.generations.now().number == generation {
@@ -73,19 +74,19 @@ pub(super) fn settle(agent: &'static Agent, image: &Image) {
 }
 
 /// The same with the programs of a version.
-pub(super) fn settle_for(agent: &'static Agent, image: &Image, version: &Version) {
+pub(super) fn instrument_for(agent: &'static Agent, image: &Image, version: &Version) {
     let Some(context) = agent.driver.current() else {
         return;
     };
     let (here, generation) = (context.0 as usize, version.generation());
     // Off, nobody would fetch data: then no device side is made either.
-    if image.is_settled(here, generation) || !agent.is_on() {
+    if image.is_instrumented(here, generation) || !agent.is_on() {
         return;
     }
-    let settled = agent.with_live(&version.session, |live| {
-        settle_in(agent, image, version, live);
+    let instrumented = agent.with_live(&version.session, |live| {
+        instrument_in(agent, image, version, live);
     });
-    if let Err(Absent::Gone(why)) = settled
+    if let Err(Absent::Gone(why)) = instrumented
         && image.claim(here, generation)
     {
         let results = failures(&version.prepared, why);
@@ -95,7 +96,7 @@ pub(super) fn settle_for(agent: &'static Agent, image: &Image, version: &Version
 }
 
 /// The same in a context that has maps, is current and cannot end meanwhile.
-pub(super) fn settle_in(agent: &'static Agent, image: &Image, version: &Version, live: &Live) {
+pub(super) fn instrument_in(agent: &'static Agent, image: &Image, version: &Version, live: &Live) {
     let (context, generation) = (live.context(), version.generation());
     let here = context.0 as usize;
     if !agent.is_on() || !image.claim(here, generation) {
@@ -257,7 +258,7 @@ fn alone(image: &Image, version: &Version, context: usize, results: &Results) ->
     results.iter().filter_map(of).collect()
 }
 
-/// An image was settled in a context. A library may still be used in others.
+/// An image was instrumented in a context. A library may still be used in others.
 fn pends_no_more(agent: &Agent, image: &Image) {
     if image.home.is_some() && image.pends.swap(false, Ordering::Relaxed) {
         agent.count_pending(-1);
