@@ -130,13 +130,15 @@ pub(crate) struct Tally {
 }
 
 impl Tally {
-    /// Uninstrumented, skipped and unwanted launches. What else counts those is seen as well ([`crate::entry::Runs::count`]).
+    /// Uninstrumented, skipped and unwanted launches. What else counts those is seen as well
+    /// ([`crate::entry::Runs::count`]).
     pub(crate) fn all(&self) -> [u64; 3] {
         [&self.uninstrumented, &self.skipped, &self.unwanted].map(|n| n.load(Ordering::Acquire))
     }
 
-    /// Who would not have a launch that counts as uninstrumented, where tools want different ones: a bit for each wish. `takes` says whether a choice takes
-    /// it. Wishes behind those that have a bit count it with the others.
+    /// Who would not have a launch that counts as uninstrumented, where tools want different ones:
+    /// a bit for each wish. `takes` says whether a choice takes it. Wishes behind those that have a
+    /// bit count it with the others.
     pub(crate) fn not_for(&self, takes: impl Fn(&Choice) -> bool) -> u64 {
         if self.wishes.len() < 2 {
             return 0;

@@ -1,11 +1,11 @@
-//! Drain: wait until all that was launched so far has ended. A tool that goes needs it, so that what
-//! its programs counted is complete. Nobody else is held up.
+//! Drain: wait until all that was launched so far has ended. A tool that goes needs it, so that
+//! what its programs counted is complete. Nobody else is held up.
 //!
 //! The driver does not say when a kernel ends. To wait for a whole context would spoil the
 //! application's captures there. So the agent records a completion event behind everything in the
-//! context, at a moment in which nothing is captured and no capture begins, and asks the event until
-//! it has passed. Captures that begin later are no hindrance. A driver before CUDA 12.5 has no such
-//! events; there the agent waits for the context.
+//! context, at a moment in which nothing is captured and no capture begins, and asks the event
+//! until it has passed. Captures that begin later are no hindrance. A driver before CUDA 12.5 has
+//! no such events; there the agent waits for the context.
 
 use std::collections::HashMap;
 use std::fmt;

@@ -63,7 +63,8 @@ pub(crate) struct Place {
     pub(crate) generation: u64,
     /// What runs in the kernel's place; `None` if that could not be made, which the user was told, or if nobody wants it.
     pub(crate) variant: Option<Arc<LoadedVariant>>,
-    /// Of the programs that want the kernel, whether it could be made or not, and whether they are in it: what nobody chose is no fallback.
+    /// Of the programs that want the kernel, whether it could be made or not, and whether they are
+    /// in it: what nobody chose is no fallback.
     pub(crate) choices: Choices,
     /// By choice of the variant's programs, its bit among those; empty if they are the same.
     bits: Box<[u32]>,
@@ -221,7 +222,8 @@ impl Place {
         self.wanted.store(wanted, Ordering::Relaxed);
     }
 
-    /// It is there so that launches count as uninstrumented until the programs of a generation come.
+    /// It is there so that launches count as uninstrumented until the programs of a generation
+    /// come.
     pub(crate) fn await_programs(&self, generation: u64) {
         self.awaited.store(generation, Ordering::Relaxed);
         self.set_wanted(true);

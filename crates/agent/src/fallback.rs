@@ -11,7 +11,8 @@ pub(crate) enum FallbackReason {
     Unwanted,
     /// Nothing was instrumented in this context.
     Context(Option<usize>),
-    /// The grid is resident as a whole and the variant's would not be: blocks that wait for each other would hang.
+    /// The grid is resident as a whole and the variant's would not be: blocks that wait for each
+    /// other would hang.
     Residency(Residency, &'static LoadedVariant),
     /// The variant cannot have more threads than so many in a block.
     Threads(u32),

@@ -1,6 +1,6 @@
-//! JIT outputs: machine code that NVRTC or the driver's linker made in this process, and the PTX that
-//! it was made from. It is handed out as bytes, and nobody knows then which module will be loaded from
-//! them. So what is known of them is kept under a hash of the bytes.
+//! JIT outputs: machine code that NVRTC or the driver's linker made in this process, and the PTX
+//! that it was made from. It is handed out as bytes, and nobody knows then which module will be
+//! loaded from them. So what is known of them is kept under a hash of the bytes.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};

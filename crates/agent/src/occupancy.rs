@@ -1,10 +1,10 @@
-//! Occupancy: an application asks the driver how many blocks of a kernel fit, and sizes its launches
-//! by the answer. With `--occupancy instrumented` the answer is that for the variant.
+//! Occupancy: an application asks the driver how many blocks of a kernel fit, and sizes its
+//! launches by the answer. With `--occupancy instrumented` the answer is that for the variant.
 //!
 //! The original can always run instead. So of two numbers the application gets the smaller one: no
-//! answer is larger than what the original has room for. Wherever something is in doubt, it gets the
-//! original's number, as it would without the agent. An attribute that it has set itself is answered
-//! as it was set.
+//! answer is larger than what the original has room for. Wherever something is in doubt, it gets
+//! the original's number, as it would without the agent. An attribute that it has set itself is
+//! answered as it was set.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::Ordering;

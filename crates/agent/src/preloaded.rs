@@ -1,10 +1,10 @@
-//! Preloaded kernels: those of images that were loaded before the agent came. The agent notices such a
-//! kernel at its first launch, looks for its image in the files that are mapped, and instruments it on
-//! a background thread, while the application goes on with the original.
+//! Preloaded kernels: those of images that were loaded before the agent came. The agent notices
+//! such a kernel at its first launch, looks for its image in the files that are mapped, and
+//! instruments it on a background thread, while the application goes on with the original.
 //!
-//! Nobody saw these loads. So which image it was is inferred from the kernel's name, and from what the
-//! driver says of it. Where two images are possible, none is taken. There are slices only: a clone
-//! would have to be in a module that is loaded already.
+//! Nobody saw these loads. So which image it was is inferred from the kernel's name, and from what
+//! the driver says of it. Where two images are possible, none is taken. There are slices only: a
+//! clone would have to be in a module that is loaded already.
 
 mod caches;
 mod files;
@@ -297,8 +297,8 @@ impl Preloaded {
     }
 }
 
-/// A launch by the handle of a preloaded kernel: asks the driver what it is. If programs want it, an
-/// entry counts its launches as uninstrumented until there is a variant to launch.
+/// A launch by the handle of a preloaded kernel: asks the driver what it is. If programs want it,
+/// an entry counts its launches as uninstrumented until there is a variant to launch.
 pub(crate) fn ask(agent: &Agent, function: CUfunction) -> Option<&'static Entry> {
     static SEEN: () = ();
     let preloaded = &agent.preloaded;

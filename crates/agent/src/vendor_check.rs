@@ -1,8 +1,8 @@
-//! The vendor check: does an image belong to one of NVIDIA's own libraries? Those are neither edited
-//! nor disassembled, whatever the user wants.
+//! The vendor check: does an image belong to one of NVIDIA's own libraries? Those are neither
+//! edited nor disassembled, whatever the user wants.
 //!
-//! An image lies in the library that brings it, or in memory to which somebody copied or unpacked it.
-//! Of the second kind only the kernels' names are known.
+//! An image lies in the library that brings it, or in memory to which somebody copied or unpacked
+//! it. Of the second kind only the kernels' names are known.
 
 use warpbpf_session::ImageInfo;
 

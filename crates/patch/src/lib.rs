@@ -1,9 +1,10 @@
 //! Puts our PTX into somebody else's kernel: finds the sites, elects lanes, splices, and makes slices and clones.
 //!
-//! An instrumented kernel is a variant beside the original. [`method`] says how it can be made: as a [`slice()`], a module of
-//! its own with that kernel and what it reaches, or as a clone in the original module ([`clone_in_module`]), where
-//! function pointers, constants and textures stay one and the same. Both are byte splices of the original text; no
-//! instruction of the application is moved, changed or executed twice.
+//! An instrumented kernel is a variant beside the original. [`method`] says how it can be made: as
+//! a [`slice()`], a module of its own with that kernel and what it reaches, or as a clone in the
+//! original module ([`clone_in_module`]), where function pointers, constants and textures stay one
+//! and the same. Both are byte splices of the original text; no instruction of the application is
+//! moved, changed or executed twice.
 //!
 //! Absent on purpose: loading, launching, addresses. [`Variant`] tells the session what those need.
 #![forbid(unsafe_code)]

@@ -22,8 +22,8 @@ use crate::{Attachment, Options, PatchError, Variant, params};
 /// The module of `kernel` with `attachments` in it, and what loading it needs.
 ///
 /// # Errors
-/// [`PatchError::NeedsClone`] or [`PatchError::Refused`] where [`crate::method`] says so, and all that concerns the
-/// attachments.
+/// [`PatchError::NeedsClone`] or [`PatchError::Refused`] where [`crate::method`] says so, and all
+/// that concerns the attachments.
 pub fn slice(
     module: &Module<'_>,
     kernel: &str,

@@ -47,15 +47,16 @@ impl Caller {
 /// The label of who runs no program.
 pub(crate) const NOBODY: &str = "wbpf_nobody";
 
-/// A PTX module with one function: `.visible .func (.param .b32) NAME(.param .b64 userdata, .param .b64 pc)`, which runs the
-/// attachments of the caller's site and returns 0. One in the middle of a kernel has more parameters, by the kind of event there.
+/// A PTX module with one function: `.visible .func (.param .b32) NAME(.param .b64 userdata, .param
+/// .b64 pc)`, which runs the attachments of the caller's site and returns 0. One in the middle of a
+/// kernel has more parameters, by the kind of event there.
 ///
 /// Fragments that read the slot table by name get addresses by [`crate::bake`]; those that were made for [`warpbpf_codegen::SlotSpace::Table`] read it where
 /// `userdata` points, so that one text serves all kernels. `target` is the operand of `.target`, `version` that of `.version`.
 ///
-/// Launch arguments ([`launch_arg_words`]) are a third parameter of a function that a splice calls, in
-/// the form of a kernel's hidden one. Compute Sanitizer gives one argument alone, so for it the launch
-/// arguments stand in the table, from byte `args_at` on.
+/// Launch arguments ([`launch_arg_words`]) are a third parameter of a function that a splice calls,
+/// in the form of a kernel's hidden one. Compute Sanitizer gives one argument alone, so for it the
+/// launch arguments stand in the table, from byte `args_at` on.
 ///
 /// # Errors
 /// [`PatchError::MachineCode`]: an attachment asks for what only the kernel's own PTX has.

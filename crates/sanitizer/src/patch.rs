@@ -203,7 +203,8 @@ impl Sanitizer {
         }
     }
 
-    /// Why launches did not get their argument, if some were not. Those of graphs do not count then.
+    /// Why launches did not get their argument, if some were not. Those of graphs do not count
+    /// then.
     pub fn refused(&self) -> Option<SanitizerError> {
         let code = self.refused.load(Ordering::Relaxed);
         SanitizerError::check("sanitizerSetLaunchCallbackData", code).err()
@@ -220,7 +221,8 @@ unsafe extern "C" fn callback(own: *mut c_void, domain: u32, id: u32, data: *con
     }
     // SAFETY: never freed, and all of it is shared by locks.
     let own = unsafe { &*own.cast_const().cast::<Sanitizer>() };
-    // No panic crosses into the driver; a launch for which nothing was set has its function's argument.
+    // No panic crosses into the driver; a launch for which nothing was set has its function's
+    // argument.
     let _ = catch_unwind(AssertUnwindSafe(|| match (domain, id) {
         (DOMAIN_LAUNCH, LAUNCH_BEGIN) => {
             // SAFETY: the API's promise.

@@ -303,7 +303,8 @@ impl Text {
         Ok(())
     }
 
-    /// Adds a probe where it runs. Its first instruction waits for what the stub loads: the stack pointer, and the launch arguments.
+    /// Adds a probe where it runs. Its first instruction waits for what the stub loads: the stack
+    /// pointer, and the launch arguments.
     fn add_body(&mut self, body: &[Word], at_exit: bool, has_args: bool) -> Result<(), Refusal> {
         let start = self.end();
         let end = start + (body.len() * BYTES) as u64;

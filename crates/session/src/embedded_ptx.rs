@@ -1,6 +1,6 @@
-//! Embedded PTX: a cubin that was compiled with line information, as Triton does, holds the text that
-//! it was assembled from. The text of a JIT output may be known, too. Either stands for the machine
-//! code only if all that the machine code says of its kernels agrees with the text.
+//! Embedded PTX: a cubin that was compiled with line information, as Triton does, holds the text
+//! that it was assembled from. The text of a JIT output may be known, too. Either stands for the
+//! machine code only if all that the machine code says of its kernels agrees with the text.
 
 use std::collections::HashMap;
 

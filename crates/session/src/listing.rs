@@ -75,7 +75,8 @@ pub struct Line {
     pub places: BTreeMap<Site, usize>,
 }
 
-/// What can be probed in the kernels of an image that `glob` names. What stands against a kernel is in its `method`.
+/// What can be probed in the kernels of an image that `glob` names. What stands against a kernel is
+/// in its `method`.
 pub fn sites(image: &ImageInfo, glob: &str) -> Vec<KernelSites> {
     let wanted = image
         .kernels

@@ -160,8 +160,9 @@ impl Session {
         sets
     }
 
-    /// The text of a function that runs these programs, and the launch arguments that it reads; `target` is the architecture's number and the version of PTX. With
-    /// `bits` programs are told apart by the launches that they choose.
+    /// The text of a function that runs these programs, and the launch arguments that it reads;
+    /// `target` is the architecture's number and the version of PTX. With `bits` programs are told
+    /// apart by the launches that they choose.
     pub(crate) fn probe_text(
         &self,
         name: &str,

@@ -1,4 +1,5 @@
-//! The text work for one image: which kernels are wanted, how each can be instrumented, and the PTX for it.
+//! The text work for one image: which kernels are wanted, how each can be instrumented, and the PTX
+//! for it.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -16,7 +17,8 @@ use crate::plan::Session;
 use crate::sites;
 use crate::texts::{Clone, Texts};
 
-/// `method` of a kernel in which no program has a site: it runs as it is, and no launch of it is a fallback.
+/// `method` of a kernel in which no program has a site: it runs as it is, and no launch of it is a
+/// fallback.
 pub const NO_SITE: &str = "no site";
 
 /// Result of [`Session::prepare`].
@@ -81,8 +83,9 @@ impl Prepared {
         self.kernels.iter().any(splices)
     }
 
-    /// Why kernels of which there is only machine code have no programs although they could: a function that the assembler did not make, or a copy of
-    /// their file that the driver did not load. Of a kernel that cannot have them only its `method` tells.
+    /// Why kernels of which there is only machine code have no programs although they could: a
+    /// function that the assembler did not make, or a copy of their file that the driver did not
+    /// load. Of a kernel that cannot have them only its `method` tells.
     pub fn unmade(&self) -> Option<&str> {
         self.unmade.why()
     }
@@ -206,10 +209,11 @@ pub(crate) enum Code {
 type Made = (Code, Vec<(usize, u32)>);
 
 impl Session {
-    /// Decides for each kernel of an image and makes the texts. Failures concern one kernel and stand in its `method`.
+    /// Decides for each kernel of an image and makes the texts. Failures concern one kernel and
+    /// stand in its `method`.
     ///
-    /// A panic is a failure like any other: what it says stands in the `method` of the kernel, or of all of them if it
-    /// concerns the image.
+    /// A panic is a failure like any other: what it says stands in the `method` of the kernel, or
+    /// of all of them if it concerns the image.
     pub fn prepare(&self, image: &ImageInfo) -> Prepared {
         self.prepare_for(image, &|mangled| self.matching(mangled))
     }

@@ -39,7 +39,8 @@ pub struct LoadedVariant {
     pub choices: Choices,
     /// The parameter that a launch appends.
     pub hidden: Option<HiddenParam>,
-    /// Launch arguments of functions that Compute Sanitizer calls: each launch has a table of its own, in place of a parameter.
+    /// Launch arguments of functions that Compute Sanitizer calls: each launch has a table of its
+    /// own, in place of a parameter.
     pub tables: Option<Tables>,
     /// Resources before and after.
     pub resources: Change,
@@ -49,7 +50,8 @@ pub struct LoadedVariant {
     pub cached: Option<bool>,
     /// Time that it took to make it machine code and load it; `None` for a clone.
     pub loaded_in: Option<Duration>,
-    /// Its launch arguments are set at each launch. In a graph a node was seen to get those of another node, so it may not go into one.
+    /// Its launch arguments are set at each launch. In a graph a node was seen to get those of
+    /// another node, so it may not go into one.
     pub args_at_launch: bool,
     rooms: Rooms,
     /// What was loaded for it; `None` for a clone, which goes with the original's.

@@ -509,7 +509,8 @@ fn graphs(bench: &Bench) -> Told {
     Ok("12 launches of graphs".into())
 }
 
-/// The first tool's program asks for parameters that no kernel has, so no code can be made: what a tool chose is a fallback for it.
+/// The first tool's program asks for parameters that no kernel has, so no code can be made: what a
+/// tool chose is a fallback for it.
 fn graphs_without(bench: &Bench) -> Told {
     let mut first = First::with(bench, "sites_named", Options::default())?;
     let all = first.client(bench, "swap_other", &[])?;

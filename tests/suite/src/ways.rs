@@ -36,7 +36,8 @@ fn number(value: &Value) -> u64 {
     value.as_u64().unwrap_or(0)
 }
 
-/// Of each process: launches of `tick` with probes, uninstrumented ones, and the threads that the program counted.
+/// Of each process: launches of `tick` with probes, uninstrumented ones, and the threads that the
+/// program counted.
 fn counted(report: &Value) -> Vec<(u64, u64, u64)> {
     let processes = report["processes"].as_array();
     let one = |process: &Value| {

@@ -113,7 +113,8 @@ fn make_image_ready(agent: &'static Agent, image: &Image, before: u64, session: 
     }
 }
 
-/// Has launches of kernels that nobody wanted so far counted as uninstrumented, until their programs come into force.
+/// Has launches of kernels that nobody wanted so far counted as uninstrumented, until their
+/// programs come into force.
 fn await_programs(
     agent: &'static Agent,
     image: &Image,
@@ -272,7 +273,8 @@ pub(crate) fn put_in_force(
     Some(agent.generations.switch(Arc::clone(session)))
 }
 
-/// After that: what was instrumented meanwhile with the old programs only, and what is no longer needed of them.
+/// After that: what was instrumented meanwhile with the old programs only, and what is no longer
+/// needed of them.
 pub(crate) fn catch_up(agent: &'static Agent, session: &Arc<Session>, before: u64) {
     let next = session.generation();
     for image in all(agent) {

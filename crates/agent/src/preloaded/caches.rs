@@ -1,6 +1,7 @@
-//! Preloaded kernels that lie in no mapped file: they are looked for among what Triton keeps on disk,
-//! if the user wants that. What was loaded may be gone from there, and another kernel may have its
-//! name. That is why the user must ask for it. A kernel with other parameters is never taken.
+//! Preloaded kernels that lie in no mapped file: they are looked for among what Triton keeps on
+//! disk, if the user wants that. What was loaded may be gone from there, and another kernel may
+//! have its name. That is why the user must ask for it. A kernel with other parameters is never
+//! taken.
 
 use std::path::PathBuf;
 

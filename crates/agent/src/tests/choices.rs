@@ -31,7 +31,8 @@ fn programs(all: &[(&str, u64)]) -> InPrograms {
     all.iter().map(|(name, n)| (name.to_string(), *n)).collect()
 }
 
-/// Of the one kernel: launches with probes, uninstrumented and skipped; of each program; and those of each program by context.
+/// Of the one kernel: launches with probes, uninstrumented and skipped; of each program; and those
+/// of each program by context.
 fn counts(app: &Application) -> ([u64; 3], InPrograms, Vec<(u32, InPrograms)>) {
     let counts = app.agent.roster.counts();
     let [kernel] = &counts.kernels[..] else {

@@ -226,7 +226,8 @@ fn a_refused_exchange_leaves_kernels_to_nobody() {
         let next = Arc::new(next);
         modules::make_maps(app.agent, &next).unwrap();
         assert!(modules::make_ready(app.agent, &next, &|| true));
-        // Uninstrumented until the program comes, skipped by nobody, and wanted by nobody once it does not come.
+        // Uninstrumented until the program comes, skipped by nobody, and wanted by nobody once it
+        // does not come.
         app.launch(function, 1, 32);
         let entry = app.agent.table.get(function).unwrap();
         assert_eq!(entry.without(), [attempt, 0, attempt - 1]);

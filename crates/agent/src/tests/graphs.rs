@@ -491,7 +491,8 @@ impl Test {
         params.first.func as usize
     }
 
-    /// Launches and fallbacks that the tool hears of, and what it is told apart from the kernel's registers.
+    /// Launches and fallbacks that the tool hears of, and what it is told apart from the kernel's
+    /// registers.
     fn end(mut self) -> (u64, u64, Vec<String>) {
         let said = self.app.said();
         let [inc] = counts(&said).try_into().unwrap();

@@ -272,7 +272,8 @@ fn launch_bits_say_which_programs_are_in_a_launch() {
             assert!(record.iter().all(|byte| *byte == 0));
         }
     }
-    // At accesses Compute Sanitizer's functions get launch arguments, too; those of a splice do not.
+    // At accesses Compute Sanitizer's functions get launch arguments, too; those of a splice do
+    // not.
     let select = Select {
         spaces: vec![Space::Global],
         kinds: vec![Kind::Store],

@@ -257,7 +257,8 @@ impl Code<'_> {
         Ok(at)
     }
 
-    /// The launch arguments that the probe of this place gets, each in its two registers; gives whether there are any.
+    /// The launch arguments that the probe of this place gets, each in its two registers; gives
+    /// whether there are any.
     fn launch_args(&self, at: &mut u64, at_exit: bool) -> Result<bool, CheckError> {
         let words = match at_exit {
             true => self.launch.exit,

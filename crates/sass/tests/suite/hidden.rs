@@ -166,7 +166,8 @@ fn as_written(
     let with_args = file
         .edit_with_launch_args("k", hook(near), hook(far), launch)
         .unwrap_or_else(|e| panic!("{name} for {arch}: {e}"));
-    // Beside it a kernel with probes that have no launch arguments, and one with them at its exits alone.
+    // Beside it a kernel with probes that have no launch arguments, and one with them at its exits
+    // alone.
     let plain = file.edit("other", hook(near), hook(near)).expect("an edit");
     let only = Launch { entry: 0, ..launch };
     let third = file.edit_with_launch_args("third", None, hook(near), only);

@@ -17,7 +17,8 @@ pub struct Scenario {
     pub keeps: bool,
     /// It is in the small set.
     pub is_quick: bool,
-    /// On a GPU, where the application goes on meanwhile, launches fall back without a fault, too: how many is chance.
+    /// On a GPU, where the application goes on meanwhile, launches fall back without a fault, too:
+    /// how many is chance.
     pub falls_back: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Launches of graphs that not everybody chose, where the originals run: what each tool counts as uninstrumented, and what as skipped.
+//! Launches of graphs that not everybody chose, where the originals run: what each tool counts as
+//! uninstrumented, and what as skipped.
 
 use warpbpf_driver::sys::NODE_CONDITIONAL;
 use warpbpf_wire::{Choice, Options};
