@@ -1,5 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Comes beside swap.bpf.c in kernels of which there is only machine code: counts in a map of both, and only in one kernel, so that the two meet there and nowhere else.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Comes beside replace.bpf.c in kernels of which there
+// is only machine code: counts in a map of both, and only in one kernel, so that the two meet there
+// and nowhere else.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "warpbpf.h"

@@ -7,6 +7,7 @@ const OLD: &[(&str, &str)] = &[
     ("guest", "client"),
     ("guests", "client"),
     ("parties", "client"),
+    ("succeed", "replace"),
 ];
 
 /// Parts of names that are old in one folder. Elsewhere the same word may mean something else.
@@ -41,10 +42,12 @@ const OLD_NAMES: &[(&str, &str, &str)] = &[
 
 /// Names of files and folders that are old below a folder.
 const OLD_FILES: &[(&str, &str, &str)] = &[
+    ("", "exchange", "replace"),
     ("", "made", "jit_outputs"),
     ("", "recovered", "embedded_ptx"),
     ("", "settle", "instrument"),
     ("", "settled", "drain"),
+    ("", "swap", "replace"),
     ("", "told", "launch_args"),
     ("crates/agent", "answers", "occupancy"),
     ("crates/agent", "origin", "vendor_check"),

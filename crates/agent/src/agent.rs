@@ -38,13 +38,13 @@ use crate::notes::Said;
 use crate::outbox::Outbox;
 use crate::preloaded::Preloaded;
 use crate::quiet::Quiet;
+use crate::replace::Replacement;
 use crate::roster::Roster;
 use crate::streams::Streams;
-use crate::swap::Swap;
 use crate::symbols::Symbols;
 use crate::table::{EmptyTable, Table};
 use crate::watchdog::Watchdog;
-use crate::{code_cache, control, host_ops, nvtx, sanitizer, swap};
+use crate::{code_cache, control, host_ops, nvtx, replace, sanitizer};
 
 /// How the tool is reached.
 #[derive(Debug)]
@@ -121,7 +121,7 @@ pub(crate) struct Agent {
     pub(crate) graphs: Graphs,
     /// Which programs are in force.
     pub(crate) generations: Generations,
-    pub(crate) swap: Swap,
+    pub(crate) replacement: Replacement,
     pub(crate) drain: Drain,
     /// Where launches wait while a thread of ours loads.
     pub(crate) door: Door,
@@ -199,7 +199,7 @@ impl Agent {
             spare: EmptyTable::new(),
             graphs: Graphs::default(),
             generations: Generations::default(),
-            swap: Swap::default(),
+            replacement: Replacement::default(),
             drain: Drain::default(),
             door: Door::default(),
             at_exit: AtomicBool::new(false),
@@ -552,7 +552,7 @@ impl Agent {
                 }
                 ToAgent::Change { token, .. } => {
                     let message = "there are no programs before an object is attached";
-                    let refused = swap::refused(token, 0, swap::EINVAL, message.into());
+                    let refused = replace::refused(token, 0, replace::EINVAL, message.into());
                     connection.queue(&ToTool::Changed(refused), &[], None)?;
                     connection.flush()?;
                     continue;

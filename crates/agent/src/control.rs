@@ -232,7 +232,7 @@ impl Control {
                     | ToAgent::Sanitize => {}
                     ToAgent::Probe { text, error } => {
                         let made = error.map_or(Ok(frame.blob), Err);
-                        self.agent.swap.take_function(text, made);
+                        self.agent.replacement.take_function(text, made);
                     }
                     ToAgent::Change {
                         token,
@@ -285,7 +285,7 @@ impl Control {
         if let Some(due) = self.compaction.due(self.agent) {
             next = next.min(due);
         }
-        if let Some(due) = self.agent.swap.due() {
+        if let Some(due) = self.agent.replacement.due() {
             next = next.min(due);
         }
         let mut left = next.saturating_duration_since(now).min(BUSY);

@@ -161,7 +161,7 @@ pub(crate) fn at_exit(agent: &Agent) {
     }
     // The driver ends next, and a thread of ours may be in it.
     agent.preloaded.wait_until_idle(Duration::from_secs(10));
-    agent.swap.wait_until_idle(Duration::from_secs(2));
+    agent.replacement.wait_until_idle(Duration::from_secs(2));
     nvrtc::wait_until_idle(Duration::from_secs(2));
     // The driver takes its memory away next. Who holds the lock ends a context, and closes them itself.
     agent.lives.try_each(stop_calls);

@@ -7,7 +7,7 @@ use warpbpf_wire::{NoteLevel, ToTool};
 
 use crate::agent::Agent;
 use crate::lives::{LiveState, tried};
-use crate::{swap, thread};
+use crate::{replace, thread};
 
 /// How long a context may be busy that is being made or ended: where somebody waits for the answer, and where nobody does.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -16,35 +16,39 @@ const HURRY: Duration = Duration::from_secs(1);
 const TICK: Duration = Duration::from_millis(1);
 
 impl Agent {
-    /// Closes the gate or opens it, and answers the tool when kernels that run see it. On a thread of its own, and beside an exchange
-    /// that waits for the driver: a kernel that keeps such an exchange waiting is what a gate is for.
+    /// Closes the gate or opens it, and answers the tool when kernels that run see it. On a thread
+    /// of its own, and beside a replacement that waits for the driver: a kernel that keeps such a
+    /// replacement waiting is what a gate is for.
     pub(crate) fn change_gate(&'static self, token: u64, open: bool, names: Vec<String>) {
         let Some(session) = self.generations.now().session.get() else {
             let message = "no programs are attached that could be stopped".to_owned();
-            return self.refuse_change(token, swap::EINVAL, message);
+            return self.refuse_change(token, replace::EINVAL, message);
         };
         if let Err(error) = session.set_gate(open, &names) {
-            return self.refuse_change(token, swap::EINVAL, error.to_string());
+            return self.refuse_change(token, replace::EINVAL, error.to_string());
         }
         let started = thread::start("warpbpf-gate", move || {
-            let _working = self.swap.writes();
+            let _working = self.replacement.writes();
             if !self.is_on() {
                 return;
             }
             let written = self.write_gates(PATIENCE);
-            // An exchange may have come into force meanwhile.
+            // A replacement may have come into force meanwhile.
             let Some(session) = self.generations.now().session.get() else {
                 return;
             };
             match written {
-                Ok(()) => self.send(ToTool::Changed(swap::in_force(self, token, session)), None),
-                Err(message) => self.refuse_change(token, swap::EIO, message),
+                Ok(()) => self.send(
+                    ToTool::Changed(replace::in_force(self, token, session)),
+                    None,
+                ),
+                Err(message) => self.refuse_change(token, replace::EIO, message),
             }
             self.wake();
         });
         if let Err(error) = started {
             let message = format!("no thread can be started that writes the gate: {error}");
-            self.refuse_change(token, swap::EAGAIN, message);
+            self.refuse_change(token, replace::EAGAIN, message);
         }
     }
 
@@ -108,14 +112,14 @@ impl Agent {
                         Some(Ok(())) => {}
                         Some(Err(error)) => {
                             let errno = match error {
-                                Unwritten::Busy => swap::EBUSY,
-                                Unwritten::Driver(_) | Unwritten::Missing => swap::EIO,
+                                Unwritten::Busy => replace::EBUSY,
+                                Unwritten::Driver(_) | Unwritten::Missing => replace::EIO,
                             };
                             failed = Some((errno, error.to_string()));
                         }
                         None => {
                             let message = "its context cannot be made current".to_owned();
-                            failed = Some((swap::EIO, message));
+                            failed = Some((replace::EIO, message));
                         }
                     }
                 }
@@ -127,7 +131,7 @@ impl Agent {
             std::thread::sleep(TICK);
         }
         if !left.is_empty() {
-            failed = Some((swap::EIO, "a context is being made or ended".to_owned()));
+            failed = Some((replace::EIO, "a context is being made or ended".to_owned()));
         }
         failed.map_or(Ok(()), Err)
     }

@@ -1,8 +1,9 @@
 //! Which programs are in force: one word that each launch reads once.
 //!
-//! Programs are exchanged by storing that word, so all kernels change at one moment, for all threads, streams and contexts. What a launch
-//! runs is of the generation that it read. It notes itself there before it looks for what to run, and looks at the word again: so
-//! whoever has stored a new one knows, once nobody is noted in the old one, that no launch comes by it any more.
+//! Programs are replaced by storing that word, so all kernels change at one moment, for all
+//! threads, streams and contexts. What a launch runs is of the generation that it read. It notes
+//! itself there before it looks for what to run, and looks at the word again: so whoever has stored
+//! a new one knows, once nobody is noted in the old one, that no launch comes by it any more.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};

@@ -1,7 +1,8 @@
-//! Maps that an exchange brings, in the contexts that there are: made beside what is in force, taken over with the programs that use them, or
-//! given back.
+//! Maps that a replacement brings, in the contexts that there are: made beside what is in force,
+//! taken over with the programs that use them, or given back.
 //!
-//! A context that comes meanwhile gets the maps that are in force when it comes; what it lacks then it gets as soon as the exchange is done.
+//! A context that comes meanwhile gets the maps that are in force when it comes; what it lacks then
+//! it gets as soon as the replacement is done.
 
 use std::sync::Arc;
 
@@ -142,7 +143,7 @@ impl Agent {
                 Err(why) => self.note(
                     NoteLevel::Warning,
                     // Kernels make a map that they need and that is not there yet, and are told of where that fails.
-                    format!("a context that came while programs were exchanged did not get all that comes with their new maps: {why}; no tool sees what kernels put into those there, until another exchange makes up for it"),
+                    format!("a context that came while programs were replaced did not get all that comes with their new maps: {why}; no tool sees what kernels put into those there, until another replacement makes up for it"),
                 ),
             }
         });

@@ -211,14 +211,15 @@ fn begin(each: &mut Each<'_>, lives: &Lives, request: &Request) -> Result<Begun,
     Ok(Begun::Spread(Spread::new(session, map, ops)))
 }
 
-/// A map is there in every context: one that an exchange brought may be missing where it could not be made.
+/// A map is there in every context: one that a replacement brought may be missing where it could
+/// not be made.
 fn check_map(map: usize, maps: usize, fewest: usize) -> Result<(), String> {
     if map >= maps {
         return Err(format!("map {map} does not exist: the session has {maps}"));
     }
     if map >= fewest {
         return Err(format!(
-            "map {map} came when programs were exchanged, and a context has the first {fewest} maps only: nothing can be done on it"
+            "map {map} came when programs were replaced, and a context has the first {fewest} maps only: nothing can be done on it"
         ));
     }
     Ok(())
@@ -289,7 +290,7 @@ mod tests {
         assert_eq!(check_map(1, 3, 2), Ok(()));
         assert_eq!(
             check_map(2, 3, 2).unwrap_err(),
-            "map 2 came when programs were exchanged, and a context has the first 2 maps only: nothing can be done on it"
+            "map 2 came when programs were replaced, and a context has the first 2 maps only: nothing can be done on it"
         );
         assert_eq!(
             check_map(3, 3, 2).unwrap_err(),

@@ -33,7 +33,8 @@ use crate::{modules, nvrtc, preloaded, thread, timeline, uprobe};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks whether they are made.
 const TICK: Duration = Duration::from_micros(200);
-/// How long an exchange that is given up may take to end; it waits for kernels, which may never do.
+/// How long a replacement that is given up may take to end; it waits for kernels, which may never
+/// do.
 const BRIEFLY: Duration = Duration::from_secs(5);
 /// How long data may take to come home: as long as kernels run.
 const HOME: Duration = Duration::from_secs(60);
@@ -230,7 +231,7 @@ impl Call {
             agent.turn_off();
             agent.hang_up();
             agent.preloaded.wait_until_idle(HOME);
-            agent.swap.wait_until_idle(BRIEFLY);
+            agent.replacement.wait_until_idle(BRIEFLY);
             nvrtc::wait_until_idle(BRIEFLY);
         }
         // While captures that begin are still seen.

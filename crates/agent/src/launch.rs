@@ -220,7 +220,7 @@ pub(crate) unsafe fn try_variant(
         known.or_else(|| large(|| place_at_launch(agent, entry, (context, generation.number))))
     });
     let place = place.ok_or_else(|| {
-        // Its programs are just being exchanged.
+        // Its programs are just being replaced.
         let known = launched_in.and_then(|context| entry.places_in(context).next());
         known.map_or(FallbackReason::Context(launched_in), |_| {
             FallbackReason::None

@@ -62,7 +62,7 @@ impl<'a> Left<'a> {
                 if lock(&of.silent).contains(&map) {
                     return None;
                 }
-                // A map that came with an exchange may have none there.
+                // A map that came with a replacement may have none there.
                 lock(&of.memory).snapshot(map, &mut bytes).ok()??;
                 if is_silent(plan, &bytes) {
                     lock(&of.silent).insert(map);

@@ -89,9 +89,9 @@ mod lock;
 mod notes;
 mod pace;
 mod pump;
+mod replace;
 mod spread;
 mod stack;
-mod swap;
 mod thread;
 
 mod uprobe;

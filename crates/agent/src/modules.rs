@@ -18,19 +18,19 @@ use crate::lives::{LiveState, Shard};
 use crate::lock::lock;
 use crate::{artefacts, maps, observe, vendor_check};
 
-mod exchange;
 mod instrument;
 mod load;
+mod replace_images;
 mod report;
 mod version;
 
-pub(crate) use exchange::{
-    IN_A_WINDOW, catch_up, forgot_images, make_maps, make_ready, n_kept, put_in_force, retire,
-    take_back, unload_together, unmade, without,
-};
 pub(crate) use instrument::place_at_launch;
 use instrument::{enlist, instrument_here};
 pub(crate) use load::load;
+pub(crate) use replace_images::{
+    IN_A_WINDOW, catch_up, forgot_images, make_maps, make_ready, n_kept, put_in_force, retire,
+    take_back, unload_together, unmade, without,
+};
 #[cfg(test)]
 pub(crate) use report::has_reported;
 use report::{Summaries, report, send_site_names};
@@ -319,7 +319,7 @@ pub(crate) fn loaded(agent: &'static Agent, incoming: Incoming, jit: JitOptions,
         late,
     } = incoming;
     warpbpf_faults::bug("agent/loaded-panics");
-    // Programs are exchanged only while nobody holds this: what is entered is of those in force.
+    // Programs are replaced only while nobody holds this: what is entered is of those in force.
     let mut by_handle = lock(&agent.images.by_handle);
     while let Some(now) = agent.generations.now().session.get()
         && now.generation() != session.generation()
@@ -327,7 +327,7 @@ pub(crate) fn loaded(agent: &'static Agent, incoming: Incoming, jit: JitOptions,
         drop(by_handle);
         session = Arc::clone(now);
         prepared = session.prepare(&info);
-        prepared.refuse_clones("programs were exchanged while it was loaded");
+        prepared.refuse_clones("programs were replaced while it was loaded");
         by_handle = lock(&agent.images.by_handle);
     }
     let none = !prepared.kernels.iter().any(|k| !k.programs.is_empty());

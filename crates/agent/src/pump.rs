@@ -107,7 +107,7 @@ impl Scratch {
     }
 }
 
-/// Shared memory for maps that come with an exchange, before they are taken over.
+/// Shared memory for maps that come with a replacement, before they are taken over.
 #[derive(Debug)]
 pub(crate) struct More {
     writer: SharedWriter,

@@ -1,6 +1,6 @@
 //! Programs put into slots of kernels that run, and taken out of them: proved and translated here, brought by a copy to all contexts, and
 //! in force there when the word is written that the gate is in too. Nothing is loaded, so no kernel is waited for, but who runs what was there
-//! before the last exchange of this kind.
+//! before the last replacement of this kind.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use warpbpf_wire::ToTool;
 
 use crate::agent::Agent;
 use crate::gate::PATIENCE;
-use crate::{swap, thread};
+use crate::{replace, thread};
 
 /// How long those may be waited for, in all contexts together, who run what was in slots before.
 const READERS: Duration = Duration::from_secs(2);
@@ -25,13 +25,13 @@ impl Agent {
     ) {
         let Some(session) = self.generations.now().session.get() else {
             let message = "no programs are attached beside which there could be slots".to_owned();
-            return self.refuse_change(token, swap::EINVAL, message);
+            return self.refuse_change(token, replace::EINVAL, message);
         };
         let session = Arc::clone(session);
         let started = thread::start_large("warpbpf-slots", move || {
             // Proof and translation keep nobody from the gate.
             let made = made(&session, object.as_deref());
-            let _working = self.swap.writes();
+            let _working = self.replacement.writes();
             if !self.is_on() {
                 return;
             }
@@ -40,28 +40,31 @@ impl Agent {
                 let now = self.generations.now().session.get();
                 let same = now.is_some_and(|now| Arc::ptr_eq(now, &session));
                 if filling.is_some() && !same {
-                    let message = "programs were exchanged meanwhile: try again".to_owned();
-                    return Err((swap::EAGAIN, message));
+                    let message = "programs were replaced meanwhile: try again".to_owned();
+                    return Err((replace::EAGAIN, message));
                 }
-                self.exchange_in_slots(&session, filling, limit.min(READERS))
+                self.replace_in_slots(&session, filling, limit.min(READERS))
             });
-            // An exchange may have come into force meanwhile.
+            // A replacement may have come into force meanwhile.
             let Some(session) = self.generations.now().session.get() else {
                 return;
             };
             match done {
-                Ok(()) => self.send(ToTool::Changed(swap::in_force(self, token, session)), None),
+                Ok(()) => self.send(
+                    ToTool::Changed(replace::in_force(self, token, session)),
+                    None,
+                ),
                 Err((errno, message)) => self.refuse_change(token, errno, message),
             }
             self.wake();
         });
         if let Err(error) = started {
             let message = format!("no thread can be started that fills slots: {error}");
-            self.refuse_change(token, swap::EAGAIN, message);
+            self.refuse_change(token, replace::EAGAIN, message);
         }
     }
 
-    fn exchange_in_slots(
+    fn replace_in_slots(
         &self,
         session: &Session,
         filling: Option<Arc<Filling>>,
@@ -85,7 +88,7 @@ impl Agent {
         }
         session.fill_slots(filling);
         self.write_gates(PATIENCE)
-            .map_err(|message| (swap::EIO, message))
+            .map_err(|message| (replace::EIO, message))
     }
 }
 
@@ -97,13 +100,13 @@ fn made(
     match object {
         Some(object) => {
             let filling = session.filling(object);
-            let filling = filling.map_err(|error| (swap::EINVAL, error.to_string()))?;
+            let filling = filling.map_err(|error| (replace::EINVAL, error.to_string()))?;
             Ok(Some(Arc::new(filling)))
         }
         None if session.has_slots() => Ok(None),
         None => {
             let message = warpbpf_session::SlotError::None.to_string();
-            Err((swap::EINVAL, message))
+            Err((replace::EINVAL, message))
         }
     }
 }

@@ -87,7 +87,7 @@ impl Spread {
         loop {
             let mut numbers = Vec::new();
             each(&mut |number, _, live| {
-                // One that gets the maps of an exchange later has none of them yet.
+                // One that gets the maps of a replacement later has none of them yet.
                 if live.adopted().map_count() > map {
                     numbers.push(number);
                 }

@@ -372,7 +372,7 @@ impl Agent {
     fn judge(&self, entry: &Entry, generation: u64, pairs: &Pairs) {
         let bound = self.watchdog.bound.load(Ordering::Relaxed);
         if let Some(verdict) = pairs.verdict().filter(|verdict| verdict.passes(bound))
-            // Late pairs of programs that were exchanged say nothing of those in force.
+            // Late pairs of programs that were replaced say nothing of those in force.
             && entry.too_dear.fetch_max(generation, Ordering::Relaxed) < generation
         {
             self.note(NoteLevel::Warning, verdict.message(&entry.mangled, bound));

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
 use clap::ValueEnum;
-use warpbpf::{Exchange, Function, Functions};
+use warpbpf::{Function, Functions, Replacement};
 use warpbpf_driver::DeviceInfo;
 use warpbpf_session::{Arch, Options, ProgramChange, Session};
 
@@ -94,7 +94,8 @@ pub struct Maker {
     ptxas: Ptxas,
     /// Of all that the tool has.
     hang: Arc<Hang>,
-    /// Of applications that come, which wait and then run without any program; an exchange that waits changes nothing.
+    /// Of applications that come, which wait and then run without any program; a replacement that
+    /// waits changes nothing.
     at_start: bool,
     /// Held while one of those is made for an application that comes: several that come at once want the same.
     turn: Mutex<()>,
@@ -102,7 +103,8 @@ pub struct Maker {
     /// `None`: none can be made for the device, or its object is refused; the agent tells why.
     of: Option<(Session, Arch)>,
     made: Arc<Made>,
-    /// What is known to the one that this came of by an exchange, which is tried again if it was given up.
+    /// What is known to the one that this came of by a replacement, which is tried again if it was
+    /// given up.
     before: Weak<Made>,
 }
 
@@ -155,7 +157,7 @@ impl Maker {
                 let made = assemble(&self.ptxas.at_start(), text, arch);
                 self.kept(text, made)
             }
-            // Nobody waits for others' exchanges, and two may have the same made.
+            // Nobody waits for others' replacements, and two may have the same made.
             false => self.kept(text, assemble(&self.ptxas, text, arch)),
         }
     }
@@ -208,23 +210,23 @@ impl Functions for Maker {
         }
     }
 
-    fn after(&self, exchange: &Exchange) -> Option<Arc<dyn Functions>> {
+    fn after(&self, replacement: &Replacement) -> Option<Arc<dyn Functions>> {
         let (session, arch) = self.of.as_ref()?;
-        let client_options = match exchange {
-            Exchange::Join { options, .. } => client_options(options),
+        let client_options = match replacement {
+            Replacement::Join { options, .. } => client_options(options),
             _ => Options::default(),
         };
-        let change = match exchange {
-            Exchange::Join { client, object, .. } => ProgramChange::Join {
+        let change = match replacement {
+            Replacement::Join { client, object, .. } => ProgramChange::Join {
                 client: *client,
                 object: object.bytes(),
                 options: &client_options,
             },
-            Exchange::Leave { client } => ProgramChange::Leave { client: *client },
-            Exchange::Replace(object) => ProgramChange::Replace(object.bytes()),
-            Exchange::Add(object) => ProgramChange::Add(object.bytes()),
-            Exchange::Remove(programs) => ProgramChange::Remove(programs),
-            Exchange::Gate { .. } | Exchange::Slots(_) | Exchange::Clear => return None,
+            Replacement::Leave { client } => ProgramChange::Leave { client: *client },
+            Replacement::Replace(object) => ProgramChange::Replace(object.bytes()),
+            Replacement::Add(object) => ProgramChange::Add(object.bytes()),
+            Replacement::Remove(programs) => ProgramChange::Remove(programs),
+            Replacement::Gate { .. } | Replacement::Slots(_) | Replacement::Clear => return None,
         };
         let next = Maker {
             ptxas: self.ptxas.clone(),
@@ -232,14 +234,15 @@ impl Functions for Maker {
             at_start: false,
             turn: Mutex::default(),
             callers: self.callers,
-            of: Some((session.succeeded(change).ok()?, *arch)),
+            of: Some((session.replaced(change).ok()?, *arch)),
             made: Arc::default(),
             before: Arc::downgrade(&self.made),
         };
         let wanted: HashSet<String> = next.texts().into_iter().collect();
         let own: HashSet<String> = self.texts().into_iter().collect();
         let mut made = lock(&self.made);
-        // Of those that are needed no more none is kept, of exchanges that were given up neither.
+        // Of those that are needed no more none is kept, of replacements that were given up
+        // neither.
         made.retain(|text, _| own.contains(text) || wanted.contains(text));
         let known = made.iter().filter(|(text, _)| wanted.contains(*text));
         *lock(&next.made) = known
@@ -352,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn ptxas_is_asked_for_what_an_exchange_needs_and_was_not_made() {
+    fn ptxas_is_asked_for_what_a_replacement_needs_and_was_not_made() {
         let folder = Folder::new().unwrap();
         let (log, object) = (folder.0.join("log"), object());
         let fails = folder.0.join("fails");
@@ -388,18 +391,18 @@ mod tests {
         let both = made(&first);
         assert_eq!((both.len(), runs()), (2, 2));
         assert_eq!((made(&first), runs()), (both.clone(), 2));
-        let one = first.after(&Exchange::Remove(vec!["ends".to_owned()]));
+        let one = first.after(&Replacement::Remove(vec!["ends".to_owned()]));
         let left = made(one.unwrap().as_ref());
         assert_eq!((left.len(), runs()), (1, 2));
         assert!(both.contains(&left[0]));
         // What failed is tried again.
         std::fs::write(&fails, "").unwrap();
-        let none = first.after(&Exchange::Remove(vec![
+        let none = first.after(&Replacement::Remove(vec![
             "begins".to_owned(),
             "ends".to_owned(),
         ]));
         let none = none.unwrap();
-        let again = Exchange::Replace(warpbpf::Object::from_bytes("two", &*object).unwrap());
+        let again = Replacement::Replace(warpbpf::Object::from_bytes("two", &*object).unwrap());
         let again = none.after(&again).unwrap();
         let why = Err("`ptxas` refuses the function: it says nothing".to_owned());
         assert_eq!(
@@ -409,7 +412,7 @@ mod tests {
         std::fs::remove_file(&fails).unwrap();
         assert_eq!((made(again.as_ref()), runs()), (both.clone(), 6));
         // A second tool's come beside them, the very same object too, and go again.
-        let joins = Exchange::Join {
+        let joins = Replacement::Join {
             client: 1,
             object: warpbpf::Object::from_bytes("two", &*object).unwrap(),
             options: Box::default(),
@@ -418,7 +421,7 @@ mod tests {
         let of_all = made(joined.as_ref());
         assert_eq!((of_all.len(), runs()), (2, 8));
         assert!(!of_all.iter().any(|function| both.contains(function)));
-        let alone = joined.after(&Exchange::Leave { client: 1 }).unwrap();
+        let alone = joined.after(&Replacement::Leave { client: 1 }).unwrap();
         assert_eq!(made(alone.as_ref()), both);
         let runs_so_far = runs();
         // Where either may call them, each has its own.
@@ -428,7 +431,7 @@ mod tests {
         // What the agent will refuse.
         assert!(
             first
-                .after(&Exchange::Remove(vec!["nobody".to_owned()]))
+                .after(&Replacement::Remove(vec!["nobody".to_owned()]))
                 .is_none()
         );
         assert!(made(&maker((7, 5))).is_empty());
@@ -481,9 +484,9 @@ mod tests {
         let by_ranges = compile(
             "__attribute__((section(\"gpu/entry/*|nvtx=step\"))) int in_step(void *ctx) { return 0; }",
         );
-        let exchange =
-            Exchange::Replace(warpbpf::Object::from_bytes("ranges", &*by_ranges).unwrap());
-        let all = made(maker.after(&exchange).unwrap().as_ref());
+        let replacement =
+            Replacement::Replace(warpbpf::Object::from_bytes("ranges", &*by_ranges).unwrap());
+        let all = made(maker.after(&replacement).unwrap().as_ref());
         assert_eq!(all.len(), 1);
         assert!(all[0].is_ok());
     }
@@ -529,10 +532,11 @@ mod tests {
         };
         let begun = maker();
         let all = ["begins", "ends"].map(str::to_owned).to_vec();
-        let none = begun.after(&Exchange::Remove(all)).unwrap();
-        let exchange = Exchange::Replace(warpbpf::Object::from_bytes("two", &*object).unwrap());
+        let none = begun.after(&Replacement::Remove(all)).unwrap();
+        let replacement =
+            Replacement::Replace(warpbpf::Object::from_bytes("two", &*object).unwrap());
         std::fs::write(&hangs, "").unwrap();
-        let first = made(none.after(&exchange).unwrap().as_ref());
+        let first = made(none.after(&replacement).unwrap().as_ref());
         let why = format!(
             "`ptxas` ({}) did not end within 2 s and was ended",
             ptxas.file.display()
@@ -545,7 +549,7 @@ mod tests {
         gone(&std::fs::read_to_string(&pids).unwrap());
         // Tried again, the first one is there.
         std::fs::remove_file(&hangs).unwrap();
-        let again = made(none.after(&exchange).unwrap().as_ref());
+        let again = made(none.after(&replacement).unwrap().as_ref());
         assert_eq!((again.len(), runs()), (2, 3));
         assert_eq!(again[0], first[0]);
         assert!(again[1].is_ok());

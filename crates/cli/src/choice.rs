@@ -34,7 +34,8 @@ pub struct ChoiceFlags {
     /// show it), or a glob over names that NVTX gave
     #[arg(long = "stream", value_name = "STREAM", value_parser = <StreamPick as std::str::FromStr>::from_str)]
     pub streams: Vec<StreamPick>,
-    /// Have the application's NVTX ranges and names known, though no program needs them yet: programs that an exchange brings may
+    /// Have the application's NVTX ranges and names known, though no program needs them yet:
+    /// programs that a replacement brings may
     #[arg(long)]
     pub ranges: bool,
     /// Launches that one program is in, if not those of the others: keys and values as in sections, as `PROGRAM:every=10,at_most=3`. What is

@@ -12,9 +12,9 @@ pub use crate::cache::CacheFlags;
 pub use crate::choice::ChoiceFlags;
 pub use crate::code::CodeFlags;
 use crate::error::STATUSES;
-use crate::exchange::{ExchangeFlags, GateFlags, ProgramsFlags, RemoveFlags, SlotsFlags};
 pub use crate::live::{AttachFlags, DetachFlags, ServeFlags, SessionFlags};
 pub use crate::outlet::{Form, OutputFlags};
+use crate::replace::{GateFlags, ProgramsFlags, RemoveFlags, ReplaceFlags, SlotsFlags};
 pub use crate::wish::WishFlags;
 
 /// eBPF programs inside GPU kernels.
@@ -50,9 +50,9 @@ pub enum Command {
     /// List the programs in applications that run under `warpbpf run`
     Programs(ProgramsFlags),
     /// Put other programs in place of those in an application that runs, at one moment for all its launches
-    Replace(ExchangeFlags),
+    Replace(ReplaceFlags),
     /// Put more programs into an application that runs
-    Add(ExchangeFlags),
+    Add(ReplaceFlags),
     /// Take some programs out of an application that runs
     Remove(RemoveFlags),
     /// Stop the programs in kernels that run, or let them go on, in an application under `warpbpf run --gate`

@@ -303,7 +303,7 @@ impl Beside {
             let Ok(map) = process.map(&side.def.name) else {
                 continue;
             };
-            // What came by an exchange was not asked whether it only reads.
+            // What came by a replacement was not asked whether it only reads.
             if side.other() == Some(Use::Read) && process.generation() > 1 {
                 continue;
             }

@@ -9,7 +9,6 @@ mod commands {
     pub mod cache;
     pub mod compile;
     pub mod doctor;
-    pub mod exchange;
     pub mod kernels;
     pub mod launch;
     pub mod launch_inside;
@@ -18,6 +17,7 @@ mod commands {
     pub mod loader_late;
     pub mod maps;
     pub mod ps;
+    pub mod replace;
     pub mod report;
     pub mod run;
     pub mod serve;
@@ -37,7 +37,6 @@ mod coming;
 mod contents;
 mod destination;
 mod error;
-mod exchange;
 mod explain;
 mod inherited;
 mod kernel_table;
@@ -54,6 +53,7 @@ mod pretty;
 mod ptxas;
 mod python;
 mod render;
+mod replace;
 mod sanitizer;
 mod signals;
 mod table;
@@ -92,17 +92,15 @@ fn main() -> std::process::ExitCode {
         Command::Loader(flags) => commands::loader::run(&flags, &surroundings),
         Command::Cache(flags) => output::answer(flags.json, commands::cache::run(&flags)),
         Command::Maps(flags) => output::answer(flags.json, commands::maps::run(&flags)),
-        Command::Programs(flags) => {
-            output::answer(flags.json, commands::exchange::programs(&flags))
-        }
+        Command::Programs(flags) => output::answer(flags.json, commands::replace::programs(&flags)),
         Command::Replace(flags) => {
-            output::answer(flags.to.json, commands::exchange::replace(&flags))
+            output::answer(flags.to.json, commands::replace::replace(&flags))
         }
-        Command::Add(flags) => output::answer(flags.to.json, commands::exchange::add(&flags)),
-        Command::Remove(flags) => output::answer(flags.to.json, commands::exchange::remove(&flags)),
-        Command::Gate(flags) => output::answer(flags.to.json, commands::exchange::gate(&flags)),
+        Command::Add(flags) => output::answer(flags.to.json, commands::replace::add(&flags)),
+        Command::Remove(flags) => output::answer(flags.to.json, commands::replace::remove(&flags)),
+        Command::Gate(flags) => output::answer(flags.to.json, commands::replace::gate(&flags)),
         Command::Slots(flags) => {
-            output::answer(flags.verb.to().json, commands::exchange::slots(&flags.verb))
+            output::answer(flags.verb.to().json, commands::replace::slots(&flags.verb))
         }
         Command::Launch(flags) => {
             output::answer(flags.output.json.is_some(), commands::launch::run(&flags))

@@ -183,7 +183,8 @@ pub struct Kernel {
     /// Launches of the original because the user wanted no probes in them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub skipped: u64,
-    /// Launches of the original because no program that was in force wanted it, where programs were exchanged.
+    /// Launches of the original because no program that was in force wanted it, where programs were
+    /// replaced.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub unwanted: u64,
     /// Launches with probes by the context's number, if there were several contexts.

@@ -22,7 +22,7 @@ use crate::guard;
 use crate::kernel::{Config, Descriptors, Kernel};
 use crate::linux::Linux;
 use crate::live::Live;
-use crate::live::exchange::{self, Wanted};
+use crate::live::replace::{self, Wanted};
 use crate::passed;
 use crate::remote;
 use crate::updates;
@@ -250,7 +250,7 @@ pub fn noticed() {
     drop(start);
     if all_ended {
         live().detach();
-        wait(exchange::END, || live().is_let_go());
+        wait(replace::END, || live().is_let_go());
     }
     if attached {
         THREAD.call_once(|| {
@@ -276,8 +276,8 @@ pub fn noticed() {
 /// Waits until applications that run have what is attached now.
 fn settle(change: updates::Change, version: u64) {
     let (limit, ends) = match change {
-        updates::Change::Began => (exchange::BEGIN, false),
-        updates::Change::Ended => (exchange::END, true),
+        updates::Change::Began => (replace::BEGIN, false),
+        updates::Change::Ended => (replace::END, true),
     };
     if !ends && live().was_left() {
         tell(
@@ -305,7 +305,7 @@ fn wait(limit: Duration, done: impl Fn() -> bool) -> bool {
 }
 
 /// Asks applications for what is attached now, if they have something else.
-fn exchange_programs() {
+fn replace_programs() {
     let version = start().seen;
     for (at, names) in live().behind(version) {
         let Some(mut kernel) = existing() else { return };
@@ -495,7 +495,7 @@ fn run() {
             for (pid, what) in live().arrivals() {
                 notify(&format!("{what} {pid}"));
             }
-            exchange_programs();
+            replace_programs();
             carrier.round(1, || existing()?.carry());
             if live().is_word_due() || Instant::now() >= next {
                 leave_word(&mut left);

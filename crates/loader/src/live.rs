@@ -7,7 +7,7 @@ mod after;
 mod asked;
 mod ends;
 mod events;
-pub mod exchange;
+pub mod replace;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -25,7 +25,7 @@ use warpbpf_wire::{
 
 use self::asked::FRESH;
 use self::ends::End;
-use self::exchange::Running;
+use self::replace::Running;
 use crate::feed::Feed;
 use crate::kernel::{Kernel, Tell};
 use crate::offer::Offer;
@@ -101,7 +101,7 @@ struct Agent {
     /// The last copy that was asked for only to hear of contexts.
     looked: u64,
     snapshotted: u64,
-    /// What became of an exchange.
+    /// What became of a replacement.
     changed: Option<Changed>,
 }
 
@@ -412,7 +412,8 @@ impl Agent {
                 self.open(ready.context, fd, tell);
             }
             ToTool::Context(context) => self.open(context, fd, tell),
-            // Its maps are those that it was given when the application came: no exchange of ours brings others.
+            // Its maps are those that it was given when the application came: no replacement of
+            // ours brings others.
             ToTool::Maps(_) => {}
             ToTool::Kernel(kernel) => {
                 self.instrumented |= !kernel.placed.is_empty();

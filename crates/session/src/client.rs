@@ -14,7 +14,7 @@ use warpbpf_object::{MapDef, Program};
 use crate::image::ImageInfo;
 use crate::plan::{Options, PlannedProgram, Session};
 use crate::prepare::Prepared;
-use crate::succeed::SucceedError;
+use crate::replace::ReplaceError;
 
 /// The number of the tool that began the session.
 pub const OWN: u32 = 0;
@@ -51,7 +51,7 @@ pub(crate) fn options(session: &Options, wish: &Options, client: u32) -> Options
     }
 }
 
-impl SucceedError {
+impl ReplaceError {
     /// The message for a client, who knows its programs and maps by the names in its object.
     pub fn told_to(&self, client: u32) -> String {
         let tagged = format!("{}`", of_client("", client));
@@ -74,11 +74,11 @@ impl Session {
     pub(crate) fn without_client(
         &self,
         client: u32,
-    ) -> Result<(Vec<PlannedProgram>, Vec<u64>), SucceedError> {
+    ) -> Result<(Vec<PlannedProgram>, Vec<u64>), ReplaceError> {
         let (left, ids) = self.those(|program| program.client != client);
         match client != OWN && left.len() < self.programs.len() {
             true => Ok((left, ids)),
-            false => Err(SucceedError::NoClient { client }),
+            false => Err(ReplaceError::NoClient { client }),
         }
     }
 
@@ -159,12 +159,12 @@ mod tests {
 
     #[test]
     fn a_client_is_told_its_own_names() {
-        let refused = SucceedError::ClientPrints {
+        let refused = ReplaceError::ClientPrints {
             program: "count@c1".into(),
         };
         let told = "program `count` prints, and what is printed goes to the first tool: attach when that has ended, or count in a map";
         assert_eq!(refused.told_to(1), told);
-        let others = SucceedError::ClientMap {
+        let others = ReplaceError::ClientMap {
             map: "ring@c12".into(),
             why: "why",
         };

@@ -1,8 +1,9 @@
 //! One piece of device memory for all whose addresses stand in code, at an address that is the same in each process: then the
 //! code is the same too, and can be found in a cache.
 //!
-//! Code has addresses as numbers (`warpbpf_patch::bake`), because a module with a variable of its own is slower to launch. ptxas
-//! folds them into other numbers, in several forms, so they cannot be exchanged in machine code afterwards.
+//! Code has addresses as numbers (`warpbpf_patch::bake`), because a module with a variable of its
+//! own is slower to launch. ptxas folds them into other numbers, in several forms, so they cannot
+//! be replaced in machine code afterwards.
 
 use warpbpf_driver::{DriverError, Stream};
 

@@ -1,4 +1,4 @@
-//! Maps that come to a context while its kernels run, with programs that are exchanged.
+//! Maps that come to a context while its kernels run, with programs that are replaced.
 //!
 //! A context has the maps that it began with where they were made together, and of those that come each by itself. They are made before the programs
 //! that use them are in force ([`Live::grow`]); what goes by a map's number sees them from [`Live::adopt`] on, or never ([`Live::shed`]).

@@ -1,9 +1,10 @@
 //! Joins the parts: an object becomes a session, an image becomes instrumented kernels, device memory becomes maps
 //! that a person can read.
 //!
-//! Reading order: what is asked for ([`section`], [`plan`], [`succeed`]), what is there ([`executable`], [`image`], [`names`], [`listing`]), what is
-//! made of both ([`prepare`], [`own`], [`splice`]), and its life on a device ([`live`], `growth`, [`variant`], [`resources`], [`clock`],
-//! `tensor_maps`). Only the last six touch a driver.
+//! Reading order: what is asked for ([`section`], [`plan`], [`replace`]), what is there
+//! ([`executable`], [`image`], [`names`], [`listing`]), what is made of both ([`prepare`], [`own`],
+//! [`splice`]), and its life on a device ([`live`], `growth`, [`variant`], [`resources`],
+//! [`clock`], `tensor_maps`). Only the last six touch a driver.
 
 pub mod names;
 pub mod section;
@@ -11,7 +12,7 @@ pub mod short_name;
 
 pub mod choices;
 pub mod plan;
-pub mod succeed;
+pub mod replace;
 
 mod embedded_ptx;
 pub mod executable;
@@ -81,10 +82,10 @@ pub use plan::{Options, PlannedProgram, Session, SessionError};
 pub use prepare::{NO_SITE, Prepared, PreparedKernel};
 pub use preset::PresetError;
 pub use probe::probe_text;
+pub use replace::{Change as ProgramChange, ReplaceError};
 pub use resources::{Change, Resources, Room};
 pub use slots::{Filling, SlotError};
 pub use standing::Standing;
-pub use succeed::{Change as ProgramChange, SucceedError};
 pub use user_ring::{UserRing, UserRingError};
 pub use variant::{LAUNCH_POOL, LoadedVariant};
 pub use warpbpf_abi::maps::Placement;

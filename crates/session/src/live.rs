@@ -73,8 +73,8 @@ pub struct MapLayoutInfo {
     pub value_size: u32,
     /// As declared.
     pub max_entries: u32,
-    /// Bytes of a snapshot; 0 for rings, whose records come as events, or go to programs, and for constants that came with an exchange: each
-    /// version is a map of its own.
+    /// Bytes of a snapshot; 0 for rings, whose records come as events, or go to programs, and for
+    /// constants that came with a replacement: each version is a map of its own.
     pub snapshot_bytes: u64,
     /// Layout.
     pub layout: MapLayout,
@@ -436,7 +436,7 @@ impl Live {
         self.driver.read(base + offset, into, self.stream)
     }
 
-    /// The map's memory on the host, if it lies there: one that came with an exchange never does.
+    /// The map's memory on the host, if it lies there: one that came with a replacement never does.
     fn in_host(&self, map: usize) -> Option<&HostMemory> {
         let began = map < self.session.map_count();
         self.in_host.get(map).filter(|_| began)?.as_ref()

@@ -27,9 +27,9 @@ use crate::code_cache::CodeCache;
 use crate::cpu::{self, CpuError, HostProgram};
 use crate::names;
 use crate::process::{self, ProcessFields};
+use crate::replace::Lineage;
 use crate::section::{self, AttachSpec, Form, SectionError};
 use crate::sites::Sites;
-use crate::succeed::Lineage;
 
 /// Bytes of the printk ring, as `max_entries` of a ring buffer would say.
 const PRINTK_BYTES: u32 = 256 << 10;
@@ -185,7 +185,7 @@ impl PlannedProgram {
 }
 
 /// Programs on one kind of device: proved, with map layouts, and the numbers given to kernels. Of one object, or of what an
-/// object became when programs were exchanged ([`crate::succeed`]).
+/// object became when programs were replaced ([`crate::replace`]).
 #[derive(Debug)]
 pub struct Session {
     pub(crate) programs: Vec<PlannedProgram>,
@@ -195,7 +195,7 @@ pub struct Session {
     pub(crate) inner: Vec<Option<MapLayout>>,
     pub(crate) defs: Vec<MapDef>,
     pub(crate) printk: Option<MapPlan>,
-    /// Numbers of kernels and of sites stay what they are when programs are exchanged.
+    /// Numbers of kernels and of sites stay what they are when programs are replaced.
     pub(crate) kernels: Arc<Mutex<Vec<String>>>,
     pub(crate) sites: Arc<Mutex<Sites>>,
     pub(crate) options: Options,
@@ -588,8 +588,9 @@ impl Session {
         maps.iter().enumerate().map(bind).collect()
     }
 
-    /// Slot of a map. Slots stay what they are when programs are exchanged, because text of an earlier session may be loaded
-    /// in a context that comes later: so maps that came since stand behind the printk ring.
+    /// Slot of a map. Slots stay what they are when programs are replaced, because text of an
+    /// earlier session may be loaded in a context that comes later: so maps that came since stand
+    /// behind the printk ring.
     fn map_slot(&self, map: usize) -> u32 {
         let behind = self.printk.is_some() && map >= self.first_maps();
         slot::FIRST_MAP + map as u32 + u32::from(behind)

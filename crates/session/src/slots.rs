@@ -21,8 +21,8 @@ use warpbpf_verify::Verified;
 use crate::gate::Unwritten;
 use crate::plan::{self, PlannedProgram, Session};
 use crate::readers::Readers;
+use crate::replace::ReplaceError;
 use crate::section::{AttachSpec, Form};
-use crate::succeed::SucceedError;
 
 /// Why programs do not come into slots. Nothing was changed then.
 #[derive(Debug, thiserror::Error)]
@@ -31,7 +31,7 @@ pub enum SlotError {
     #[error("programs of this session have no slots: begin it with `--slots`")]
     None,
     #[error("{0}")]
-    Object(#[from] SucceedError),
+    Object(#[from] ReplaceError),
     #[error(
         "program `{program}` is for `{section}`, where there is no slot; there {there}. A slot is where the session has, or had, a program: begin it with one at that place, which may do nothing"
     )]
@@ -71,7 +71,7 @@ pub enum SlotError {
     )]
     Sums { program: String, map: String },
     #[error(
-        "program `{program}` changes how map `{map}` is added up over GPUs, which is decided by the programs of the session: exchange those for some that use the same fields as it does, or use another map"
+        "program `{program}` changes how map `{map}` is added up over GPUs, which is decided by the programs of the session: replace those by some that use the same fields as it does, or use another map"
     )]
     Added { program: String, map: String },
     #[error(

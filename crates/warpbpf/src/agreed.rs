@@ -74,7 +74,7 @@ fn check(info: &MapInfo) -> Result<(), String> {
         return Err("has sums outside of its values".into());
     }
     let bytes = plan_of(info).map_or(info.bytes, |plan| plan.snapshot_bytes());
-    // One that comes by an exchange may not be copied at all.
+    // One that comes by a replacement may not be copied at all.
     match info.bytes == 0 || bytes == info.bytes {
         true => Ok(()),
         false => Err(format!(

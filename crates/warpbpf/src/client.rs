@@ -9,8 +9,8 @@ use warpbpf_inject::{Subject, mappings};
 use warpbpf_wire::{Options, ToolConnection};
 
 use crate::control::{Control, JoinRequest, ProcessInfo};
-use crate::exchange::EXCHANGE_LIMIT;
 use crate::live::{AttachError, Change};
+use crate::replace::REPLACE_LIMIT;
 use crate::tool::{ATTACHED, Shared, lock};
 use crate::{Error, Process, SessionInfo};
 
@@ -180,7 +180,7 @@ impl Host {
             tool: std::process::id(),
             name: name.to_owned(),
             options: wishes.options.clone(),
-            limit_ms: u64::try_from(EXCHANGE_LIMIT.as_millis()).unwrap_or(u64::MAX),
+            limit_ms: u64::try_from(REPLACE_LIMIT.as_millis()).unwrap_or(u64::MAX),
         };
         let failed = |error: Error| refused(error.to_string());
         self.control.begin_join(request, object).map_err(failed)?;
@@ -200,10 +200,10 @@ impl Host {
                     patience.limit.as_secs_f64()
                 )));
             }
-            if begun.elapsed() > EXCHANGE_LIMIT + ATTACHED {
+            if begun.elapsed() > REPLACE_LIMIT + ATTACHED {
                 return Err(refused(format!(
                     "that tool has not put them in within {} s",
-                    (EXCHANGE_LIMIT + ATTACHED).as_secs()
+                    (REPLACE_LIMIT + ATTACHED).as_secs()
                 )));
             }
             std::thread::sleep(TICK);

@@ -290,7 +290,7 @@ mod tests {
             told("own", "refused: why", &[]),
         ];
         assert_eq!(seen(&state, 1), of_client);
-        // What comes with an exchange that is not over yet is not told.
+        // What comes with a replacement that is not over yet is not told.
         state.client_views.left_out(Kernel {
             method: "refused: again".into(),
             client: 1,

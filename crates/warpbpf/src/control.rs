@@ -10,19 +10,19 @@ use warpbpf_wire::{
     Acceptor, Connection, ContextInfo, MOST_BLOB, MapInfo, Message, SharedReader, WireError,
 };
 
-use crate::{Error, Exchanged, Object, Process};
+use crate::{Error, Object, Process, Replaced};
 
 mod asked;
 mod clients;
-mod exchange;
 mod find;
+mod replace;
 
 pub(crate) use asked::Asker;
 pub use asked::{Answered, Asked, TOOL_PATIENCE};
 pub use clients::{ClientInfo, JoinRequest};
 use clients::{Clients, Joining};
-use exchange::Pending;
-pub use exchange::{ExchangeRequest, ProgramInfo};
+use replace::Pending;
+pub use replace::{ProgramInfo, ReplaceRequest};
 pub use warpbpf_wire::Change as ProgramChange;
 
 /// How long an answer to `warpbpf maps` may take: the agent's patience and some.
@@ -58,7 +58,8 @@ pub enum Request {
         /// The place in [`ProcessInfo::contexts`].
         #[serde(default)]
         context: u32,
-        /// That of the first maps, or of those that came by the first exchange that brought some, and so on.
+        /// That of the first maps, or of those that came by the first replacement that brought
+        /// some, and so on.
         #[serde(default)]
         part: u32,
     },
@@ -69,8 +70,8 @@ pub enum Request {
         /// Index of the map.
         map: u32,
     },
-    /// Programs are to be exchanged.
-    Exchange(ExchangeRequest),
+    /// Programs are to be replaced.
+    Replace(ReplaceRequest),
     /// A second tool wants to have programs in an application; the blob is the object file.
     Join(Box<JoinRequest>),
 }
@@ -92,8 +93,8 @@ pub enum Reply {
         /// Why there are none.
         error: Option<String>,
     },
-    /// To [`Request::Exchange`]: as [`Exchanged`].
-    Exchanged {
+    /// To [`Request::Replace`]: as [`Replaced`].
+    Replaced {
         /// How many sets of programs there were.
         generation: u64,
         /// The programs that are there now.
@@ -206,7 +207,7 @@ impl Requester {
 /// What a command waits for.
 #[derive(Debug)]
 enum Waits {
-    Exchange(Pending),
+    Replace(Pending),
     Join(Joining),
 }
 
@@ -214,7 +215,7 @@ impl Waits {
     /// The answer, and the descriptor that goes with it, if it is there.
     fn answer(&mut self, clients: &mut Clients) -> Option<(Reply, Option<OwnedFd>)> {
         match self {
-            Waits::Exchange(pending) => Some((pending.answer()?, None)),
+            Waits::Replace(pending) => Some((pending.answer()?, None)),
             Waits::Join(joining) => clients.join(joining),
         }
     }
@@ -287,10 +288,10 @@ impl Server {
                         requester.heard = Instant::now();
                         let of = |number: u32| own(processes, number);
                         let begun = match &frame.message {
-                            Request::Exchange(request) => {
+                            Request::Replace(request) => {
                                 let process = of(request.process);
                                 let begun = Pending::begin(process, request, &frame.blob);
-                                Some(begun.map(Waits::Exchange))
+                                Some(begun.map(Waits::Replace))
                             }
                             Request::Join(request) => {
                                 let process = of(request.process);
@@ -404,7 +405,7 @@ fn answer(
             None => failed(&Error::NotReady { pid: 0 }),
         },
         // Answered when the agent has.
-        Request::Exchange(_) | Request::Join(_) => failed(&Error::NotReady { pid: 0 }),
+        Request::Replace(_) | Request::Join(_) => failed(&Error::NotReady { pid: 0 }),
     }
 }
 
@@ -428,7 +429,7 @@ fn describe((number, process): (u32, &Process), clients: &Clients) -> ProcessInf
         kernels: state.kernel_names.clone(),
         sites: state.site_names.clone(),
         contexts: state.contexts.iter().map(|c| c.info.clone()).collect(),
-        programs: exchange::programs(&state),
+        programs: replace::programs(&state),
         generation: state.generation,
         clients,
     }
@@ -458,31 +459,32 @@ impl Control {
         &self.path
     }
 
-    /// Exchanges the programs of an application, as [`Process::exchange`] does: `object` is its name and its file.
+    /// Replaces the programs of an application, as [`Process::replace_within`] does: `object` is
+    /// its name and its file.
     ///
     /// # Errors
     /// [`Error::Wire`], [`Error::Answered`] and nothing has changed.
-    pub fn exchange(
+    pub fn replace(
         &mut self,
         process: &ProcessInfo,
         change: &ProgramChange,
         object: Option<(&str, &[u8])>,
         limit: Duration,
-    ) -> Result<Exchanged, Error> {
+    ) -> Result<Replaced, Error> {
         let (name, bytes) = object.unwrap_or(("", &[]));
-        let request = Request::Exchange(ExchangeRequest {
+        let request = Request::Replace(ReplaceRequest {
             process: process.process,
             change: change.clone(),
             name: name.to_owned(),
             limit_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX),
         });
         match self.ask_for(&request, bytes, limit + PATIENCE)?.0 {
-            Reply::Exchanged {
+            Reply::Replaced {
                 generation,
                 programs,
                 without,
                 slots,
-            } => Ok(Exchanged {
+            } => Ok(Replaced {
                 generation,
                 programs,
                 without,
@@ -622,7 +624,7 @@ fn unexpected(reply: Reply) -> Error {
         | Reply::Memory { .. }
         | Reply::MapOps { .. }
         | Reply::Joined { .. }
-        | Reply::Exchanged { .. } => "the answer is to another question".to_owned(),
+        | Reply::Replaced { .. } => "the answer is to another question".to_owned(),
     };
     Error::Wire(WireError::Frame { what })
 }

@@ -48,7 +48,7 @@ pub enum Error {
     #[error("nothing was instrumented in process {pid}: {message}")]
     Refused { pid: u32, message: String },
     #[error("the programs in process {pid} are as they were: {message}")]
-    Exchange {
+    Replace {
         pid: u32,
         message: String,
         errno: i32,
@@ -90,7 +90,7 @@ impl Error {
     pub fn errno(&self) -> i32 {
         let errno = match self {
             Error::Operation { errno, .. }
-            | Error::Exchange { errno, .. }
+            | Error::Replace { errno, .. }
             | Error::Answered { errno, .. } => return *errno,
             Error::Access(error) => return error.errno() as i32,
             Error::NoMap { .. } | Error::NoProgram { .. } => rustix::io::Errno::NOENT,

@@ -1,5 +1,5 @@
 //! Functions that programs become in kernels of which there is only machine code: asked for when an application comes, and again
-//! before its programs are exchanged. Both take as long as an assembler runs.
+//! before its programs are replaced. Both take as long as an assembler runs.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use warpbpf_abi::maps::{EAGAIN, EBUSY, EIO, ETIMEDOUT};
 use warpbpf_wire::{Changed, Device, Refusal, ToAgent};
 
-use crate::exchange::{Exchange, exchange_message};
+use crate::replace::{Replacement, replace_message};
 use crate::state::{Answer, State};
 use crate::{Error, Object, Process};
 
@@ -21,9 +21,10 @@ pub trait Functions: Send + Sync {
     /// Those of the programs that are in force, given one by one: somebody waits. What `give` answers says whether the others are still wanted.
     fn make(&self, give: &mut dyn FnMut(Function) -> ControlFlow<()>);
 
-    /// What makes those of the programs that there will be after an exchange. `None` if there will be none: the agent then says why it refuses them, or
-    /// kernels without PTX run their originals from then on.
-    fn after(&self, exchange: &Exchange) -> Option<Arc<dyn Functions>>;
+    /// What makes those of the programs that there will be after a replacement. `None` if there
+    /// will be none: the agent then says why it refuses them, or kernels without PTX run their
+    /// originals from then on.
+    fn after(&self, replacement: &Replacement) -> Option<Arc<dyn Functions>>;
 }
 
 type Of = dyn Fn(&Device) -> Arc<dyn Functions> + Send + Sync;
@@ -41,7 +42,7 @@ impl std::fmt::Debug for Assembler {
     }
 }
 
-/// Those that a tool makes without a thought of exchanges.
+/// Those that a tool makes without a thought of replacements.
 pub(crate) struct AtStart<F> {
     pub(crate) assemble: Arc<F>,
     pub(crate) device: Device,
@@ -60,7 +61,7 @@ where
         });
     }
 
-    fn after(&self, _: &Exchange) -> Option<Arc<dyn Functions>> {
+    fn after(&self, _: &Replacement) -> Option<Arc<dyn Functions>> {
         None
     }
 }
@@ -70,7 +71,7 @@ where
 pub(crate) struct OfProcess {
     /// Those of the programs that are in force.
     now: Option<Arc<dyn Functions>>,
-    /// Those of an exchange that is under way, with the request's number.
+    /// Those of a replacement that is under way, with the request's number.
     next: Option<(u64, Option<Arc<dyn Functions>>)>,
 }
 
@@ -86,7 +87,7 @@ impl OfProcess {
         self.now = Some(functions);
     }
 
-    /// An exchange has come to its end.
+    /// A replacement has come to its end.
     pub(crate) fn changed(&mut self, changed: &Changed) {
         let ended = self.next.take_if(|(token, _)| *token == changed.token);
         if let Some((_, functions)) = ended
@@ -97,16 +98,16 @@ impl OfProcess {
     }
 }
 
-/// What comes of making functions for an exchange.
+/// What comes of making functions for a replacement.
 enum Step {
     Function(Function),
     /// All are made, by this.
     All(Option<Arc<dyn Functions>>),
 }
 
-/// Makes functions for an exchange, as long as somebody waits for them.
-fn make(functions: &dyn Functions, exchange: &Exchange, tell: &mpsc::Sender<Step>) {
-    let next = functions.after(exchange);
+/// Makes functions for a replacement, as long as somebody waits for them.
+fn make(functions: &dyn Functions, replacement: &Replacement, tell: &mpsc::Sender<Step>) {
+    let next = functions.after(replacement);
     if let Some(next) = &next {
         next.make(&mut |function| match tell.send(Step::Function(function)) {
             Ok(()) => ControlFlow::Continue(()),
@@ -132,23 +133,25 @@ pub(crate) fn message((text, made): Function) -> (ToAgent, Vec<u8>) {
 }
 
 impl Process {
-    /// Has functions made for an exchange, and then asks for it: the request's number, for which [`Process::take_answer`] has an answer when either has
-    /// failed, or all is done. `None` if no function is needed.
+    /// Has functions made for a replacement, and then asks for it: the request's number, for which
+    /// [`Process::take_answer`] has an answer when either has failed, or all is done. `None` if no
+    /// function is needed.
     ///
     /// # Errors
-    /// [`Error::Exchange`]: another exchange is under way, or no thread can be started; [`Error::Ended`].
+    /// [`Error::Replace`]: another replacement is under way, or no thread can be started;
+    /// [`Error::Ended`].
     pub(crate) fn begin_with_functions(
         &self,
-        exchange: &Exchange,
+        replacement: &Replacement,
         limit: Duration,
     ) -> Result<Option<u64>, Error> {
         if !matches!(
-            exchange,
-            Exchange::Replace(_)
-                | Exchange::Add(_)
-                | Exchange::Remove(_)
-                | Exchange::Join { .. }
-                | Exchange::Leave { .. }
+            replacement,
+            Replacement::Replace(_)
+                | Replacement::Add(_)
+                | Replacement::Remove(_)
+                | Replacement::Join { .. }
+                | Replacement::Leave { .. }
         ) {
             return Ok(None);
         }
@@ -159,7 +162,7 @@ impl Process {
             return Ok(None);
         };
         let pid = state.pid;
-        let refused = |errno: i64, message: String| Error::Exchange {
+        let refused = |errno: i64, message: String| Error::Replace {
             pid,
             message,
             errno: errno as i32,
@@ -168,17 +171,18 @@ impl Process {
             return Err(Error::Ended { pid });
         }
         if state.functions.next.is_some() {
-            let message = "programs are being exchanged just now".to_owned();
+            let message = "programs are being replaced just now".to_owned();
             return Err(refused(EBUSY, message));
         }
         let token = state.next_token;
         state.next_token += 1;
         state.answers.insert(token, Answer::Waiting);
         state.functions.next = Some((token, None));
-        let (process, wanted) = (self.clone(), exchange.clone());
-        // What makes them is the caller's: it may panic or not come to its end, and must not keep other exchanges out.
+        let (process, wanted) = (self.clone(), replacement.clone());
+        // What makes them is the caller's: it may panic or not come to its end, and must not keep
+        // other replacements out.
         let (tell, made) = mpsc::channel();
-        let of = exchange.clone();
+        let of = replacement.clone();
         let making = in_a_thread(move || make(functions.as_ref(), &of, &tell));
         // The thread's first look at the state waits until this is done.
         let started = making.and_then(|()| {
@@ -196,7 +200,7 @@ impl Process {
     fn gather_and_ask(
         &self,
         steps: &mpsc::Receiver<Step>,
-        (token, exchange): (u64, &Exchange),
+        (token, replacement): (u64, &Replacement),
         begun: Instant,
         limit: Duration,
     ) {
@@ -232,13 +236,13 @@ impl Process {
             }
         };
         state.functions.next = Some((token, next));
-        let object = exchange.object().map_or(&[][..], Object::bytes);
+        let object = replacement.object().map_or(&[][..], Object::bytes);
         let mut sent = Ok(true);
         let functions = made.into_iter().map(message);
         for (message, blob) in functions {
             sent = sent.and_then(|_| state.send(&message, &blob));
         }
-        let change = exchange_message(exchange, token, left);
+        let change = replace_message(replacement, token, left);
         // Nobody who is gone needs an answer: who waits sees that.
         if let Err(error) = sent.and_then(|_| state.send(&change, object)) {
             state.refuse(token, EAGAIN as i32, error.to_string());
@@ -247,7 +251,7 @@ impl Process {
 }
 
 impl State {
-    /// An exchange that the agent was not asked for.
+    /// A replacement that the agent was not asked for.
     fn refuse(&mut self, token: u64, errno: i32, message: String) {
         let refused = Changed {
             token,
@@ -270,7 +274,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(20);
 
-    /// One function, whose text tells of all exchanges so far.
+    /// One function, whose text tells of all replacements so far.
     struct Traced(String);
 
     impl Functions for Traced {
@@ -281,8 +285,8 @@ mod tests {
             }
         }
 
-        fn after(&self, exchange: &Exchange) -> Option<Arc<dyn Functions>> {
-            let Exchange::Remove(programs) = exchange else {
+        fn after(&self, replacement: &Replacement) -> Option<Arc<dyn Functions>> {
+            let Replacement::Remove(programs) = replacement else {
                 return None;
             };
             Some(Arc::new(Traced(format!(
@@ -302,8 +306,8 @@ mod tests {
         (process, AgentConnection::trusted(theirs.into()).unwrap())
     }
 
-    fn removes(program: &str) -> Exchange {
-        Exchange::Remove(vec![program.to_owned()])
+    fn removes(program: &str) -> Replacement {
+        Replacement::Remove(vec![program.to_owned()])
     }
 
     /// What the agent is sent up to a change: texts of functions, each with its cubin or why there is none; and the change's token.
@@ -352,31 +356,35 @@ mod tests {
             ("b", true, "first a b"),
             ("c", false, "first a c"),
         ] {
-            let token = process.begin_exchange(&removes(program), LIMIT).unwrap();
+            let token = process.begin_replacement(&removes(program), LIMIT).unwrap();
             assert_eq!(sent(&mut agent), (of(text), token));
             // While it is under way nobody else gets functions.
-            let second = process.begin_exchange(&removes("d"), LIMIT).unwrap_err();
+            let second = process.begin_replacement(&removes("d"), LIMIT).unwrap_err();
             assert_eq!(second.errno(), EBUSY as i32);
             answer(&mut agent, token, refused);
             let answer = process.await_answer(token, LIMIT).unwrap();
-            let done = process.exchanged(&removes(program), answer);
+            let done = process.replaced(&removes(program), answer);
             assert_eq!(done.is_err(), refused);
         }
         // What changes no programs needs no functions.
-        let token = process.begin_exchange(&Exchange::Clear, LIMIT).unwrap();
+        let token = process
+            .begin_replacement(&Replacement::Clear, LIMIT)
+            .unwrap();
         assert_eq!(sent(&mut agent), (Vec::new(), token));
     }
 
     #[test]
     fn what_is_not_made_in_time_is_not_asked_for() {
         let (process, mut agent) = process(Traced("first".to_owned()));
-        let late = process.exchange(&removes("a"), Duration::ZERO).unwrap_err();
+        let late = process
+            .replace_within(&removes("a"), Duration::ZERO)
+            .unwrap_err();
         assert_eq!(late.errno(), ETIMEDOUT as i32);
         assert!(
             late.to_string().contains("the old programs go on"),
             "{late}"
         );
-        let token = process.begin_exchange(&removes("b"), LIMIT).unwrap();
+        let token = process.begin_replacement(&removes("b"), LIMIT).unwrap();
         assert_eq!(sent(&mut agent), (of("first b"), token));
     }
 
@@ -388,12 +396,12 @@ mod tests {
             Traced("first".to_owned()).make(give);
         }
 
-        fn after(&self, exchange: &Exchange) -> Option<Arc<dyn Functions>> {
-            if matches!(exchange, Exchange::Remove(programs) if programs == &["hangs"]) {
+        fn after(&self, replacement: &Replacement) -> Option<Arc<dyn Functions>> {
+            if matches!(replacement, Replacement::Remove(programs) if programs == &["hangs"]) {
                 // The test drops the other end.
                 let _ = self.0.lock().unwrap().recv();
             }
-            Traced("first".to_owned()).after(exchange)
+            Traced("first".to_owned()).after(replacement)
         }
     }
 
@@ -402,7 +410,7 @@ mod tests {
         let (go_on, hangs) = mpsc::channel();
         let (process, mut agent) = process(Hangs(Mutex::new(hangs)));
         let late = process
-            .exchange(&removes("hangs"), Duration::from_millis(20))
+            .replace_within(&removes("hangs"), Duration::from_millis(20))
             .unwrap_err();
         assert_eq!(late.errno(), ETIMEDOUT as i32);
         assert!(
@@ -410,7 +418,7 @@ mod tests {
                 .contains("which `ptxas` makes, are not assembled after 0.0 s"),
             "{late}"
         );
-        let token = process.begin_exchange(&removes("b"), LIMIT).unwrap();
+        let token = process.begin_replacement(&removes("b"), LIMIT).unwrap();
         assert_eq!(sent(&mut agent), (of("first b"), token));
         drop(go_on);
     }
@@ -420,7 +428,7 @@ mod tests {
     impl Functions for Panics {
         fn make(&self, _: &mut dyn FnMut(Function) -> ControlFlow<()>) {}
 
-        fn after(&self, _: &Exchange) -> Option<Arc<dyn Functions>> {
+        fn after(&self, _: &Replacement) -> Option<Arc<dyn Functions>> {
             panic!("for the test")
         }
     }
@@ -429,7 +437,9 @@ mod tests {
     fn what_panics_is_refused_and_keeps_nobody_out() {
         let (process, _agent) = process(Panics);
         for program in ["a", "b"] {
-            let refused = process.exchange(&removes(program), LIMIT).unwrap_err();
+            let refused = process
+                .replace_within(&removes(program), LIMIT)
+                .unwrap_err();
             assert_eq!(refused.errno(), EIO as i32);
             assert!(refused.to_string().contains("panicked"), "{refused}");
         }
@@ -458,7 +468,7 @@ mod tests {
         assert_eq!(texts, ["text"]);
         let (process, mut agent) = process(functions);
         for program in ["a", "b"] {
-            let token = process.begin_exchange(&removes(program), LIMIT).unwrap();
+            let token = process.begin_replacement(&removes(program), LIMIT).unwrap();
             assert_eq!(sent(&mut agent), (Vec::new(), token));
             answer(&mut agent, token, false);
             process.await_answer(token, LIMIT).unwrap();

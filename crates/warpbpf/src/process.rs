@@ -152,8 +152,8 @@ impl Process {
         let state = self.lock();
         state.contexts.iter().map(|c| c.info.clone()).collect()
     }
-    /// The object in its kernels; `None` if it is only observed. Once programs were exchanged, its maps are all that there are and
-    /// were, by number.
+    /// The object in its kernels; `None` if it is only observed. Once programs were replaced, its
+    /// maps are all that there are and were, by number.
     pub fn object(&self) -> Option<crate::Object> {
         self.lock().object.clone()
     }
@@ -235,7 +235,8 @@ impl Process {
     pub fn host(&self) -> Option<u32> {
         self.lock().host
     }
-    /// How many sets of programs it has had: 1 from the start, one more at each exchange ([`Process::replace`]); 0 before its maps exist.
+    /// How many sets of programs it has had: 1 from the start, one more at each replacement
+    /// ([`Process::replace`]); 0 before its maps exist.
     pub fn generation(&self) -> u64 {
         self.lock().generation
     }

@@ -377,7 +377,7 @@ impl State {
             ToTool::Snapshotted { token } => self.answer(token, Answer::Snapshotted),
             ToTool::MapOps { token, error } => self.answer(token, Answer::MapOps { error, blob }),
             ToTool::Changed(changed) => {
-                // A gate's answer may come behind that to a later exchange.
+                // A gate's answer may come behind that to a later replacement.
                 if let Err(why) = check_maps(&changed.maps, None) {
                     self.stop_listening(&why);
                     return;

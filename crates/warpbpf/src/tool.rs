@@ -188,10 +188,12 @@ impl Tool {
             .get_or_init(|| Beginning(Box::new(begin)));
     }
 
-    /// Has kernels of which there is only machine code get programs, too, at their entry and exits, in applications that come from now on. Once for
-    /// each of them, `assemble` is told the device, and gives the functions that programs become there one by one: of each the text and the cubin
-    /// that `ptxas` made of it, or why there is none. The application waits, at its first load, as long as they come; others that come meanwhile ask at once. Programs that an exchange brings do not get
-    /// there: see [`Tool::functions`].
+    /// Has kernels of which there is only machine code get programs, too, at their entry and exits,
+    /// in applications that come from now on. Once for each of them, `assemble` is told the device,
+    /// and gives the functions that programs become there one by one: of each the text and the
+    /// cubin that `ptxas` made of it, or why there is none. The application waits, at its first
+    /// load, as long as they come; others that come meanwhile ask at once. Programs that a
+    /// replacement brings do not get there: see [`Tool::functions`].
     pub fn splice(
         &self,
         assemble: impl Fn(&warpbpf_wire::Device, &mut dyn FnMut(Function)) + Send + Sync + 'static,
@@ -223,8 +225,10 @@ impl Tool {
         });
     }
 
-    /// As [`Tool::splice`], or with a library of Compute Sanitizer as [`Tool::sanitize`], for programs that an exchange brings ([`Process::replace`]), too: `of` says, for each
-    /// application that comes, who makes its functions, now and before each exchange. Of several who say where functions come from the first counts.
+    /// As [`Tool::splice`], or with a library of Compute Sanitizer as [`Tool::sanitize`], for
+    /// programs that a replacement brings ([`Process::replace`]), too: `of` says, for each
+    /// application that comes, who makes its functions, now and before each replacement. Of several
+    /// who say where functions come from the first counts.
     pub fn functions(
         &self,
         sanitizer: Option<&Path>,
@@ -285,7 +289,8 @@ impl Tool {
         Ok(variables)
     }
 
-    /// The NVTX ranges of applications matter: to a timeline, or to which launches get probes, now or by an exchange.
+    /// The NVTX ranges of applications matter: to a timeline, or to which launches get probes, now
+    /// or by a replacement.
     pub fn wants_ranges(&self) -> bool {
         let options = &self.shared.options;
         options.timeline || options.ranges || self.chooses_by_nvtx()

@@ -1,4 +1,4 @@
-//! Programs exchanged while an application runs: what a tool asks for, and what it is told.
+//! Programs replaced while an application runs: what a tool asks for, and what it is told.
 
 use serde::{Deserialize, Serialize};
 
@@ -69,7 +69,7 @@ pub struct Changed {
     pub slots: Vec<String>,
 }
 
-/// Why programs were not exchanged.
+/// Why programs were not replaced.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refusal {
     /// Linux's number for it, negative: `-EINVAL`, `-EBUSY`, `-ETIMEDOUT`.

@@ -75,7 +75,8 @@ pub enum ToAgent {
         /// Index in [`Ready::maps`].
         map: u32,
     },
-    /// Exchange programs. The frame's blob is the BPF object file, if there is one; answered by [`ToTool::Changed`].
+    /// Replace programs. The frame's blob is the BPF object file, if there is one; answered by
+    /// [`ToTool::Changed`].
     Change {
         /// Chosen by the tool.
         token: u64,
@@ -104,7 +105,8 @@ pub enum ToTool {
     Ready(Ready),
     /// A further context has maps, the same ones in memory of its own. The frame carries the shared memfd of these.
     Context(ContextInfo),
-    /// Before the `Changed` of an exchange that brought maps: those in one context. The frame carries the shared memfd of these.
+    /// Before the `Changed` of a replacement that brought maps: those in one context. The frame
+    /// carries the shared memfd of these.
     Maps(MoreMaps),
     /// The agent came into a process that ran already, and from now on sees each launch, of what was loaded before too.
     Attached,
@@ -210,7 +212,8 @@ pub struct Options {
     /// before [`Options::choice`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub choose: Vec<(String, Wish)>,
-    /// The application's calls of NVTX are to come to the agent, though no program needs them yet: an exchange may bring one that does.
+    /// The application's calls of NVTX are to come to the agent, though no program needs them yet:
+    /// a replacement may bring one that does.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ranges: bool,
     /// Parts per million that launches of a kernel may take longer with probes than without; kernels that pass it run without.
@@ -346,7 +349,7 @@ pub struct ContextInfo {
     pub device_bytes: u64,
 }
 
-/// Maps that came to a context when programs were exchanged.
+/// Maps that came to a context when programs were replaced.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MoreMaps {
     /// The number of the context.
@@ -545,156 +548,4 @@ pub struct KernelCount {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn messages_are_tagged_json() {
-        let text = serde_json::to_string(&ToAgent::Snapshot { token: 7 }).unwrap();
-        assert_eq!(text, r#"{"type":"snapshot","token":7}"#);
-        let text = serde_json::to_string(&ToTool::Note {
-            level: NoteLevel::Warning,
-            text: "x".into(),
-            clients: Vec::new(),
-        })
-        .unwrap();
-        assert_eq!(text, r#"{"type":"note","level":"warning","text":"x"}"#);
-        let text = serde_json::to_string(&ToAgent::Forget { client: 3 }).unwrap();
-        assert_eq!(text, r#"{"type":"forget","client":3}"#);
-        let wish = ToAgent::Cache(CacheWish {
-            place: Some("off".into()),
-            bytes: None,
-        });
-        let text = serde_json::to_string(&wish).unwrap();
-        assert_eq!(text, r#"{"type":"cache","place":"off"}"#);
-        assert_eq!(serde_json::from_str::<ToAgent>(&text).unwrap(), wish);
-        let hello = ToTool::Hello(Hello {
-            protocol: PROTOCOL,
-            pid: 1,
-            exe: "/a".into(),
-            argv: vec!["a".into()],
-            device: None,
-        });
-        let text = serde_json::to_string(&hello).unwrap();
-        assert_eq!(
-            text,
-            r#"{"type":"hello","protocol":5,"pid":1,"exe":"/a","argv":["a"],"device":null}"#
-        );
-        assert_eq!(serde_json::from_str::<ToTool>(&text).unwrap(), hello);
-    }
-
-    #[test]
-    fn an_agent_of_another_version_is_refused() {
-        let hello = |protocol| Hello {
-            protocol,
-            pid: 77,
-            exe: String::new(),
-            argv: Vec::new(),
-            device: None,
-        };
-        assert_eq!(hello(PROTOCOL).refusal(), None);
-        assert_eq!(
-            hello(1).refusal().unwrap(),
-            "the agent in process 77 is of another warpbpf: its messages are of version 1, and this tool's of version 5; use the tool that came with it, or start the application anew"
-        );
-    }
-
-    #[test]
-    fn options_of_an_older_tool_have_defaults() {
-        let text =
-            r#"{"type":"attach","options":{"allow_modify":true,"budget":null,"threads":64}}"#;
-        assert_eq!(
-            serde_json::from_str::<ToAgent>(text).unwrap(),
-            ToAgent::Attach {
-                options: Options {
-                    allow_modify: true,
-                    budget: None,
-                    bound_loops: false,
-                    strict_uniform: false,
-                    threads: Some(64),
-                    ring_bytes: None,
-                    max_registers: None,
-                    out_of_line: false,
-                    host_ops: false,
-                    live_sums: false,
-                    gate: false,
-                    slots: false,
-                    place: Vec::new(),
-                    call_limit_us: None,
-                    choice: Choice::default(),
-                    choose: Vec::new(),
-                    ranges: false,
-                    max_overhead_ppm: None,
-                    max_device_memory: None,
-                    timeline: false,
-                    stacks: false,
-                    occupancy_instrumented: false,
-                    splice: false,
-                    splice_first: false,
-                    caches: false,
-                    splice_variables: false,
-                    splice_memory: false,
-                }
-            }
-        );
-    }
-
-    #[test]
-    fn places_are_pairs() {
-        let options = Options {
-            place: vec![("counts".into(), Place::Host), ("x".into(), Place::Device)],
-            call_limit_us: Some(5000),
-            ..Options::default()
-        };
-        let text = serde_json::to_string(&options).unwrap();
-        let end = r#""place":[["counts","host"],["x","device"]],"call_limit_us":5000}"#;
-        assert!(text.ends_with(end), "{text}");
-        assert_eq!(serde_json::from_str::<Options>(&text).unwrap(), options);
-    }
-
-    #[test]
-    fn a_kernel_of_an_older_agent_says_nothing_of_occupancy() {
-        let text = r#"{"kernel_id":3,"mangled":"k","demangled":"k","source":"s","registers_before":12,"registers_after":40,"method":"slice","instrumented":true,"programs":[0]}"#;
-        let kernel: Kernel = serde_json::from_str(text).unwrap();
-        assert_eq!((kernel.occupancy, kernel.local_bytes), (None, None));
-        assert_eq!((kernel.sites, kernel.shared_bytes), (0, None));
-        let kernel = Kernel {
-            occupancy: Some(Occupancy {
-                block_threads: 256,
-                before: 8,
-                after: 6,
-            }),
-            local_bytes: Some((0, 16)),
-            ..kernel
-        };
-        let text = serde_json::to_string(&kernel).unwrap();
-        let part = r#""occupancy":{"block_threads":256,"before":8,"after":6},"local_bytes":[0,16]"#;
-        assert!(text.contains(part), "{text}");
-        assert_eq!(serde_json::from_str::<Kernel>(&text).unwrap(), kernel);
-    }
-
-    #[test]
-    fn maps_that_come_are_of_a_context() {
-        let message = ToTool::Maps(MoreMaps {
-            context: 1,
-            first: 7,
-            device_bytes: 4096,
-        });
-        let text = serde_json::to_string(&message).unwrap();
-        let expected = r#"{"type":"maps","context":1,"first":7,"device_bytes":4096}"#;
-        assert_eq!(text, expected);
-        assert_eq!(serde_json::from_str::<ToTool>(&text).unwrap(), message);
-    }
-
-    #[test]
-    fn names_of_sites_follow_their_first_number() {
-        let message = ToTool::Sites(Sites {
-            first: 3,
-            names: vec!["k at a.cu:7 ld.global.f32".into()],
-        });
-        let text = serde_json::to_string(&message).unwrap();
-        let expected = r#"{"type":"sites","first":3,"names":["k at a.cu:7 ld.global.f32"]}"#;
-        assert_eq!(text, expected);
-        assert_eq!(serde_json::from_str::<ToTool>(&text).unwrap(), message);
-    }
-}
+mod tests;

@@ -11,8 +11,8 @@ use warpbpf::{Object, Options, Tool};
 
 use crate::library::failed;
 use crate::process::{self, Owned, Signal};
+use crate::replace::start;
 use crate::run::{Bench, Case, Told, same, says};
-use crate::swap::start;
 use crate::tree;
 
 /// How long something may take that others do.

@@ -10,8 +10,8 @@ use warpbpf::{AttachError, Choice, Control, Object, Options, Process, Tool};
 use crate::attach::{Application, Attached, kernel, number, value};
 use crate::library::{PATIENCE, failed};
 use crate::process::{Owned, Signal};
+use crate::replace::start;
 use crate::run::{Bench, Case, Told, same, says};
-use crate::swap::start;
 
 mod load;
 
@@ -26,7 +26,10 @@ pub fn cases() -> Vec<Case> {
         case("clients: the first tool is killed", first_killed),
         case("clients: the application ends first", application_ends),
         case("clients: other launches for each tool", choices),
-        case("clients: the first tool exchanges its programs", exchanges),
+        case(
+            "clients: the first tool replaces its programs",
+            replacements,
+        ),
         case("clients: graphs keep what they were made with", graphs),
         case("clients: graphs that nobody can be in", graphs_without),
         case("clients: one goes while something is captured", captures),
@@ -50,9 +53,9 @@ struct First {
 }
 
 impl First {
-    /// With version 1 of `swap.bpf.c` in it, and three launches of each kernel.
+    /// With version 1 of `replace.bpf.c` in it, and three launches of each kernel.
     fn begin(bench: &Bench, options: Options) -> Result<First, String> {
-        First::with(bench, "swap", options)
+        First::with(bench, "replace", options)
     }
 
     /// The same with another object.
@@ -190,7 +193,7 @@ fn complete(report: &Value) -> Option<bool> {
 /// What two others count, who come and go in the order in which they came.
 fn three(bench: &Bench) -> Told {
     let mut first = First::begin(bench, Options::default())?;
-    let other = first.client(bench, "swap_other", &[])?;
+    let other = first.client(bench, "replace_other", &[])?;
     first.application.launch(4)?;
     let scopes = first.client(bench, "scopes", &[])?;
     first.application.launch(5)?;
@@ -279,9 +282,9 @@ fn three(bench: &Bench) -> Told {
 /// The very same object, names and all, of which each is another.
 fn again(bench: &Bench) -> Told {
     let mut first = First::begin(bench, Options::default())?;
-    let second = first.client(bench, "swap", &[])?;
+    let second = first.client(bench, "replace", &[])?;
     first.application.launch(2)?;
-    let third = first.client(bench, "swap", &["--set", "version=5"])?;
+    let third = first.client(bench, "replace", &["--set", "version=5"])?;
     first.application.launch(4)?;
     // In another order than they came.
     let of_second = second.interrupt()?;
@@ -313,14 +316,14 @@ fn again(bench: &Bench) -> Told {
 /// Nobody has to say that it goes.
 fn killed(bench: &Bench) -> Told {
     let mut first = First::begin(bench, Options::default())?;
-    let doomed = first.client(bench, "swap_other", &[])?;
-    let other = first.client(bench, "swap_other", &[])?;
+    let doomed = first.client(bench, "replace_other", &[])?;
+    let other = first.client(bench, "replace_other", &[])?;
     first.application.launch(2)?;
     // It is ended with SIGKILL.
     drop(doomed);
     first.until_alone(&["enter", "leave", "other@c2"])?;
     first.application.launch(3)?;
-    let third = first.client(bench, "swap_other", &[])?;
+    let third = first.client(bench, "replace_other", &[])?;
     first.application.launch(4)?;
     let of_third = third.interrupt()?;
     let of_other = other.interrupt()?;
@@ -336,7 +339,7 @@ fn killed(bench: &Bench) -> Told {
 /// Whoever is left has what there was, and may come again by itself.
 fn first_ends(bench: &Bench) -> Told {
     let mut first = First::begin(bench, Options::default())?;
-    let second = first.client(bench, "swap_other", &[])?;
+    let second = first.client(bench, "replace_other", &[])?;
     first.application.launch(4)?;
     first.process.snapshot().map_err(failed)?;
     let First {
@@ -357,7 +360,7 @@ fn first_ends(bench: &Bench) -> Told {
     // Launches are of originals, and another tool can come as to any application.
     application.launch(3)?;
     let pid = application.pid();
-    let later = match client(bench, &pid, "swap_other", &[]) {
+    let later = match client(bench, &pid, "replace_other", &[]) {
         Err(reason) if reason.starts_with("skipped: ") => {
             application.end()?;
             return Ok("the client has its report; ptrace is not permitted".into());
@@ -374,13 +377,13 @@ fn first_ends(bench: &Bench) -> Told {
 
 fn first_killed(bench: &Bench) -> Told {
     let mut application = Application::plain(bench)?;
-    let first = match client(bench, &application.pid(), "swap", &[]) {
+    let first = match client(bench, &application.pid(), "replace", &[]) {
         Err(reason) if reason.starts_with("skipped: ") => return Ok(reason),
         first => first?,
     };
     let pid = application.pid();
     crate::attach::until_seen(bench, (&pid, "entered"), || application.launch(1))?;
-    let second = client(bench, &pid, "swap_other", &[])?;
+    let second = client(bench, &pid, "replace_other", &[])?;
     crate::attach::until_seen(bench, (&pid, "entered@c1"), || application.launch(1))?;
     drop(first);
     let report = second.report()?;
@@ -394,8 +397,8 @@ fn first_killed(bench: &Bench) -> Told {
 /// Its last data come to all.
 fn application_ends(bench: &Bench) -> Told {
     let mut first = First::begin(bench, Options::default())?;
-    let second = first.client(bench, "swap_other", &[])?;
-    let third = first.client(bench, "swap", &[])?;
+    let second = first.client(bench, "replace_other", &[])?;
+    let third = first.client(bench, "replace", &[])?;
     first.application.launch(6)?;
     let First {
         tool,
@@ -425,8 +428,8 @@ fn choices(bench: &Bench) -> Told {
         ..Options::default()
     };
     let mut first = First::begin(bench, options)?;
-    let all = first.client(bench, "swap", &[])?;
-    let third = first.client(bench, "swap", &["--every", "3"])?;
+    let all = first.client(bench, "replace", &[])?;
+    let third = first.client(bench, "replace", &["--every", "3"])?;
     // Numbers 4 to 15 of each kernel.
     first.application.launch(12)?;
     let of_third = third.interrupt()?;
@@ -452,15 +455,15 @@ fn choices(bench: &Bench) -> Told {
 }
 
 /// What the first tool does with its own programs does not touch others'.
-fn exchanges(bench: &Bench) -> Told {
+fn replacements(bench: &Bench) -> Told {
     let mut first = First::begin(bench, Options::default())?;
-    let second = first.client(bench, "swap", &["--set", "version=9"])?;
+    let second = first.client(bench, "replace", &["--set", "version=9"])?;
     first.application.launch(1)?;
-    let object = Object::open(bench.object("swap")).map_err(failed)?;
+    let object = Object::open(bench.object("replace")).map_err(failed)?;
     let object = object.with_variables(&[("version", "2")]).map_err(failed)?;
     first.process.replace(&object).map_err(failed)?;
     first.application.launch(2)?;
-    let other = Object::open(bench.object("swap_other")).map_err(failed)?;
+    let other = Object::open(bench.object("replace_other")).map_err(failed)?;
     first.process.add(&other).map_err(failed)?;
     first.application.launch(3)?;
     // Its names are not the client's.
@@ -480,7 +483,7 @@ fn exchanges(bench: &Bench) -> Told {
     )?;
     same("counted", value(&report, "left", 9), 10)?;
     first.application.launch(1)?;
-    // `scaled` is a clone, which no exchange makes.
+    // `scaled` is a clone, which no replacement makes.
     same("of the first version", first.counted(1)?, [8, 8])?;
     same("of the second", first.counted(2)?, [5, 5])?;
     same("of the one that was added", first.counted(1000)?, [3, 0])?;
@@ -488,13 +491,13 @@ fn exchanges(bench: &Bench) -> Told {
     let expected = expected.map(|(name, counts)| (name.to_owned(), counts));
     same("launches", first.launches()?, expected.to_vec())?;
     first.application.end()?;
-    Ok("14 launches, three exchanges".into())
+    Ok("14 launches, three replacements".into())
 }
 
 fn graphs(bench: &Bench) -> Told {
     let mut first = First::begin(bench, Options::default())?;
     first.application.launch_as("g", 2)?;
-    let second = first.client(bench, "swap_other", &[])?;
+    let second = first.client(bench, "replace_other", &[])?;
     // As it was captured.
     first.application.launch_as("g", 3)?;
     first.application.launch_as("G", 4)?;
@@ -513,8 +516,8 @@ fn graphs(bench: &Bench) -> Told {
 /// tool chose is a fallback for it.
 fn graphs_without(bench: &Bench) -> Told {
     let mut first = First::with(bench, "sites_named", Options::default())?;
-    let all = first.client(bench, "swap_other", &[])?;
-    let large = first.client(bench, "swap_other", &["--min-blocks", "5"])?;
+    let all = first.client(bench, "replace_other", &[])?;
+    let large = first.client(bench, "replace_other", &["--min-blocks", "5"])?;
     first.application.launch_as("g", 7)?;
     first.application.launch(2)?;
     for (client, expected) in [(large, [0, 0, 9, 0]), (all, [0, 9, 0, 0])] {
@@ -536,7 +539,7 @@ fn is_known(report: &Value) -> bool {
 /// Its last kernels are waited for when nothing is captured any more, and the capture never hears of it.
 fn captures(bench: &Bench) -> Told {
     let mut first = First::begin(bench, Options::default())?;
-    let second = first.client(bench, "swap_other", &[])?;
+    let second = first.client(bench, "replace_other", &[])?;
     first.application.launch(2)?;
     same(
         "a capture",
@@ -545,7 +548,7 @@ fn captures(bench: &Bench) -> Told {
     )?;
     second.signal(Signal::Interrupt)?;
     first.until_alone(&["enter", "leave"])?;
-    let third = first.client(bench, "swap_other", &[])?;
+    let third = first.client(bench, "replace_other", &[])?;
     same("its end", first.application.ask(")")?.as_str(), "captured")?;
     let report = second.report()?;
     same("launches", counts(&report, "step")?, [2, 0, 0, 0])?;
@@ -568,9 +571,9 @@ fn captures(bench: &Bench) -> Told {
 /// client.
 fn thread_streams(bench: &Bench) -> Told {
     let mut first = First::begin(bench, Options::default())?;
-    let stays = first.client(bench, "swap", &["--set", "version=7"])?;
+    let stays = first.client(bench, "replace", &["--set", "version=7"])?;
     for launches in [4, 5] {
-        let goes = first.client(bench, "swap_other", &[])?;
+        let goes = first.client(bench, "replace_other", &[])?;
         first.application.launch_as("p", launches)?;
         let report = goes.interrupt()?;
         same("launches", counts(&report, "step")?, [launches, 0, 0, 0])?;
@@ -594,7 +597,7 @@ fn told(error: &AttachError) -> String {
 /// A tool in another program, which reads and writes its maps while both are there.
 fn library(bench: &Bench) -> Told {
     let mut first = First::begin(bench, Options::default())?;
-    let object = Object::open(bench.object("swap_other")).map_err(failed)?;
+    let object = Object::open(bench.object("replace_other")).map_err(failed)?;
     let tool = Tool::attach(object.clone(), Options::default()).map_err(failed)?;
     let pid: u32 = first.application.pid().parse().map_err(|_| "no number")?;
     let change = tool.attach_to(pid).map_err(|error| told(&error))?;
@@ -622,7 +625,7 @@ fn library(bench: &Bench) -> Told {
     let refused = process.add(&object).err().map(failed).unwrap_or_default();
     says(
         &refused,
-        "programs beside those of another tool are not exchanged",
+        "programs beside those of another tool are not replaced",
     )?;
     let again = first.tool.attach_to(pid).err().map(|error| told(&error));
     says(
@@ -646,13 +649,13 @@ fn library(bench: &Bench) -> Told {
 fn stands(bench: &Bench) -> Told {
     let mut application = Application::plain(bench)?;
     let pid = application.pid();
-    let first = match Attached::start(bench, &application, "swap") {
+    let first = match Attached::start(bench, &application, "replace") {
         Err(reason) if reason.starts_with("skipped: ") => return Ok(reason),
         first => first?,
     };
     first.signal(Signal::Stop)?;
     let flags = ["--tool-timeout", "1"];
-    let said = match client(bench, &pid, "swap_other", &flags) {
+    let said = match client(bench, &pid, "replace_other", &flags) {
         Ok(_) => return Err("a tool that stands still has let another one in".into()),
         Err(said) => said,
     };
@@ -668,7 +671,7 @@ fn stands(bench: &Bench) -> Told {
     command.args(["-p", &pid, "--tool-timeout", "3600"]);
     let child = Owned::spawn(
         command
-            .arg(bench.object("swap_other"))
+            .arg(bench.object("replace_other"))
             .stderr(Stdio::piped()),
     );
     let child = child.map_err(|e| e.to_string())?;
@@ -705,7 +708,7 @@ fn refused(bench: &Bench) -> Told {
         says(&said, why)
     };
     trial(
-        "swap_ring",
+        "replace_ring",
         &[],
         "map `records` cannot come with a second tool: what goes by rings goes by memory that is made when a session begins",
     )?;
@@ -715,17 +718,17 @@ fn refused(bench: &Bench) -> Told {
         "prints, and what is printed goes to the first tool",
     )?;
     trial(
-        "swap_other",
+        "replace_other",
         &["--gate"],
         "`--gate` cannot be had beside those",
     )?;
     trial(
-        "swap_other",
+        "replace_other",
         &["--max-registers", "32"],
         "`--max-registers` cannot be had",
     )?;
     trial(
-        "swap_other",
+        "replace_other",
         &["--max-overhead", "5%"],
         "`--max-overhead` cannot be had",
     )?;

@@ -12,8 +12,8 @@ use crate::attach::number;
 use crate::faults::agent_has_sites;
 use crate::library::failed;
 use crate::process::Signal;
+use crate::replace::start;
 use crate::run::{Bench, Case, Run, Told, same, says};
-use crate::swap::start;
 
 const LAUNCHES: u64 = 10;
 const THREADS: u64 = 640;

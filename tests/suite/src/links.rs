@@ -6,8 +6,8 @@ use warpbpf::{Object, Options, Process, Tool, Wish};
 
 use crate::library::{PATIENCE, failed};
 use crate::process::Owned;
+use crate::replace::start;
 use crate::run::{Bench, Case, Run, Told, same, says};
-use crate::swap::start;
 
 /// All cases.
 pub fn cases() -> Vec<Case> {
@@ -31,8 +31,8 @@ pub fn cases() -> Vec<Case> {
             in_graphs,
         ),
         case(
-            "launches are chosen program by program in an exchange",
-            exchanged,
+            "launches are chosen program by program in a replacement",
+            replaced,
         ),
         case("what is said of launches of a program is checked", refused),
     ]
@@ -360,8 +360,8 @@ fn told(process: &Process, name: &str) -> Result<(u64, Vec<(String, u64)>), Stri
 }
 
 /// Numbers of launches go on, and what was said of a program holds for the one that comes under its name.
-fn exchanged(bench: &Bench) -> Told {
-    let object = Object::open(bench.object("swap")).map_err(failed)?;
+fn replaced(bench: &Bench) -> Told {
+    let object = Object::open(bench.object("replace")).map_err(failed)?;
     let wish: Wish = "every=2"
         .parse()
         .map_err(|e: warpbpf::WishError| e.to_string())?;
@@ -385,7 +385,7 @@ fn exchanged(bench: &Bench) -> Told {
         .and_then(|map| map.typed::<u32, u64>());
     let entered = entered.map_err(failed)?;
     let of = |version: u32| entered.get(&version).map_err(failed);
-    // With those of the other kernel, whose code cannot be exchanged.
+    // With those of the other kernel, whose code cannot be replaced.
     same("counted", (of(1)?, of(2)?), (Some(4), Some(2)))?;
     let more = Object::open(bench.object("links")).map_err(failed)?;
     process.add(&more).map_err(failed)?;

@@ -45,7 +45,7 @@ pub fn all() -> Vec<Case> {
         crate::splice::cases,
         crate::backends::cases,
         crate::splice_maps::cases,
-        crate::splice_swap::cases,
+        crate::splice_replace::cases,
         crate::instructions::cases,
         crate::loader::cases,
         crate::loader_maps::cases,
@@ -55,7 +55,7 @@ pub fn all() -> Vec<Case> {
         crate::attach_killed::cases,
         crate::attach_more::cases,
         crate::ways::cases,
-        crate::swap::cases,
+        crate::replace::cases,
         crate::clients::cases,
         crate::gate::cases,
         crate::soak::cases,
@@ -121,7 +121,7 @@ pub const QUICK: &[&str] = &[
     "a kernel before and after",
     "loader: counter, a hash by process",
     "attach: twice to one that runs, and out again",
-    "swap: programs replaced, added and taken out between launches",
+    "replace: programs replaced, added and taken out between launches",
     "a program that is refused",
 ];
 

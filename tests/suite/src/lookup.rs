@@ -69,7 +69,7 @@ fn measure(driver: &Driver, bench: &Bench) -> Result<Told, DriverError> {
         let session = Session::new(&object, &options, &info).map_err(|e| e.to_string())?;
         Live::new(driver, Arc::new(session)).map_err(|e| e.to_string())
     };
-    let (live, other) = match (made("longrun"), made("swap")) {
+    let (live, other) = match (made("longrun"), made("replace")) {
         (Ok(live), Ok(other)) => (live, other),
         (live, other) => return Ok(Err(live.err().or(other.err()).unwrap_or_default())),
     };

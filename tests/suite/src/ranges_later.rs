@@ -1,4 +1,5 @@
-//! NVTX ranges for programs that nobody knew of when the application was started: those of libbpf's tools, and those that an exchange brings.
+//! NVTX ranges for programs that nobody knew of when the application was started: those of libbpf's
+//! tools, and those that a replacement brings.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;
@@ -10,15 +11,15 @@ use crate::late_tools::into;
 use crate::library::{PATIENCE, failed};
 use crate::loader::{SKIPPED, interrupt, tools};
 use crate::process::Owned;
+use crate::replace::start;
 use crate::run::{Bench, Case, Told, same, says};
-use crate::swap::start;
 use crate::ways::Served;
 
 /// All cases.
 pub fn cases() -> Vec<Case> {
     let case = |name, check| Case { name, check };
     vec![
-        case("swap: a program in NVTX ranges comes", exchanged),
+        case("replace: a program in NVTX ranges comes", replaced),
         case("loader: inranges, NVTX ranges in sections", by_tool),
         case("loader: inranges, attached to what runs", by_tool_later),
         case("loader: inranges, into what runs", into_what_runs),
@@ -33,9 +34,9 @@ const TOO_LATE: &str = "program `forward` is for launches that NVTX tells of (nv
 /// Threads of a launch of `step` in `live.cu`.
 const THREADS: u64 = 4 * 64;
 
-fn exchanged(bench: &Bench) -> Told {
+fn replaced(bench: &Bench) -> Told {
     for ranges in [true, false] {
-        let object = Object::open(bench.object("swap")).map_err(failed)?;
+        let object = Object::open(bench.object("replace")).map_err(failed)?;
         let options = Options {
             ranges,
             ..Options::default()
@@ -52,7 +53,7 @@ fn exchanged(bench: &Bench) -> Told {
             same(order, application.ask(order)?.as_str(), answer)?;
             application.launch(number)
         };
-        // The outer one began before the exchange.
+        // The outer one began before the replacement.
         launches("+forward", "in forward", 3)?;
         launches("-", "out", 2)?;
         launches("+forward", "in forward", 4)?;
@@ -211,7 +212,7 @@ fn served(bench: &Bench) -> Told {
         let mut command = bench.warpbpf("serve");
         command.args(flags).arg("--socket");
         command.arg(bench.scratch("served"));
-        command.arg(bench.object("swap")).stdout(Stdio::null());
+        command.arg(bench.object("replace")).stdout(Stdio::null());
         let mut tool = Served::start(command)?;
         // Nobody came, so there is nothing to wait for.
         tool.child.kill().map_err(|e| e.to_string())?;

@@ -4,8 +4,8 @@ use warpbpf::{Object, Options, Process, Tool};
 
 use crate::attach::{Application, until_known};
 use crate::library::{PATIENCE, failed};
+use crate::replace::start;
 use crate::run::{Bench, Case, Told, same, says};
-use crate::swap::start;
 
 /// All cases.
 pub fn cases() -> Vec<Case> {
@@ -13,7 +13,7 @@ pub fn cases() -> Vec<Case> {
     vec![
         case(
             "slots: programs that come into a kernel that never ends",
-            exchanged,
+            replaced,
         ),
         case("slots: the commands", commands),
         case("slots: none were asked for", none),
@@ -66,7 +66,7 @@ fn counted(process: &Process) -> Result<[u64; 7], String> {
     Ok(all)
 }
 
-fn exchanged(bench: &Bench) -> Told {
+fn replaced(bench: &Bench) -> Told {
     let tool = begin(bench, true)?;
     let application = start(bench, &tool, &["persistent"])?;
     let mut rounds = Rounds {

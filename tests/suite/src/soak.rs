@@ -131,11 +131,13 @@ pub(crate) fn soak(bench: &Bench, time: Duration) -> Told {
 /// had those of one version, whole.
 fn one(bench: &Bench, application: &Application, round: u64) -> Result<(), String> {
     let pid = application.pid();
-    let attached = Attached::start(bench, application, "swap")?;
+    let attached = Attached::start(bench, application, "replace")?;
     until_seen(bench, (&pid, "entered"), || Ok(()))?;
     let mut command = bench.warpbpf("replace");
     let version = format!("version={}", 2 + round % 2000);
-    command.arg(bench.object("swap")).args(["--set", &version]);
+    command
+        .arg(bench.object("replace"))
+        .args(["--set", &version]);
     let output = command.args(["--json", "--pid", &pid]).output();
     let output = output.map_err(|e| e.to_string())?;
     if !output.status.success() {

@@ -1,4 +1,4 @@
-//! The hooks by which kernels are put into nodes, exchanged and told again.
+//! The hooks by which kernels are put into nodes, set anew and told again.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -44,7 +44,7 @@ fn for_later(place: &Place, node: &KernelNodeParams) -> Option<u64> {
 ///
 /// # Safety
 /// The parameters are what CUDA asks for.
-unsafe fn exchange(
+unsafe fn set_variant(
     agent: &'static Agent,
     outcome: &Outcome,
     given: &KernelNodeParams2,
@@ -216,7 +216,7 @@ unsafe fn add_kernel<P: Params>(
         None => add(params),
     };
     // SAFETY: the caller's promise.
-    let (code, _) = unsafe { exchange(agent, outcome, &given, body, (&for_later, 0), &set) };
+    let (code, _) = unsafe { set_variant(agent, outcome, &given, body, (&for_later, 0), &set) };
     if code == sys::SUCCESS && !node.is_null() {
         // SAFETY: the driver has written it.
         agent.graphs.bodies.put(unsafe { *node }, graph);
@@ -243,7 +243,7 @@ unsafe fn set_kernel<P: Params>(
         None => set(params),
     };
     // SAFETY: the caller's promise.
-    unsafe { exchange(agent, outcome, &given, body, (&for_later, 0), &set) }.0
+    unsafe { set_variant(agent, outcome, &given, body, (&for_later, 0), &set) }.0
 }
 
 /// # Safety
@@ -265,7 +265,7 @@ unsafe fn set_kernel_in_exec<P: Params>(
     };
     execs::change_node(agent, exec, node, |record, number, body| {
         // SAFETY: the caller's promise.
-        unsafe { exchange(agent, outcome, &given, body, (record, number), &set) }
+        unsafe { set_variant(agent, outcome, &given, body, (record, number), &set) }
     })
 }
 

@@ -3,7 +3,7 @@
 use warpbpf_wire::{Change, Options};
 
 use super::attached::{Application, compile};
-use super::exchange::asked;
+use super::replace::asked;
 use crate::choice::ASKED;
 
 /// Programs that do nothing, by name and section.

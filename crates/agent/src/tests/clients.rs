@@ -6,7 +6,7 @@ use std::time::Duration;
 use warpbpf_wire::{Change, Choice, KernelCount, Options, ToAgent, ToTool};
 
 use super::attached::Application;
-use super::exchange::{exchange, object, places, slices, started};
+use super::replace::{object, places, replace, slices, started};
 use crate::launch::StreamName;
 
 /// What has programs in every so many launches.
@@ -27,11 +27,11 @@ fn join(app: &mut Application, client: u32, name: &str) {
 
 pub(super) fn join_for(app: &mut Application, client: u32, name: &str, options: Options) {
     let options = Box::new(options);
-    exchange(app, Change::Join { client, options }, object(name, "inc"));
+    replace(app, Change::Join { client, options }, object(name, "inc"));
 }
 
 fn leave(app: &mut Application, client: u32) {
-    exchange(app, Change::Leave { client }, Vec::new());
+    replace(app, Change::Leave { client }, Vec::new());
 }
 
 /// Launches with programs of each tool, uninstrumented, skipped and unwanted ones, by its number.
@@ -149,7 +149,7 @@ fn code_that_the_driver_does_not_load_is_made_without_clients() {
     app.launch(function, 1, 32);
     let loads = app.world.calls()["cuModuleLoadDataEx"];
     app.world.fail("cuModuleLoadDataEx", loads + 1);
-    exchange(&mut app, Change::Replace, object("newer", "inc"));
+    replace(&mut app, Change::Replace, object("newer", "inc"));
     assert_eq!(app.world.calls()["cuModuleLoadDataEx"], loads + 2);
     let now = places(&app, function)[0].variant.clone().unwrap();
     assert_eq!(now.choices.clients(), [0]);
@@ -304,7 +304,7 @@ fn launches_under_way_are_waited_for_too() {
     join(&mut app, 1, "slow");
     app.launch(function, 1, 32);
     let flight = app.agent.generations.enter();
-    let (answer, _) = super::exchange::asked(&mut app, Change::Leave { client: 1 }, &[]);
+    let (answer, _) = super::replace::asked(&mut app, Change::Leave { client: 1 }, &[]);
     assert_eq!(answer.refused, None);
     let before = asked(&app);
     drain(&mut app, 7);

@@ -1,5 +1,5 @@
-//! Programs exchanged in a kernel of which there is only machine code: the tool brings functions for those that there will be, and copies of the file with
-//! calls to them take each other's place.
+//! Programs replaced in a kernel of which there is only machine code: the tool brings functions for
+//! those that there will be, and copies of the file with calls to them take each other's place.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -11,7 +11,7 @@ use warpbpf_session::{Arch, ProgramChange, Session};
 use warpbpf_wire::{Change, Changed, Options, ToAgent, ToTool};
 
 use super::attached::{Application, PTX, compile, counts};
-use super::exchange::object;
+use super::replace::object;
 
 const LIMIT: Duration = Duration::from_secs(20);
 
@@ -154,7 +154,7 @@ fn change(
         }
     };
     // What is left of the old programs is unloaded behind the answer.
-    app.agent.swap.wait_until_idle(LIMIT);
+    app.agent.replacement.wait_until_idle(LIMIT);
     changed
 }
 
@@ -170,14 +170,14 @@ fn ran(app: &Application) -> Vec<usize> {
 }
 
 #[test]
-fn what_was_assembled_for_other_programs_runs_from_the_exchange_on() {
+fn what_was_assembled_for_other_programs_runs_from_the_replacement_on() {
     let (mut app, mut tool, function) = started("first", "inc");
     app.launch(function, 2, 64);
     assert_eq!((copies(&app), app.world.with_probes()), (1, 1));
 
     // Two programs at one place.
     let beside = object("second", "in*");
-    tool.0 = tool.0.succeeded(ProgramChange::Add(&beside)).unwrap();
+    tool.0 = tool.0.replaced(ProgramChange::Add(&beside)).unwrap();
     let added = change(&mut app, &tool.functions(), Change::Add, &beside);
     assert_eq!((added.refused, added.without), (None, Vec::new()));
     app.launch(function, 2, 64);
@@ -186,7 +186,7 @@ fn what_was_assembled_for_other_programs_runs_from_the_exchange_on() {
 
     // The other one of them alone, never launched; then both are gone.
     let first = ["first".to_owned()];
-    tool.0 = tool.0.succeeded(ProgramChange::Remove(&first)).unwrap();
+    tool.0 = tool.0.replaced(ProgramChange::Remove(&first)).unwrap();
     let programs = first.to_vec();
     let removed = change(
         &mut app,
@@ -222,7 +222,7 @@ fn copies_of_all_sets_go_with_the_image() {
     for name in ["comes", "follows"] {
         app.launch(function, 1, 32);
         let next = object_of(name);
-        tool.0 = tool.0.succeeded(ProgramChange::Replace(&next)).unwrap();
+        tool.0 = tool.0.replaced(ProgramChange::Replace(&next)).unwrap();
         let done = change(&mut app, &tool.functions(), Change::Replace, &next);
         assert_eq!((done.refused, done.without), (None, Vec::new()));
     }
@@ -253,7 +253,7 @@ fn a_kernel_without_a_function_for_its_programs_runs_its_original() {
     );
     app.launch(function, 2, 64);
     assert_eq!((ran(&app)[1], app.world.with_probes()), (function, 1));
-    // A set of which there was a function before has it, though none comes with the exchange.
+    // A set of which there was a function before has it, though none comes with the replacement.
     let done = change(&mut app, &[], Change::Replace, &object("served", "inc"));
     assert_eq!((done.refused, done.without), (None, Vec::new()));
     app.launch(function, 2, 64);
@@ -266,7 +266,7 @@ fn refused_and_tried_again(name: &str, fails: impl Fn(&Application), why: &str) 
     app.launch(function, 2, 64);
     let held = app.world.held();
     let other = object(&format!("{name}_again"), "inc");
-    tool.0 = tool.0.succeeded(ProgramChange::Replace(&other)).unwrap();
+    tool.0 = tool.0.replaced(ProgramChange::Replace(&other)).unwrap();
     let functions = tool.functions();
     fails(&app);
     let refusal = change(&mut app, &functions, Change::Replace, &other).refused;
@@ -309,7 +309,7 @@ fn programs_stay_where_the_assembler_fails() {
     let (mut app, mut tool, function) = started("assembled", "inc");
     app.launch(function, 2, 64);
     let other = object("unassembled", "inc");
-    tool.0 = tool.0.succeeded(ProgramChange::Replace(&other)).unwrap();
+    tool.0 = tool.0.replaced(ProgramChange::Replace(&other)).unwrap();
     let error = Some("`ptxas` refuses the function: no room".to_owned());
     let texts = tool.0.probe_texts(Arch::Sm90).into_iter();
     let failed = texts.map(|text| {
@@ -330,7 +330,7 @@ fn a_file_that_no_program_wanted_is_kept_for_those_that_come() {
     app.launch(function, 2, 64);
     assert_eq!((copies(&app), app.world.with_probes()), (0, 0));
     let here = object("here", "inc");
-    tool.0 = tool.0.succeeded(ProgramChange::Add(&here)).unwrap();
+    tool.0 = tool.0.replaced(ProgramChange::Add(&here)).unwrap();
     let added = change(&mut app, &tool.functions(), Change::Add, &here);
     assert_eq!((added.refused, added.without), (None, Vec::new()));
     app.launch(function, 2, 64);

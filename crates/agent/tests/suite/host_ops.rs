@@ -451,7 +451,7 @@ fn without_kernels_hashes_are_read_and_not_changed() {
 
 /// What an operation of the host on a map of maps does is what the next kernel finds; no kernel of ours is needed for it.
 #[test]
-fn maps_in_maps_are_exchanged() {
+fn maps_in_maps_are_replaced() {
     let bench = Bench::new(false);
     let number = |name: &str| (bench.map(name) as u32 + 1).to_le_bytes();
     let (one, two) = (number("one"), number("two"));

@@ -441,7 +441,7 @@ impl<'s> Map<'s> {
             max_entries: self.info.max_entries,
             ..model::Map::default()
         };
-        // One that an exchange brought is in no object that is known here.
+        // One that a replacement brought is in no object that is known here.
         let def = self.def().cloned();
         let def = def.unwrap_or_else(|| warpbpf::untyped_map(&self.info));
         fill(&mut map, &self.plan, &def, &parts, &self.printer());

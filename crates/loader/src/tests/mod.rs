@@ -1,10 +1,10 @@
 //! The kernel asked as libbpf asks it, without libbpf and without an application.
 
-mod exchange;
 mod fuzz;
 mod linux;
 mod maps;
 mod progs;
+mod replace;
 
 use std::sync::{Arc, Mutex};
 

@@ -54,7 +54,7 @@ fn named(at: &At<'_>, value: &[u8]) -> Result<(u32, u64), i64> {
     let defs = at.session.map_defs();
     let (def, base) = defs.get(index).zip(at.bases.get(index)).ok_or(EINVAL)?;
     inner::check(&defs[at.index], def).map_err(|_| EINVAL)?;
-    // A map that an exchange brought may have copies where none that began with this one has.
+    // A map that a replacement brought may have copies where none that began with this one has.
     match at.session.maps()[index].layout {
         MapLayout::Array(l) if l.shards > 1 && def.map_type != MapType::PercpuArray as u32 => {
             Err(EINVAL)

@@ -313,13 +313,13 @@ fn a_session_is_followed_by_another_with_its_maps() {
     let first = begun(&versioned(8, 1, ADDS));
     assert_eq!(first.generation(), 1);
     let object = versioned(8, 2, ADDS);
-    let second = first.succeeded(ProgramChange::Replace(&object)).unwrap();
+    let second = first.replaced(ProgramChange::Replace(&object)).unwrap();
     assert_eq!((second.generation(), second.first_maps()), (2, 2));
     // The old constants are still read by what runs.
     assert_eq!(map_names(&second), ["counts", ".rodata", ".rodata@2"]);
     assert_eq!(first.maps()[0].layout, second.maps()[0].layout);
     let again = versioned(8, 1, ADDS);
-    let third = second.succeeded(ProgramChange::Replace(&again)).unwrap();
+    let third = second.replaced(ProgramChange::Replace(&again)).unwrap();
     assert_eq!(
         map_names(&third),
         map_names(&second),
@@ -329,12 +329,12 @@ fn a_session_is_followed_by_another_with_its_maps() {
     assert_ne!(first.program_ids(&[0]), second.program_ids(&[0]));
     let more = ADDS.replace("first", "more");
     let more = versioned(8, 1, &more);
-    let both = third.succeeded(ProgramChange::Add(&more)).unwrap();
+    let both = third.replaced(ProgramChange::Add(&more)).unwrap();
     let names: Vec<&str> = both.programs().iter().map(|p| p.name()).collect();
     assert_eq!(names, ["first", "more"]);
     assert_eq!(both.program_ids(&[0]), third.program_ids(&[0]));
     let one = both
-        .succeeded(ProgramChange::Remove(&["first".into()]))
+        .replaced(ProgramChange::Remove(&["first".into()]))
         .unwrap();
     assert_eq!(one.program_ids(&[0]), both.program_ids(&[1]));
     assert_eq!((one.generation(), one.programs().len()), (5, 1));
@@ -349,7 +349,7 @@ fn slots_stay_what_they_are_when_maps_come() {
     let prints = ADDS.replace("*value += 1;", "{ *value += 1; bpf_printk(\"%d\", at); }");
     let first = begun(&versioned(8, 1, &prints));
     let object = versioned(8, 2, &prints);
-    let second = first.succeeded(ProgramChange::Replace(&object)).unwrap();
+    let second = first.replaced(ProgramChange::Replace(&object)).unwrap();
     assert!(second.maps().len() > first.maps().len());
     // Text of the first session is loaded with what stands in the slots of the second.
     let slots = |session: &Session| {
@@ -399,7 +399,7 @@ fn maps_come_with_their_programs() {
         "LRU_PERCPU_HASH",
     ] {
         let object = with_other(map_type, "");
-        let second = first.succeeded(ProgramChange::Add(&object)).unwrap();
+        let second = first.replaced(ProgramChange::Add(&object)).unwrap();
         let names = map_names(&second);
         assert_eq!(
             names,
@@ -419,15 +419,15 @@ fn maps_come_with_their_programs() {
         let shown = bytes(&second);
         assert!(shown.iter().all(|bytes| *bytes > 0), "{shown:?}");
         let third = versioned(8, 9, &ADDS.replace("first", "third"));
-        let third = second.succeeded(ProgramChange::Add(&third)).unwrap();
+        let third = second.replaced(ProgramChange::Add(&third)).unwrap();
         assert_eq!(map_names(&third)[4], ".rodata@3");
         assert_eq!(bytes(&third)[..4], shown);
         assert_eq!(bytes(&third)[4], 0);
         // One that is there by now is the same, and must be declared alike.
-        let again = third.succeeded(ProgramChange::Replace(&object)).unwrap();
+        let again = third.replaced(ProgramChange::Replace(&object)).unwrap();
         assert_eq!(map_names(&again), map_names(&third));
         let otherwise = with_other(map_type, "__uint(numa_node, 1);");
-        let refused = third.succeeded(ProgramChange::Replace(&otherwise));
+        let refused = third.replaced(ProgramChange::Replace(&otherwise));
         assert_eq!(
             refused.unwrap_err().to_string(),
             "map `others` is there already with another attribute (numa_node 0, and 1 in the new object): its contents could not be kept; give the map another name, or declare it as it was"
@@ -436,11 +436,11 @@ fn maps_come_with_their_programs() {
     // Variables of one more object are its own.
     let both = begun(&with_other("ARRAY", ""));
     let more = with_other("ARRAY", "").to_vec();
-    let refused = both.succeeded(ProgramChange::Add(&more)).unwrap_err();
+    let refused = both.replaced(ProgramChange::Add(&more)).unwrap_err();
     assert!(refused.to_string().starts_with("program `p` is there"));
     let other =
         compiled("__u64 seen = 7; SEC(\"gpu/entry/*\") int q(void *ctx) { seen += 2; return 0; }");
-    let both = both.succeeded(ProgramChange::Add(&other)).unwrap();
+    let both = both.replaced(ProgramChange::Add(&other)).unwrap();
     assert_eq!(map_names(&both), ["others", ".data", ".data@2"]);
 }
 
@@ -448,7 +448,7 @@ fn maps_come_with_their_programs() {
 fn maps_that_need_more_than_memory_do_not_come() {
     let first = begun(&versioned(8, 1, ADDS));
     let refused = |session: &Session, object: &[u8]| {
-        let refused = session.succeeded(ProgramChange::Add(object));
+        let refused = session.replaced(ProgramChange::Add(object));
         refused.map(|_| ()).unwrap_err().to_string()
     };
     let ring = compiled(
@@ -490,7 +490,7 @@ fn joined(session: &Session, client: u32, object: &[u8]) -> Result<Session, Stri
         options: &options,
     };
     session
-        .succeeded(change)
+        .replaced(change)
         .map_err(|error| error.told_to(client))
 }
 
@@ -520,7 +520,7 @@ fn a_second_tool_has_programs_and_maps_of_its_own() {
     assert_eq!(third.clients_of(&[2, 0]), [0, 2]);
 
     // What the first tool does is about its own, and constants are not taken from others.
-    let again = third.succeeded(ProgramChange::Replace(&versioned(8, 2, ADDS)));
+    let again = third.replaced(ProgramChange::Replace(&versioned(8, 2, ADDS)));
     let again = again.unwrap();
     assert_eq!(program_names(&again), ["first", "first@c1", "first@c2"]);
     assert_eq!(
@@ -531,21 +531,21 @@ fn a_second_tool_has_programs_and_maps_of_its_own() {
     assert_ne!(again.program_ids(&[0]), third.program_ids(&[0]));
     assert_eq!(map_names(&again)[6..], [".rodata@4"]);
     let name = ["first@c1".to_owned()];
-    let refused = third.succeeded(ProgramChange::Remove(&name)).unwrap_err();
+    let refused = third.replaced(ProgramChange::Remove(&name)).unwrap_err();
     assert_eq!(
         refused.to_string(),
         "there is no program `first@c1`; there is `first`"
     );
 
     // In any order they go, and what is left is the same.
-    let left = third.succeeded(ProgramChange::Leave { client: 1 }).unwrap();
+    let left = third.replaced(ProgramChange::Leave { client: 1 }).unwrap();
     assert_eq!(program_names(&left), ["first", "first@c2"]);
     assert_eq!(left.program_ids(&[0, 1]), third.program_ids(&[0, 2]));
     assert_eq!(left.numbers(&third.program_ids(&[2, 0])), Some(vec![1, 0]));
     assert_eq!(left.numbers(&third.program_ids(&[1])), None);
     assert_eq!(map_names(&left), names);
     for client in [0, 1] {
-        let gone = left.succeeded(ProgramChange::Leave { client }).unwrap_err();
+        let gone = left.replaced(ProgramChange::Leave { client }).unwrap_err();
         let told = format!("no programs of a second tool of number {client} are there");
         assert_eq!(gone.to_string(), told);
     }
@@ -575,7 +575,7 @@ fn a_second_tool_is_told_what_it_cannot_have() {
         object: &object,
         options: &bounded,
     };
-    let over = first.succeeded(change).unwrap_err().told_to(3);
+    let over = first.replaced(change).unwrap_err().told_to(3);
     assert!(over.starts_with("program `first` was refused\n"), "{over}");
     assert!(joined(&first, 3, &object).is_ok());
     // So are its launches.
@@ -589,7 +589,7 @@ fn a_second_tool_is_told_what_it_cannot_have() {
         object: &object,
         options: &chosen,
     };
-    let every = first.succeeded(change).unwrap();
+    let every = first.replaced(change).unwrap();
     let every: Vec<u64> = every.choices().map(|choice| choice.every).collect();
     assert_eq!(every, [0, 4]);
 }
@@ -654,7 +654,7 @@ fn a_kernel_has_the_first_tools_programs_where_those_of_all_cannot_be() {
 fn what_cannot_follow_is_refused_by_name() {
     let first = begun(&versioned(8, 1, ADDS));
     let refused = |object: &[u8]| {
-        let refused = first.succeeded(ProgramChange::Replace(object));
+        let refused = first.replaced(ProgramChange::Replace(object));
         refused.map(|_| ()).unwrap_err().to_string()
     };
     assert_eq!(
@@ -674,13 +674,13 @@ fn what_cannot_follow_is_refused_by_name() {
         .replace("key = at", "key = at + 100")
         .replace("if (value)", "");
     assert!(refused(&versioned(8, 1, &unsafe_one)).starts_with("program `first` was refused"));
-    let unknown = first.succeeded(ProgramChange::Remove(&["nobody".into()]));
+    let unknown = first.replaced(ProgramChange::Remove(&["nobody".into()]));
     assert_eq!(
         unknown.unwrap_err().to_string(),
         "there is no program `nobody`; there is `first`"
     );
     let twice = versioned(8, 1, ADDS);
-    let twice = first.succeeded(ProgramChange::Add(&twice)).unwrap_err();
+    let twice = first.replaced(ProgramChange::Add(&twice)).unwrap_err();
     assert_eq!(
         twice.to_string(),
         "program `first` is there already: replace it, or give the new one another name"
@@ -742,7 +742,7 @@ fn what_is_said_of_a_program_goes_before_its_section() {
     assert_eq!(chosen(&session), ["first: every=4,at_most=7"]);
     // It stays with the name.
     let other = versioned(8, 1, &ADDS.replace("first", "other"));
-    let both = session.succeeded(ProgramChange::Add(&other)).unwrap();
+    let both = session.replaced(ProgramChange::Add(&other)).unwrap();
     assert_eq!(
         chosen(&both),
         [
@@ -751,11 +751,11 @@ fn what_is_said_of_a_program_goes_before_its_section() {
         ]
     );
     let again = versioned(8, 2, ADDS);
-    let again = both.succeeded(ProgramChange::Replace(&again)).unwrap();
+    let again = both.replaced(ProgramChange::Replace(&again)).unwrap();
     assert_eq!(chosen(&again), ["first: every=9,at_most=7"]);
 
     let ranges = versioned(8, 1, &ADDS.replace("entry/*", "entry/*|nvtx=step,stream=2"));
-    let refused = session.succeeded(ProgramChange::Replace(&ranges));
+    let refused = session.replaced(ProgramChange::Replace(&ranges));
     assert_eq!(
         refused.unwrap_err().to_string(),
         "program `first` is for launches that NVTX tells of (every=9,at_most=7,nvtx=step,stream=2), and the application's calls of NVTX do not come to us: that is decided when it starts; start it with `--ranges`"
@@ -766,10 +766,10 @@ fn what_is_said_of_a_program_goes_before_its_section() {
     };
     let with_slot = begun_with(&object, &come);
     assert!(with_slot.needs_nvtx());
-    assert!(with_slot.succeeded(ProgramChange::Replace(&ranges)).is_ok());
+    assert!(with_slot.replaced(ProgramChange::Replace(&ranges)).is_ok());
     // That programs there wanted them does not bring the calls to us.
     let with_ranges = begun_with(&object, &options("nvtx=epoch"));
-    let refused = with_ranges.succeeded(ProgramChange::Replace(&ranges));
+    let refused = with_ranges.replaced(ProgramChange::Replace(&ranges));
     assert!(refused.is_err());
 }
 
@@ -816,15 +816,15 @@ fn the_gate_has_a_place_for_each_of_the_first_programs() {
         Err("programs of this session have no gate: begin it with `--gate`".to_owned())
     );
     let object = named("next");
-    let mut session = first.succeeded(ProgramChange::Replace(&object)).unwrap();
+    let mut session = first.replaced(ProgramChange::Replace(&object)).unwrap();
     assert_eq!(first.close_those_without(&session), (true, Vec::new()));
     assert_eq!(none.close_those_without(&session), (false, Vec::new()));
     // 0 was `first`, 1 is `next`; the last one with a place of its own is 62.
     for _ in 2..63 {
-        session = session.succeeded(ProgramChange::Replace(&object)).unwrap();
+        session = session.replaced(ProgramChange::Replace(&object)).unwrap();
     }
     assert_eq!(stop(&session, "next"), Ok(()));
-    let late = session.succeeded(ProgramChange::Replace(&object)).unwrap();
+    let late = session.replaced(ProgramChange::Replace(&object)).unwrap();
     assert_eq!(
         stop(&late, "next"),
         Err("program `next` shares its place in the gate, because 63 came before it: stop all, or begin a new session".to_owned())
@@ -856,9 +856,9 @@ fn a_gate_keeps_nobody_from_an_aggregate_over_a_block() {
         };
         let refused = Session::new(&object, &options, &info).unwrap_err();
         assert_eq!(refused.to_string(), message);
-        // Nor may one come in an exchange, or into a slot.
+        // Nor may one come in a replacement, or into a slot.
         let begun = Arc::new(begun_with(&versioned(8, 1, ADDS), &options));
-        let added = begun.succeeded(ProgramChange::Add(&object)).unwrap_err();
+        let added = begun.replaced(ProgramChange::Add(&object)).unwrap_err();
         assert_eq!(added.to_string(), message);
         if slots {
             assert_eq!(begun.filling(&object).unwrap_err().to_string(), message);
@@ -945,9 +945,9 @@ fn programs_for_slots_are_proved_translated_and_kept() {
     assert_eq!(session.in_slots_now(), Vec::<String>::new());
     let filling = session.filling(&versioned(8, 2, ADDS)).unwrap();
     session.fill_slots(Some(Arc::new(filling)));
-    let next = session.succeeded(ProgramChange::Remove(&["first".into()]));
+    let next = session.replaced(ProgramChange::Remove(&["first".into()]));
     let next = next.unwrap();
-    assert_eq!(next.in_slots_now(), ["first"], "an exchange leaves it");
+    assert_eq!(next.in_slots_now(), ["first"], "a replacement leaves it");
     session.fill_slots(None);
     assert_eq!(next.in_slots_now(), Vec::<String>::new());
     // The place stays, because kernels with it may run.
@@ -1051,18 +1051,18 @@ fn what_maps_are_not_made_for_is_refused_in_slots() {
     assert!(session.filling(&counts(add)).is_ok());
     assert_eq!(
         session.filling(&counts(set)).unwrap_err().to_string(),
-        "program `p` changes how map `counts` is added up over GPUs, which is decided by the programs of the session: exchange those for some that use the same fields as it does, or use another map"
+        "program `p` changes how map `counts` is added up over GPUs, which is decided by the programs of the session: replace those by some that use the same fields as it does, or use another map"
     );
     // Nothing of the session adds or stores: it stays what it is, a map of which the first GPU with a value is shown.
     let session = with_slots(&counts("return *n;"));
     assert!(session.filling(&counts(add)).is_ok());
     assert_eq!(
         session.filling(&adds("one")).unwrap_err().to_string(),
-        "map `pairs` is new, and programs in slots use maps that are there: bring it by an exchange first (`warpbpf add`), or begin with an object that has it"
+        "map `pairs` is new, and programs in slots use maps that are there: bring it by a replacement first (`warpbpf add`), or begin with an object that has it"
     );
     // Then it is there.
     let more = adds("one");
-    let renamed = Arc::new(session.succeeded(ProgramChange::Replace(&more)).unwrap());
+    let renamed = Arc::new(session.replaced(ProgramChange::Replace(&more)).unwrap());
     assert!(renamed.filling(&more).is_ok());
     let session = with_slots(&adds("one"));
     assert!(session.filling(&adds("one")).is_ok());
@@ -1129,11 +1129,11 @@ fn loops_without_a_bound_get_one_and_a_count_where_that_is_asked_for() {
     let ends = begun_with(&looping(false), &options);
     assert!(!map_names(&ends).contains(&stops));
     let second = first
-        .succeeded(ProgramChange::Replace(&looping(true)))
+        .replaced(ProgramChange::Replace(&looping(true)))
         .unwrap();
     assert_eq!(map_names(&second), map_names(&first));
     // Or get one.
-    let next = ends.succeeded(ProgramChange::Replace(&looping(true)));
+    let next = ends.replaced(ProgramChange::Replace(&looping(true)));
     let next = next.unwrap();
     assert_eq!(map_names(&next).last(), Some(&stops));
     assert_eq!(next.map_count(), ends.map_count() + 1);

@@ -8,10 +8,10 @@ use serde::{Deserialize, Serialize};
 use warpbpf_abi::maps::{EBUSY, EINVAL};
 use warpbpf_wire::{AgentConnection, MOST_CLIENTS, NoteLevel, Options, ToAgent, ToTool};
 
-use super::exchange::Pending;
+use super::replace::Pending;
 use super::{Reply, failed};
 use crate::state::Answer;
-use crate::{Error, Exchange, Object, Process};
+use crate::{Error, Object, Process, Replacement};
 
 mod news;
 #[cfg(test)]
@@ -23,7 +23,7 @@ use news::Told;
 const LEAVING: Duration = Duration::from_secs(30);
 /// Between two attempts.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The same where others are being exchanged just now.
+/// The same where others are being replaced just now.
 const BUSY: Duration = Duration::from_millis(100);
 /// How long the last words to a second tool may be unread.
 const UNREAD: Duration = Duration::from_secs(10);
@@ -70,7 +70,7 @@ pub(super) struct Joining {
     info: ClientInfo,
     pending: Pending,
     process: Process,
-    /// Others may be exchanged until then.
+    /// Others may be replaced until then.
     until: Instant,
     /// They were, and it is tried again then.
     again: Option<Instant>,
@@ -144,7 +144,7 @@ impl Clients {
         self.given += 1;
         let client = self.given;
         let object = Object::from_bytes(&request.name, object)?;
-        let exchange = Exchange::Join {
+        let replacement = Replacement::Join {
             client,
             object,
             options: Box::new(request.options.clone()),
@@ -157,7 +157,7 @@ impl Clients {
                 tool: request.tool,
                 object: request.name.clone(),
             },
-            pending: Pending::of(process.clone(), exchange, limit)?,
+            pending: Pending::of(process.clone(), replacement, limit)?,
             process,
             until: Instant::now() + limit,
             again: None,
@@ -235,7 +235,8 @@ impl Clients {
 }
 
 impl Joining {
-    /// The answer to one who does not come; none yet where others are being exchanged, and there is time to try again.
+    /// The answer to one who does not come; none yet where others are being replaced, and there is
+    /// time to try again.
     fn refused(&mut self, error: Error, now: Instant) -> Option<(Reply, Option<OwnedFd>)> {
         let again = now + BUSY;
         if is_busy(&error) && again < self.until {
@@ -246,7 +247,7 @@ impl Joining {
     }
 }
 
-/// Others are being exchanged just now.
+/// Others are being replaced just now.
 fn is_busy(error: &Error) -> bool {
     error.errno() == EBUSY as i32
 }
@@ -300,7 +301,7 @@ impl Client {
                     continue;
                 }
                 ToAgent::Change { token, .. } => {
-                    let message = "programs beside those of another tool are not exchanged: end them, and attach with others";
+                    let message = "programs beside those of another tool are not replaced: end them, and attach with others";
                     let refused = warpbpf_wire::Changed {
                         token: *token,
                         refused: Some(warpbpf_wire::Refusal {
@@ -393,7 +394,7 @@ impl Client {
             Stage::Again(_) | Stage::Leaving(_) | Stage::Draining(..) | Stage::Gone(_) => return,
         }
         let client = self.info.client;
-        let pending = Pending::of(self.process.clone(), Exchange::Leave { client }, LEAVING);
+        let pending = Pending::of(self.process.clone(), Replacement::Leave { client }, LEAVING);
         self.stage = match pending {
             Ok(pending) => Stage::Leaving(pending),
             Err(error) if is_busy(&error) => Stage::Again(Instant::now() + BUSY),

@@ -12,8 +12,8 @@ use super::{descriptors, told, until};
 use crate::attach::{Application, Attached, until_counted};
 use crate::library::failed;
 use crate::process::Signal;
+use crate::replace::start;
 use crate::run::{Bench, Case, Told, is_deep, same};
-use crate::swap::start;
 
 /// All cases.
 pub fn cases() -> Vec<Case> {
@@ -29,7 +29,7 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// Requests for an exchange, for a gate and for a second tool's programs, cut where a command may
+/// Requests for a replacement, for a gate and for a second tool's programs, cut where a command may
 /// be killed, or not waited for. The application computes on, and a command that is not killed is
 /// served.
 fn requests(bench: &Bench) -> Told {
@@ -44,8 +44,8 @@ fn requests(bench: &Bench) -> Told {
     let mut application = start(bench, &tool, &["live"])?;
     application.launch(2)?;
     let socket = tool.socket().with_file_name("maps");
-    let replace = json!({ "type": "exchange", "process": 0, "change": { "change": "replace" }, "name": "launchcount", "limit_ms": 5000 });
-    let gate = json!({ "type": "exchange", "process": 0, "change": { "change": "gate", "open": true, "programs": [] }, "name": "", "limit_ms": 5000 });
+    let replace = json!({ "type": "replace", "process": 0, "change": { "change": "replace" }, "name": "launchcount", "limit_ms": 5000 });
+    let gate = json!({ "type": "replace", "process": 0, "change": { "change": "gate", "open": true, "programs": [] }, "name": "", "limit_ms": 5000 });
     let own = descriptors(std::process::id());
     for (name, request, blob) in [("replace", &replace, &bytes[..]), ("gate", &gate, &[])] {
         let mut whole = frame(request.to_string().as_bytes(), blob.len() as u32, 0);
@@ -73,7 +73,7 @@ fn requests(bench: &Bench) -> Told {
                 break answer;
             }
         };
-        same("the answer", answer["type"].as_str(), Some("exchanged"))
+        same("the answer", answer["type"].as_str(), Some("replaced"))
             .map_err(|why| format!("{name}: {why}: {answer}"))?;
         told(
             &format!("`{name}` killed in its request"),

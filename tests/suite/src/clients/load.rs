@@ -8,8 +8,8 @@ use warpbpf::{Options, Process, Tool};
 use super::{counted, told};
 use crate::devices;
 use crate::library::{PATIENCE, failed};
+use crate::replace::{start, version};
 use crate::run::{Bench, Told, same};
-use crate::swap::{start, version};
 
 /// Launches with a tool's programs of each kernel, and those without.
 fn of_kernels(process: &Process) -> BTreeMap<String, [u64; 2]> {
@@ -33,9 +33,9 @@ pub(super) fn stress_of_two(bench: &Bench) -> Told {
     }
 }
 
-/// One client stays, others come and go, while `swapstress.cu` launches from all its threads: what
-/// the application made is what the first tool was told, and what programs counted is what each
-/// tool was told.
+/// One client stays, others come and go, while `replacestress.cu` launches from all its threads:
+/// what the application made is what the first tool was told, and what programs counted is what
+/// each tool was told.
 fn stressed(bench: &Bench, words: &[&str]) -> Told {
     let (threads, rounds) = match bench.soft {
         true => ("4", 8),
@@ -43,7 +43,7 @@ fn stressed(bench: &Bench, words: &[&str]) -> Told {
     };
     let tool = Tool::attach(version(bench, 1)?, Options::default()).map_err(failed)?;
     tool.serve().map_err(failed)?;
-    let mut command = vec!["swapstress", threads];
+    let mut command = vec!["replacestress", threads];
     command.extend(words);
     let application = start(bench, &tool, &command)?;
     let pid: u32 = application.pid().parse().map_err(|_| "no number")?;

@@ -86,23 +86,24 @@ pub fn fill(bench: &Bench, tool: u32) {
     }
 }
 
-/// Programs exchanged in a session, as [`operate`] has it. What is taken out is only what came besides, so that every launch has a version.
-pub fn exchange(bench: &Bench, tool: u32) {
-    let objects = ["swap", "swap_other", "swap_brings"];
-    let [swap, other, brings] = objects.map(|name| bench.object(name).display().to_string());
+/// Programs replaced in a session, as [`operate`] has it. What is taken out is only what came
+/// besides, so that every launch has a version.
+pub fn replace(bench: &Bench, tool: u32) {
+    let objects = ["replace", "replace_other", "replace_brings"];
+    let [versions, other, brings] = objects.map(|name| bench.object(name).display().to_string());
     let steps: [(&str, &[&str]); 6] = [
-        ("replace", &[&swap, "--set", "version=2"]),
+        ("replace", &[&versions, "--set", "version=2"]),
         ("add", &[&brings]),
         ("add", &[&other]),
         ("remove", &["other"]),
-        ("replace", &[&swap, "--set", "version=3"]),
-        ("replace", &[&swap, "--set", "version=4"]),
+        ("replace", &[&versions, "--set", "version=3"]),
+        ("replace", &[&versions, "--set", "version=4"]),
     ];
     for (verb, words) in steps {
         let mut command = bench.warpbpf(verb);
         command.args(words);
         command.args(["--json", "--limit", "10", "--pid", &tool.to_string()]);
-        unheard(command, "`warpbpf` with an exchange");
+        unheard(command, "`warpbpf` with a replacement");
     }
 }
 

@@ -29,7 +29,7 @@ pub enum Counts {
     Launches,
     /// `scopes`: threads, warps and blocks; each kernel is launched in one shape only, but for those named.
     Scopes(&'static [&'static str]),
-    /// `swap`: launches by version, at their start and at their end.
+    /// `replace`: launches by version, at their start and at their end.
     Versions,
     /// Records of this map, one for each thread.
     Events(&'static str),
@@ -46,8 +46,8 @@ pub enum How {
     Operations,
     /// The same, and the tool puts other programs into slots meanwhile.
     Slots,
-    /// The same, and the tool exchanges the programs meanwhile.
-    Exchange,
+    /// The same, and the tool replaces the programs meanwhile.
+    Replace,
     /// They come while it runs, and go again.
     Attach,
 }
@@ -216,12 +216,12 @@ pub const SCENARIOS: &[Scenario] = &[
         ..PLAIN
     },
     Scenario {
-        name: "exchange",
-        object: "swap",
+        name: "replace",
+        object: "replace",
         app: "rounds",
         arguments: &["60", "20"],
         counts: Counts::Versions,
-        how: How::Exchange,
+        how: How::Replace,
         ..PLAIN
     },
     Scenario {

@@ -249,7 +249,7 @@ impl<'b> Trial<'b> {
         match how {
             How::Operations => live::operate(self.bench, child.id()),
             How::Slots => live::fill(self.bench, child.id()),
-            How::Exchange => live::exchange(self.bench, child.id()),
+            How::Replace => live::replace(self.bench, child.id()),
             How::Run | How::Attach => {}
         }
         let status = within(&mut child, "`warpbpf run`", PATIENCE)?;

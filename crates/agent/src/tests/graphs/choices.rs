@@ -5,7 +5,7 @@ use warpbpf_driver::sys::NODE_CONDITIONAL;
 use warpbpf_wire::{Choice, Options};
 
 use super::super::attached::Application;
-use super::super::{clients, exchange};
+use super::super::{clients, replace};
 use super::{Test, driver};
 
 /// Wants grids of so many blocks.
@@ -43,7 +43,7 @@ fn what_a_second_tool_did_not_choose_is_no_fallback_for_it() {
 
 #[test]
 fn what_nobody_chose_is_skipped_in_bodies_too() {
-    let object = exchange::object("chosen", "inc");
+    let object = replace::object("chosen", "inc");
     let test = Test::of(Application::with(from_blocks(100), &object, &[]));
     test.add_any(1, NODE_CONDITIONAL, [0, 2 << 32]);
     test.add(71, 4);

@@ -247,7 +247,7 @@ mod tests {
         });
         let refused = [("refused: why".to_owned(), 2)];
         assert_eq!(rows(&mut state, 2), refused);
-        // The first tool's row comes before it is known what the exchange brings.
+        // The first tool's row comes before it is known what the replacement brings.
         assert_eq!(rows(&mut state, 3), []);
         know(&mut state, 3);
         assert_eq!(rows(&mut state, 3), []);

@@ -54,7 +54,7 @@ fn until<T>(mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 fn joining(process: &Process) -> Joining {
-    let leave = Exchange::Leave { client: 1 };
+    let leave = Replacement::Leave { client: 1 };
     Joining {
         info: ClientInfo::default(),
         pending: Pending::of(process.clone(), leave, LIMIT).unwrap(),
@@ -78,7 +78,7 @@ fn client(process: &Process) -> Client {
 }
 
 #[test]
-fn who_comes_while_others_are_exchanged_is_tried_again_after_a_while() {
+fn who_comes_while_others_are_replaced_is_tried_again_after_a_while() {
     let (process, mut agent) = process();
     let (mut clients, mut joining) = (Clients::default(), joining(&process));
     let (token, _) = asked(&mut agent);
@@ -110,7 +110,7 @@ fn who_comes_is_not_tried_again_for_ever() {
 }
 
 #[test]
-fn who_goes_while_others_are_exchanged_is_tried_again_after_a_while() {
+fn who_goes_while_others_are_replaced_is_tried_again_after_a_while() {
     let (process, mut agent) = process();
     let mut client = client(&process);
     client.leave();

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use warpbpf::control::{ProcessInfo, ProgramChange, TOOL_PATIENCE};
-use warpbpf::{Control, Exchanged};
+use warpbpf::{Control, Replaced};
 
 use crate::error::CliError;
-use crate::exchange::{
-    ExchangeFlags, GateFlags, GateState, ProgramsFlags, RemoveFlags, SlotsVerb, ToFlags,
-};
 use crate::objects;
 use crate::output::{say, tell};
 use crate::plain;
 use crate::render::numbers;
+use crate::replace::{
+    GateFlags, GateState, ProgramsFlags, RemoveFlags, ReplaceFlags, SlotsVerb, ToFlags,
+};
 use crate::table::Table;
 
 /// An application, and the session that it is in.
@@ -29,30 +29,30 @@ struct Found {
 }
 
 /// Puts the programs of an object in place of those that are there.
-pub fn replace(flags: &ExchangeFlags) -> Result<u8, CliError> {
+pub fn replace(flags: &ReplaceFlags) -> Result<u8, CliError> {
     let loaded = objects::bring(&flags.object)?;
     let object = Some((loaded.name.as_str(), loaded.bytes.as_slice()));
-    exchange(&flags.to, &ProgramChange::Replace, object)
+    apply(&flags.to, &ProgramChange::Replace, object)
 }
 
 /// Puts the programs of an object beside those that are there.
-pub fn add(flags: &ExchangeFlags) -> Result<u8, CliError> {
+pub fn add(flags: &ReplaceFlags) -> Result<u8, CliError> {
     let loaded = objects::bring(&flags.object)?;
     let object = Some((loaded.name.as_str(), loaded.bytes.as_slice()));
-    exchange(&flags.to, &ProgramChange::Add, object)
+    apply(&flags.to, &ProgramChange::Add, object)
 }
 
 /// Takes programs out.
 pub fn remove(flags: &RemoveFlags) -> Result<u8, CliError> {
     let programs = flags.programs.clone();
-    exchange(&flags.to, &ProgramChange::Remove { programs }, None)
+    apply(&flags.to, &ProgramChange::Remove { programs }, None)
 }
 
 /// Stops programs in kernels that run, or lets them go on.
 pub fn gate(flags: &GateFlags) -> Result<u8, CliError> {
     let open = flags.to_be == GateState::On;
     let programs = flags.programs.clone();
-    exchange(&flags.to, &ProgramChange::Gate { open, programs }, None)
+    apply(&flags.to, &ProgramChange::Gate { open, programs }, None)
 }
 
 /// Puts programs into slots of kernels that run, or takes them out.
@@ -61,9 +61,9 @@ pub fn slots(verb: &SlotsVerb) -> Result<u8, CliError> {
         SlotsVerb::Put(flags) => {
             let loaded = objects::bring(&flags.object)?;
             let object = Some((loaded.name.as_str(), loaded.bytes.as_slice()));
-            exchange(&flags.to, &ProgramChange::Slots, object)
+            apply(&flags.to, &ProgramChange::Slots, object)
         }
-        SlotsVerb::Clear(to) => exchange(to, &ProgramChange::Clear, None),
+        SlotsVerb::Clear(to) => apply(to, &ProgramChange::Clear, None),
     }
 }
 
@@ -163,7 +163,7 @@ fn find(pid: Option<u32>, takes: fn(&Path) -> bool) -> Result<Vec<Found>, CliErr
     }
 }
 
-fn exchange(
+fn apply(
     to: &ToFlags,
     change: &ProgramChange,
     object: Option<(&str, &[u8])>,
@@ -194,7 +194,7 @@ fn exchange(
     } in &mut found
     {
         let limit = Duration::from_secs(to.limit);
-        let exchanged = control.exchange(process, change, object, limit)?;
+        let replaced = control.replace(process, change, object, limit)?;
         if !to.json {
             match change {
                 ProgramChange::Gate { open, programs } => {
@@ -211,9 +211,9 @@ fn exchange(
                     ));
                 }
                 ProgramChange::Slots | ProgramChange::Clear => {
-                    let what = match exchanged.slots.is_empty() {
+                    let what = match replaced.slots.is_empty() {
                         true => "nothing is in slots".to_owned(),
-                        false => format!("`{}` in slots", exchanged.slots.join("`, `")),
+                        false => format!("`{}` in slots", replaced.slots.join("`, `")),
                     };
                     say(&format!(
                         "process {}: {}\n",
@@ -227,12 +227,12 @@ fn exchange(
                 | ProgramChange::Join { .. }
                 | ProgramChange::Leave { .. }
                 | ProgramChange::OnCpu { .. } => {
-                    tell_programs(process, &exchanged);
+                    tell_programs(process, &replaced);
                 }
             }
         }
-        done.push(json!({ "pid": process.pid, "tool": tool, "generation": exchanged.generation, "programs": exchanged.programs,
-                          "without": exchanged.without, "slots": exchanged.slots }));
+        done.push(json!({ "pid": process.pid, "tool": tool, "generation": replaced.generation, "programs": replaced.programs,
+                          "without": replaced.without, "slots": replaced.slots }));
     }
     if to.json {
         say(&format!("{}\n", json!({ "ok": true, "processes": done })));
@@ -249,12 +249,8 @@ fn session_name(tool: u32, command: &[String]) -> String {
     format!("the session of process {tool}{name}")
 }
 
-fn tell_programs(process: &ProcessInfo, exchanged: &Exchanged) {
-    let programs: Vec<String> = exchanged
-        .programs
-        .iter()
-        .map(|p| format!("`{p}`"))
-        .collect();
+fn tell_programs(process: &ProcessInfo, replaced: &Replaced) {
+    let programs: Vec<String> = replaced.programs.iter().map(|p| format!("`{p}`")).collect();
     let programs = match programs.is_empty() {
         true => "no programs".to_owned(),
         false => programs.join(", "),
@@ -263,9 +259,9 @@ fn tell_programs(process: &ProcessInfo, exchanged: &Exchanged) {
         "process {}: {} (generation {})\n",
         process.pid,
         plain::name(&programs),
-        exchanged.generation
+        replaced.generation
     ));
-    for (kernel, reason) in &exchanged.without {
+    for (kernel, reason) in &replaced.without {
         tell!("warpbpf: kernel `{kernel}` runs without probes: {reason}");
     }
 }

@@ -1,9 +1,10 @@
-//! Programs exchanged while an application runs: which launch had which is told by counters, exactly.
+//! Programs replaced while an application runs: which launch had which is told by counters,
+//! exactly.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use warpbpf::{DeviceChoice, Exchange, Exchanged, Object, Options, Process, Tool};
+use warpbpf::{DeviceChoice, Object, Options, Process, Replaced, Replacement, Tool};
 
 use crate::attach::{Application, until_known};
 use crate::devices;
@@ -15,17 +16,17 @@ pub fn cases() -> Vec<Case> {
     let case = |name, check| Case { name, check };
     vec![
         case(
-            "swap: programs replaced, added and taken out between launches",
+            "replace: programs replaced, added and taken out between launches",
             between,
         ),
-        case("swap: versions replaced under full load", stress),
+        case("replace: versions replaced under full load", stress),
         case(
-            "swap: versions replaced under full load on two GPUs",
+            "replace: versions replaced under full load on two GPUs",
             stress_of_two,
         ),
-        case("swap: maps that come with programs", brought),
-        case("swap: maps that come while launches go on", under_way),
-        case("swap: maps that `warpbpf add` brings", from_outside),
+        case("replace: maps that come with programs", brought),
+        case("replace: maps that come while launches go on", under_way),
+        case("replace: maps that `warpbpf add` brings", from_outside),
     ]
 }
 
@@ -44,9 +45,9 @@ pub(crate) fn start(bench: &Bench, tool: &Tool, command: &[&str]) -> Result<Appl
     Application::start(application)
 }
 
-/// The object `swap.bpf.c` in a version.
+/// The object `replace.bpf.c` in a version.
 pub(crate) fn version(bench: &Bench, number: u32) -> Result<Object, String> {
-    let object = Object::open(bench.object("swap")).map_err(failed)?;
+    let object = Object::open(bench.object("replace")).map_err(failed)?;
     let number = number.to_string();
     object
         .with_variables(&[("version", &number)])
@@ -110,7 +111,7 @@ fn between(bench: &Bench) -> Told {
     application.launch(4)?;
     same("of both", counted(&process, &[1, 2])?, vec![(6, 6), (4, 4)])?;
 
-    let other = Object::open(bench.object("swap_other")).map_err(failed)?;
+    let other = Object::open(bench.object("replace_other")).map_err(failed)?;
     let added = process.add(&other).map_err(failed)?;
     same(
         "programs with one more",
@@ -142,7 +143,7 @@ fn between(bench: &Bench) -> Told {
         vec![(12, 12), (5, 0)],
     )?;
 
-    let none: Exchanged = process.remove(&["enter", "leave"]).map_err(failed)?;
+    let none: Replaced = process.remove(&["enter", "leave"]).map_err(failed)?;
     same("no programs", none.programs, Vec::new())?;
     application.launch(6)?;
     same(
@@ -168,7 +169,7 @@ fn between(bench: &Bench) -> Told {
     let expected = expected.map(|(name, counts)| (name.to_owned(), counts));
     same("launches", launches(&process)?, expected.to_vec())?;
     application.end()?;
-    Ok("28 launches of each kernel, and five exchanges".into())
+    Ok("28 launches of each kernel, and five replacements".into())
 }
 
 /// What is refused changes nothing, and says why.
@@ -182,7 +183,7 @@ fn wrong(bench: &Bench, process: &Process) -> Result<(), String> {
     };
     says(&refused("refused")?, "program `forgets` was refused")?;
     says(
-        &refused("swap_ring")?,
+        &refused("replace_ring")?,
         "map `records` is new, and what goes by rings",
     )?;
     let unknown = process.remove(&["nobody"]).err().map(failed);
@@ -191,8 +192,8 @@ fn wrong(bench: &Bench, process: &Process) -> Result<(), String> {
         "there is no program `nobody`; there are `enter`, `leave`",
     )?;
     // No code is compiled in no time.
-    let version = Exchange::Replace(version(bench, 3)?);
-    let late = process.exchange(&version, Duration::ZERO);
+    let version = Replacement::Replace(version(bench, 3)?);
+    let late = process.replace_within(&version, Duration::ZERO);
     let late = late.err().ok_or("it was made in no time")?;
     same("what is told", late.errno(), -110)?;
     says(&late.to_string(), "the old ones go on")?;
@@ -207,7 +208,8 @@ fn wrong(bench: &Bench, process: &Process) -> Result<(), String> {
     same("generation", process.generation(), 4)
 }
 
-/// What `swap_brings.bpf.c` has counted: in its hash, in its array with a value for each multiprocessor, in its variable, and in its array.
+/// What `replace_brings.bpf.c` has counted: in its hash, in its array with a value for each
+/// multiprocessor, in its variable, and in its array.
 fn came(process: &Process) -> Result<[u64; 4], String> {
     let map = |name: &str| {
         let map = process.map(name).and_then(|map| map.typed::<u32, u64>());
@@ -241,7 +243,7 @@ fn brought(bench: &Bench) -> Told {
     let missing = process.map("came").err().map(failed).unwrap_or_default();
     says(&missing, "came")?;
     let taken = process.contexts()[0].device_bytes;
-    let object = Object::open(bench.object("swap_brings")).map_err(failed)?;
+    let object = Object::open(bench.object("replace_brings")).map_err(failed)?;
     let added = process.add(&object).map_err(failed)?;
     same("generation", added.generation, 2)?;
     // A constant of the application keeps one kernel from having them, as any code that comes later.
@@ -289,7 +291,7 @@ fn brought(bench: &Bench) -> Told {
     entries.sort_unstable();
     same("entries", entries, vec![(7, 1001)])?;
     // One that needs too much leaves all as it is.
-    let refused = process.replace(&Object::open(bench.object("swap_large")).map_err(failed)?);
+    let refused = process.replace(&Object::open(bench.object("replace_large")).map_err(failed)?);
     let refused = refused.err().map(failed).unwrap_or_default();
     says(&refused, "`--max-device-memory` allows 67108864")?;
     same("generation", process.generation(), 2)?;
@@ -327,7 +329,7 @@ fn from_outside(bench: &Bench) -> Told {
     let saved = bench.scratch("brought.json");
     let mut command = bench.warpbpf("run");
     command.args(["--json", "--host-ops", "-o"]).arg(&saved);
-    command.arg(bench.object("swap")).arg("--");
+    command.arg(bench.object("replace")).arg("--");
     command.arg(bench.app("live"));
     let mut application = Application::start(command)?;
     application.launch(2)?;
@@ -342,10 +344,10 @@ fn from_outside(bench: &Bench) -> Told {
         Ok::<_, String>((output.status.success(), said + &errors))
     };
     let path = |name: &str| bench.object(name).display().to_string();
-    let (refused, why) = say("add", &[&path("swap_ring")])?;
+    let (refused, why) = say("add", &[&path("replace_ring")])?;
     same("a ring is taken", refused, false)?;
     says(&why, "map `records` is new, and what goes by rings")?;
-    let (done, said) = say("add", &[&path("swap_brings")])?;
+    let (done, said) = say("add", &[&path("replace_brings")])?;
     if !done {
         return Err(said);
     }
@@ -382,17 +384,17 @@ fn from_outside(bench: &Bench) -> Told {
     Ok("2 launches without the maps, and 3 with them".into())
 }
 
-/// Maps come and their programs go while `swapstress.cu` launches from all its threads: each launch had the programs or had not, in all
-/// maps alike.
+/// Maps come and their programs go while `replacestress.cu` launches from all its threads: each
+/// launch had the programs or had not, in all maps alike.
 fn under_way(bench: &Bench) -> Told {
     let (threads, rounds) = match bench.soft {
         true => ("4", 8),
         false => ("32", 100),
     };
     let tool = Tool::attach(version(bench, 1)?, Options::default()).map_err(failed)?;
-    let application = start(bench, &tool, &["swapstress", threads])?;
+    let application = start(bench, &tool, &["replacestress", threads])?;
     let process = tool.wait_ready(PATIENCE).map_err(failed)?;
-    let object = Object::open(bench.object("swap_brings")).map_err(failed)?;
+    let object = Object::open(bench.object("replace_brings")).map_err(failed)?;
     // Launches that had them are those of each set of programs with them.
     let mut with = std::collections::BTreeSet::new();
     let mut probed = 0;
@@ -457,8 +459,9 @@ fn under_way(bench: &Bench) -> Told {
     ))
 }
 
-/// Versions are replaced while `swapstress.cu` launches from all its threads. What the application made, what the agent counted and
-/// what the programs counted is one and the same, and no launch had parts of two versions.
+/// Versions are replaced while `replacestress.cu` launches from all its threads. What the
+/// application made, what the agent counted and what the programs counted is one and the same, and
+/// no launch had parts of two versions.
 fn stress(bench: &Bench) -> Told {
     stressed(bench, &[])
 }
@@ -478,15 +481,15 @@ fn stressed(bench: &Bench, words: &[&str]) -> Told {
         true => ("4", 50),
         false => ("32", 1000),
     };
-    let versions = match std::env::var("WARPBPF_SWAP_VERSIONS") {
+    let versions = match std::env::var("WARPBPF_REPLACE_VERSIONS") {
         Ok(wanted) => wanted
             .parse()
-            .map_err(|_| format!("WARPBPF_SWAP_VERSIONS={wanted}"))?,
+            .map_err(|_| format!("WARPBPF_REPLACE_VERSIONS={wanted}"))?,
         Err(_) => versions,
     };
     let tool = Tool::attach(version(bench, 1)?, Options::default()).map_err(failed)?;
     // Two kernels that wait for each other: a load of ours between their launches would hold up the second one for ever.
-    let mut command = vec!["swapstress", threads, "meet"];
+    let mut command = vec!["replacestress", threads, "meet"];
     command.extend(words);
     let application = start(bench, &tool, &command)?;
     let process = tool.wait_ready(PATIENCE).map_err(failed)?;

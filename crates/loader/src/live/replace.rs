@@ -2,8 +2,9 @@
 //! their names and numbers there, so only programs come in whose maps an application had from its start; one that comes later gets
 //! what is attached then in any case.
 //!
-//! The thread that serves applications asks for exchanges, one at a time of each application, and always for what is attached by
-//! then. So calls that follow each other quickly cost fewer exchanges than there are calls, and none if no application runs.
+//! The thread that serves applications asks for replacements, one at a time of each application,
+//! and always for what is attached by then. So calls that follow each other quickly cost fewer
+//! replacements than there are calls, and none if no application runs.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -108,7 +109,7 @@ pub(super) struct Running {
     told: BTreeSet<usize>,
 }
 
-/// An exchange under way.
+/// A replacement under way.
 struct Asked {
     token: u64,
     since: Instant,
@@ -203,7 +204,7 @@ impl Live {
         !state.agents.iter().any(|agent| agent.is_behind(version))
     }
 
-    /// An exchange takes longer than who ends a program waits.
+    /// A replacement takes longer than who ends a program waits.
     pub fn is_slow(&self) -> bool {
         let state = self.state();
         let mut asked = (state.agents.iter()).filter_map(|agent| agent.running.asked.as_ref());
@@ -286,7 +287,7 @@ impl Agent {
         }
     }
 
-    /// `None` if there is nothing to exchange.
+    /// `None` if there is nothing to replace.
     fn send_change(&mut self, wanted: Wanted, token: u64) -> Result<Option<Asked>, String> {
         let running = &self.running;
         // When all have ended, applications are let go.

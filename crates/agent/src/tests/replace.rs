@@ -1,4 +1,4 @@
-//! What is kept and what is unloaded when programs are exchanged, and what comes with them.
+//! What is kept and what is unloaded when programs are replaced, and what comes with them.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ char LICENSE[] SEC("license") = "GPL";
 
 pub(super) fn object(name: &str, kernel: &str) -> Vec<u8> {
     let text = PROGRAM.replace("KERNEL", kernel).replace("NAME", name);
-    compile(&format!("exchange-{name}"), &text)
+    compile(&format!("replace-{name}"), &text)
 }
 
 pub(super) fn started(name: &str) -> (Application, usize) {
@@ -49,8 +49,8 @@ pub(super) fn started(name: &str) -> (Application, usize) {
     (app, function)
 }
 
-/// Exchanges programs, and unloads what is left of the old ones.
-pub(super) fn exchange(app: &mut Application, change: Change, object: Vec<u8>) {
+/// Replaces programs, and unloads what is left of the old ones.
+pub(super) fn replace(app: &mut Application, change: Change, object: Vec<u8>) {
     let before = app.agent.generations.now();
     assert_eq!(asked(app, change, &object).0.refused, None);
     // The thread does this too, after its answer; who comes second finds nothing.
@@ -78,10 +78,10 @@ fn bringing(name: &str, entries: u32) -> Vec<u8> {
         seen += step;
         if (cell) bpf_map_update_elem(&keys, &key, cell, BPF_ANY);",
     );
-    compile(&format!("exchange-{name}-{entries}"), &text)
+    compile(&format!("replace-{name}-{entries}"), &text)
 }
 
-/// Asks for an exchange: what is answered, and the memory of maps that came before the answer.
+/// Asks for a replacement: what is answered, and the memory of maps that came before the answer.
 pub(super) fn asked(
     app: &mut Application,
     change: Change,
@@ -161,7 +161,7 @@ fn a_variant_that_was_launched_in_an_earlier_generation_stays() {
     let (mut app, function) = started("kept");
     app.launch(function, 2, 64);
     assert_eq!((slices(&app), app.world.with_probes()), (1, 1));
-    exchange(&mut app, Change::Add, object("beside", "another"));
+    replace(&mut app, Change::Add, object("beside", "another"));
     let variants = places(&app, function);
     let variants: Vec<_> = variants.iter().filter_map(|p| p.variant.as_ref()).collect();
     assert!(
@@ -169,7 +169,7 @@ fn a_variant_that_was_launched_in_an_earlier_generation_stays() {
         "one for both generations"
     );
     // A kernel of the first generation may still run.
-    exchange(&mut app, remove("kept"), Vec::new());
+    replace(&mut app, remove("kept"), Vec::new());
     assert_eq!(slices(&app), 1);
     app.launch(function, 2, 64);
     assert_eq!(app.world.with_probes(), 1);
@@ -178,9 +178,9 @@ fn a_variant_that_was_launched_in_an_earlier_generation_stays() {
 #[test]
 fn a_variant_that_nobody_launched_goes_with_the_last_generation_that_has_it() {
     let (mut app, function) = started("unused");
-    exchange(&mut app, Change::Add, object("besides", "another"));
+    replace(&mut app, Change::Add, object("besides", "another"));
     assert_eq!(slices(&app), 1, "it goes on");
-    exchange(&mut app, remove("unused"), Vec::new());
+    replace(&mut app, remove("unused"), Vec::new());
     assert_eq!(slices(&app), 0);
     let gone = |place: &&Place| place.variant.is_some() && place.context().is_some();
     assert!(!places(&app, function).iter().any(gone));
@@ -192,7 +192,7 @@ fn what_is_taken_back_leaves_what_it_shared() {
     let session: Arc<Session> = Arc::clone(app.agent.generations.now().session.get().unwrap());
     let other = object("refused", "another");
     for _ in 0..2 {
-        let next = session.succeeded(ProgramChange::Add(&other)).unwrap();
+        let next = session.replaced(ProgramChange::Add(&other)).unwrap();
         let next = Arc::new(next);
         modules::make_maps(app.agent, &next).unwrap();
         assert!(modules::make_ready(app.agent, &next, &|| true));
@@ -215,14 +215,14 @@ fn what_is_taken_back_leaves_what_it_shared() {
 }
 
 #[test]
-fn a_refused_exchange_leaves_kernels_to_nobody() {
+fn a_refused_replacement_leaves_kernels_to_nobody() {
     let mut app = Application::with(Options::default(), &object("elsewhere", "another"), &[]);
     let module = app.load();
     let function = app.function(module);
     let session: Arc<Session> = Arc::clone(app.agent.generations.now().session.get().unwrap());
     let other = object("wanted", "inc");
     for attempt in 1..3 {
-        let next = session.succeeded(ProgramChange::Add(&other)).unwrap();
+        let next = session.replaced(ProgramChange::Add(&other)).unwrap();
         let next = Arc::new(next);
         modules::make_maps(app.agent, &next).unwrap();
         assert!(modules::make_ready(app.agent, &next, &|| true));
@@ -235,7 +235,7 @@ fn a_refused_exchange_leaves_kernels_to_nobody() {
         app.launch(function, 1, 32);
         assert_eq!(entry.without(), [attempt, 0, attempt]);
     }
-    exchange(&mut app, Change::Add, other);
+    replace(&mut app, Change::Add, other);
     app.launch(function, 1, 32);
     let entry = app.agent.table.get(function).unwrap();
     assert_eq!((entry.without(), app.world.with_probes()), ([2, 0, 2], 1));
@@ -243,7 +243,7 @@ fn a_refused_exchange_leaves_kernels_to_nobody() {
 }
 
 #[test]
-fn maps_that_an_exchange_brings_count_for_the_bound() {
+fn maps_that_a_replacement_brings_count_for_the_bound() {
     let (app, _) = started("bounded");
     let taken = app.agent.bound.of(app.context);
     let session: Arc<Session> = Arc::clone(app.agent.generations.now().session.get().unwrap());
@@ -251,8 +251,8 @@ fn maps_that_an_exchange_brings_count_for_the_bound() {
     let text = PROGRAM.replace("KERNEL", "inc").replace("NAME", "more");
     let text = text.replace("SEC(\"gpu", "const volatile __u64 step = 7;\nSEC(\"gpu");
     let text = text.replace("+= 1", "+= step");
-    let next = compile("exchange-more", &text);
-    let next = Arc::new(session.succeeded(ProgramChange::Add(&next)).unwrap());
+    let next = compile("replace-more", &text);
+    let next = Arc::new(session.replaced(ProgramChange::Add(&next)).unwrap());
     app.agent.bound.set(Some(taken));
     let refused = modules::make_maps(app.agent, &next).unwrap_err();
     assert!(
@@ -335,10 +335,10 @@ fn maps_come_to_every_context_with_memory_that_the_tool_sees() {
     assert_eq!(operated(&mut app, 3, &[snapshot])[0].0, 0);
     assert_eq!(read(&later[0], 3, 0), 0);
 
-    // Another exchange brings one more, behind those that each has.
+    // Another replacement brings one more, behind those that each has.
     let text = String::from_utf8_lossy(PROGRAM.as_bytes()).replace("counts", "counts_too");
     let text = text.replace("KERNEL", "inc").replace("NAME", "third");
-    let (changed, came) = asked(&mut app, Change::Add, &compile("exchange-third", &text));
+    let (changed, came) = asked(&mut app, Change::Add, &compile("replace-third", &text));
     assert_eq!(changed.refused, None);
     let told: Vec<(u32, u32)> = came.iter().map(|(m, _)| (m.context, m.first)).collect();
     assert_eq!(told, [(0, 5), (1, 5), (2, 5)]);
@@ -346,7 +346,7 @@ fn maps_come_to_every_context_with_memory_that_the_tool_sees() {
 }
 
 #[test]
-fn an_exchange_that_fails_anywhere_leaves_no_maps() {
+fn a_replacement_that_fails_anywhere_leaves_no_maps() {
     let more = bringing("failing", 64);
     let began = |name: &str| {
         let (mut app, _) = with_host_ops(name);

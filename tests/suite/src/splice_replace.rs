@@ -1,4 +1,5 @@
-//! Programs exchanged in kernels without PTX, while two threads launch them: which launch had which is told by counters, exactly.
+//! Programs replaced in kernels without PTX, while two threads launch them: which launch had which
+//! is told by counters, exactly.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Stdio;
@@ -14,8 +15,8 @@ use crate::run::{Bench, Case, Told, same, says};
 pub fn cases() -> Vec<Case> {
     let case = |name, check| Case { name, check };
     vec![
-        case("machine code: programs exchanged under load", spliced),
-        case("sanitizer: programs exchanged under load", patched),
+        case("machine code: programs replaced under load", spliced),
+        case("sanitizer: programs replaced under load", patched),
         case(
             "machine code: a `ptxas` that hangs keeps nobody out",
             hanging,
@@ -35,14 +36,14 @@ const VERSIONS: u64 = 12;
 fn spliced(bench: &Bench) -> Told {
     match bench.soft {
         true => with_ptx(bench),
-        false => exchanged(bench, "splice"),
+        false => replaced(bench, "splice"),
     }
 }
 
 fn patched(bench: &Bench) -> Told {
     match bench.soft {
         true => Ok("skipped: no GPU, and the soft one runs no machine code".to_owned()),
-        false => exchanged(bench, "sanitizer"),
+        false => replaced(bench, "sanitizer"),
     }
 }
 
@@ -119,11 +120,11 @@ struct Session<'b> {
 
 impl<'b> Session<'b> {
     fn start(bench: &'b Bench, backend: &str, app: &[&str]) -> Result<Session<'b>, String> {
-        let report = bench.scratch("exchanged.json");
+        let report = bench.scratch("replaced.json");
         let mut command = bench.warpbpf("run");
         command
             .args(["--backend", backend, "--json", "-o"])
-            .args([&report, &bench.object("swap")])
+            .args([&report, &bench.object("replace")])
             .arg("--")
             .arg(bench.app(app[0]))
             .args(&app[1..])
@@ -147,8 +148,8 @@ impl<'b> Session<'b> {
         Ok((output.status.code(), said["processes"][0].clone(), errors))
     }
 
-    /// An exchange that is done: the kernels that run without, and why.
-    fn exchange(&self, verb: &str, words: &[&str]) -> Result<Vec<(String, String)>, String> {
+    /// A replacement that is done: the kernels that run without, and why.
+    fn apply(&self, verb: &str, words: &[&str]) -> Result<Vec<(String, String)>, String> {
         let (status, said, errors) = self.command(verb, words)?;
         if status != Some(0) {
             return Err(format!("`{verb}` {words:?}: {errors}"));
@@ -157,8 +158,8 @@ impl<'b> Session<'b> {
     }
 
     fn version(&self, verb: &str, version: u64) -> Result<Vec<(String, String)>, String> {
-        let object = self.bench.object("swap").display().to_string();
-        self.exchange(verb, &[&object, "--set", &format!("version={version}")])
+        let object = self.bench.object("replace").display().to_string();
+        self.apply(verb, &[&object, "--set", &format!("version={version}")])
     }
 
     /// Waits until a launch of the programs in force was seen.
@@ -212,7 +213,7 @@ fn launches_in(process: &Value, kernel: &str) -> Result<[u64; 3], String> {
     Ok(["launches", "uninstrumented", "unwanted"].map(|what| row[what].as_u64().unwrap_or(0)))
 }
 
-fn exchanged(bench: &Bench, backend: &str) -> Told {
+fn replaced(bench: &Bench, backend: &str) -> Told {
     let ptxas = Ptxas::new(bench)?;
     let bench = &ptxas.bench(bench);
     let plain = String::from_utf8_lossy(&bench.plain("machine", &["live"])?).into_owned();
@@ -236,7 +237,7 @@ fn exchanged(bench: &Bench, backend: &str) -> Told {
 
     // Nothing is changed where a function cannot be made.
     ptxas.stops(true)?;
-    let object = bench.object("swap").display().to_string();
+    let object = bench.object("replace").display().to_string();
     let (status, _, errors) = session.command("replace", &[&object, "--set", "version=13"])?;
     ptxas.stops(false)?;
     same("exit status", status, Some(125))?;
@@ -247,11 +248,11 @@ fn exchanged(bench: &Bench, backend: &str) -> Told {
 
     // Combinations that there were not: three programs at the entry and the exit of one kernel, then two at one entry.
     let other = bench.object("machine_other").display().to_string();
-    session.exchange("add", &[&other])?;
+    session.apply("add", &[&other])?;
     session.launches()?;
-    session.exchange("remove", &["leave"])?;
+    session.apply("remove", &["leave"])?;
     session.launches()?;
-    let none = session.exchange("remove", &["enter", "other"])?;
+    let none = session.apply("remove", &["enter", "other"])?;
     same("run without programs", none, Vec::new())?;
     session.version("replace", VERSIONS + 1)?;
     session.launches()?;
@@ -306,7 +307,7 @@ fn with_ptx(bench: &Bench) -> Told {
     same("runs without", names, vec!["scaled"])?;
     says(&without[0].1, "its image is loaded already")?;
     session.application.launch(4)?;
-    session.exchange("remove", &["leave"])?;
+    session.apply("remove", &["leave"])?;
     session.application.launch(5)?;
     let (status, _, errors) = session.command("remove", &["nobody"])?;
     same("exit status", status, Some(125))?;
@@ -315,10 +316,11 @@ fn with_ptx(bench: &Bench) -> Told {
     same("of the first version", counted(&report, 1), [6, 6])?;
     same("of the second", counted(&report, 2), [9, 4])?;
     same("launches", launches_of(&report, "step")?, [12, 0, 0])?;
-    Ok("12 launches, two exchanges".to_owned())
+    Ok("12 launches, two replacements".to_owned())
 }
 
-/// The start and an exchange wait for it as long as they are told to, and the next exchange does not wait for what the last one began.
+/// The start and a replacement wait for it as long as they are told to, and the next replacement
+/// does not wait for what the last one began.
 fn hanging(bench: &Bench) -> Told {
     let ptxas = Ptxas::new(bench)?;
     let with = |seconds| {
@@ -332,7 +334,7 @@ fn hanging(bench: &Bench) -> Told {
     let mut session = Session::start(bench, "splice", &["live"])?;
     session.application.launch(3)?;
     until_known(bench, &session.application.pid())?;
-    let object = bench.object("swap").display().to_string();
+    let object = bench.object("replace").display().to_string();
     let version = ["version=2", "version=3"];
     let (status, _, errors) =
         session.command("replace", &[&object, "--set", version[0], "--limit", "1"])?;
@@ -344,7 +346,7 @@ fn hanging(bench: &Bench) -> Told {
     session.application.launch(4)?;
     ptxas.hangs(false)?;
     ptxas.stops(true)?;
-    session.exchange("replace", &[&object, "--set", version[1]])?;
+    session.apply("replace", &[&object, "--set", version[1]])?;
     session.application.launch(5)?;
     let (_, report) = session.end()?;
     let counts = [1, 2, 3].map(|version| counted(&report, version));
@@ -360,7 +362,7 @@ fn hanging(bench: &Bench) -> Told {
         &String::from_utf8_lossy(&output.stderr),
         "WARPBPF_PTXAS_SECONDS is `soon`, and not a number of seconds from 1 on",
     )?;
-    Ok("12 launches, one exchange that was given up and one that was made".to_owned())
+    Ok("12 launches, one replacement that was given up and one that was made".to_owned())
 }
 
 /// Two applications that come at once, with the limit that there is where nobody says one: neither gives up, though the second has to wait for what the first
@@ -374,7 +376,7 @@ fn begun(bench: &Bench) -> Told {
     command
         .env_remove("WARPBPF_PTXAS_SECONDS")
         .args(["--backend", "splice", "--json", "-o"])
-        .args([&saved, &bench.object("swap")])
+        .args([&saved, &bench.object("replace")])
         .args(["--", "sh", "-c", r#"echo 3 | "$0" & echo 4 | "$0"; wait"#])
         .arg(bench.app("live"));
     let output = command.output().map_err(|e| format!("warpbpf: {e}"))?;

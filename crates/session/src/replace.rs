@@ -1,4 +1,4 @@
-//! Programs exchanged while an application runs: a session is made of the one before it.
+//! Programs replaced while an application runs: a session is made of the one before it.
 //!
 //! A session never changes; this makes the next one. What programs and tools name by number stays what it is: kernels, sites
 //! and maps, of which there only come more. A map stays as it is, contents and all, where the new object declares it alike;
@@ -25,7 +25,7 @@ use crate::slots::Slots;
 
 mod error;
 
-pub use error::SucceedError;
+pub use error::ReplaceError;
 
 /// Most maps that a session comes to have: each version of constants is one.
 const MOST_MAPS: usize = 4096;
@@ -161,8 +161,8 @@ impl Session {
     /// The session that follows this one.
     ///
     /// # Errors
-    /// [`SucceedError`]: what is refused; this session is as it was.
-    pub fn succeeded(&self, change: Change<'_>) -> Result<Session, SucceedError> {
+    /// [`ReplaceError`]: what is refused; this session is as it was.
+    pub fn replaced(&self, change: Change<'_>) -> Result<Session, ReplaceError> {
         let mut next = Next {
             brings: Brings::Maps,
             client: OWN,
@@ -187,7 +187,7 @@ impl Session {
                 let added_ids = next.program_ids(&added);
                 let twice = added.iter().find(|p| self.has_program(p.name()));
                 if let Some(program) = twice.map(|p| p.name().to_owned()) {
-                    return Err(SucceedError::Twice { program });
+                    return Err(ReplaceError::Twice { program });
                 }
                 let mut programs = self.programs.clone();
                 programs.extend(added);
@@ -209,7 +209,7 @@ impl Session {
                     program.client = client;
                     if program.verified.facts().uses_printk() {
                         let program = program.name().to_owned();
-                        return Err(SucceedError::ClientPrints { program });
+                        return Err(ReplaceError::ClientPrints { program });
                     }
                 }
                 let came_ids = next.program_ids(&came);
@@ -226,13 +226,13 @@ impl Session {
             let facts = program.verified.facts();
             let name = || program.name().to_owned();
             if facts.uses_printk() && self.printk.is_none() {
-                return Err(SucceedError::Printk { program: name() });
+                return Err(ReplaceError::Printk { program: name() });
             }
             if facts.reads_application() && !lineage.reads {
-                return Err(SucceedError::Reads { program: name() });
+                return Err(ReplaceError::Reads { program: name() });
             }
             if program.choice.needs_nvtx() && !lineage.ranges {
-                return Err(SucceedError::Ranges {
+                return Err(ReplaceError::Ranges {
                     program: name(),
                     choice: Arc::clone(&program.choice),
                 });
@@ -268,7 +268,7 @@ impl Session {
     pub(crate) fn beside(
         &self,
         object: &[u8],
-    ) -> Result<(Vec<PlannedProgram>, Vec<MapPlan>), SucceedError> {
+    ) -> Result<(Vec<PlannedProgram>, Vec<MapPlan>), ReplaceError> {
         let mut next = Next {
             brings: Brings::Constants,
             client: OWN,
@@ -300,9 +300,9 @@ impl Session {
         }
     }
 
-    fn without(&self, names: &[String]) -> Result<(Vec<PlannedProgram>, Vec<u64>), SucceedError> {
+    fn without(&self, names: &[String]) -> Result<(Vec<PlannedProgram>, Vec<u64>), ReplaceError> {
         if let Some(missing) = names.iter().find(|name| !self.has_program(name)) {
-            return Err(SucceedError::NoProgram {
+            return Err(ReplaceError::NoProgram {
                 program: missing.clone(),
                 there: self.program_names(),
             });
@@ -325,7 +325,7 @@ impl Session {
         &self,
         programs: &[PlannedProgram],
         defs: &[MapDef],
-    ) -> Result<Vec<MapPlan>, SucceedError> {
+    ) -> Result<Vec<MapPlan>, ReplaceError> {
         let uses = plan::sum_uses(programs, &self.host_programs, defs);
         let plan = |(index, (def, uses)): (usize, (&MapDef, &Vec<SumUse>))| {
             let Some(before) = self.maps.get(index) else {
@@ -347,7 +347,7 @@ impl Session {
         before: &MapPlan,
         def: &MapDef,
         uses: &[SumUse],
-    ) -> Result<MapPlan, SucceedError> {
+    ) -> Result<MapPlan, ReplaceError> {
         let new = warpbpf_maps::plan_on(def, self.hardware, uses).map_err(SessionError::Map)?;
         let mut kept = before.clone();
         let summed =
@@ -372,7 +372,7 @@ impl Session {
             };
             if let Some(reason) = reason {
                 let map = before.name.clone();
-                return Err(SucceedError::Summed { map, reason });
+                return Err(ReplaceError::Summed { map, reason });
             }
             kept.sum_fields = fields.into_iter().collect();
         }
@@ -412,11 +412,11 @@ impl Next {
         object: &[u8],
         replaces: bool,
         options: &Options,
-    ) -> Result<Vec<PlannedProgram>, SucceedError> {
+    ) -> Result<Vec<PlannedProgram>, ReplaceError> {
         let object = warpbpf_object::load(object);
         let mut object = object.map_err(|source| SessionError::Object { source })?;
         if let Some(host) = cpu::take(&mut object).map_err(SessionError::Cpu)?.first() {
-            return Err(SucceedError::OnCpu {
+            return Err(ReplaceError::OnCpu {
                 program: host.program.name.clone(),
                 section: host.program.section.clone(),
             });
@@ -456,7 +456,7 @@ impl Next {
             if self.brings == Brings::Constants {
                 let program = stops::program_of(&count.name).unwrap_or_default();
                 let program = program.to_owned();
-                return Err(SucceedError::Stops { program });
+                return Err(ReplaceError::Stops { program });
             }
             self.add_map(count, None)?;
         }
@@ -468,7 +468,7 @@ impl Next {
     }
 
     /// The map of this name, which must be declared alike.
-    fn same_map(&self, def: &MapDef) -> Result<Option<u32>, SucceedError> {
+    fn same_map(&self, def: &MapDef) -> Result<Option<u32>, ReplaceError> {
         let mut all = (0..).zip(&self.defs);
         let Some((index, before)) = all.find(|(_, before)| before.name == def.name) else {
             return Ok(None);
@@ -478,7 +478,7 @@ impl Next {
             None => number.to_string(),
         };
         let differs = |what, was: String, is: String| {
-            Err(SucceedError::Shape {
+            Err(ReplaceError::Shape {
                 map: def.name.clone(),
                 what,
                 was,
@@ -557,22 +557,22 @@ impl Next {
         &mut self,
         mut def: MapDef,
         variables: Option<Vec<Variable>>,
-    ) -> Result<u32, SucceedError> {
+    ) -> Result<u32, ReplaceError> {
         if !def.is_constant() {
             let map = def.name.clone();
             if self.brings == Brings::Constants {
-                return Err(SucceedError::NewBeside { map });
+                return Err(ReplaceError::NewBeside { map });
             }
             if let Some(why) = only_at_the_start(&def) {
                 return Err(match self.client {
-                    OWN => SucceedError::New { map, why },
-                    _ => SucceedError::ClientMap { map, why },
+                    OWN => ReplaceError::New { map, why },
+                    _ => ReplaceError::ClientMap { map, why },
                 });
             }
         }
         let index = self.defs.len();
         if index >= MOST_MAPS {
-            return Err(SucceedError::Maps { maps: index + 1 });
+            return Err(ReplaceError::Maps { maps: index + 1 });
         }
         // Names tell maps apart.
         if self.defs.iter().any(|before| before.name == def.name) {

@@ -1,4 +1,4 @@
-//! Why programs are not exchanged.
+//! Why programs are not replaced.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use warpbpf_abi::choice::Choice;
 use super::MOST_MAPS;
 use crate::plan::SessionError;
 
-/// Why programs are not exchanged. Nothing was changed then.
+/// Why programs are not replaced. Nothing was changed then.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "fields are named in the messages")]
-pub enum SucceedError {
+pub enum ReplaceError {
     #[error("{0}")]
     Session(#[from] SessionError),
     #[error(
@@ -29,7 +29,7 @@ pub enum SucceedError {
     #[error("map `{map}` is new, and {why}: begin with an object that has it")]
     New { map: String, why: &'static str },
     #[error(
-        "map `{map}` is new, and programs in slots use maps that are there: bring it by an exchange first (`warpbpf add`), or begin with an object that has it"
+        "map `{map}` is new, and programs in slots use maps that are there: bring it by a replacement first (`warpbpf add`), or begin with an object that has it"
     )]
     NewBeside { map: String },
     #[error(
@@ -56,7 +56,7 @@ pub enum SucceedError {
         choice: Arc<Choice>,
     },
     #[error(
-        "program `{program}` is for the CPU (`{section}`), and only programs of kernels are exchanged: leave it out of the object; those that run there go on"
+        "program `{program}` is for the CPU (`{section}`), and only programs of kernels are replaced: leave it out of the object; those that run there go on"
     )]
     OnCpu { program: String, section: String },
     #[error("there is no program `{program}`; there {there}")]

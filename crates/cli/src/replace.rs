@@ -1,4 +1,4 @@
-//! Flags of the verbs that exchange programs of an application that runs under another `warpbpf`.
+//! Flags of the verbs that replace programs of an application that runs under another `warpbpf`.
 
 use clap::{Args, Subcommand, ValueEnum};
 
@@ -10,7 +10,8 @@ pub struct ToFlags {
     /// Only the application with this process id, or those of the `warpbpf run` or `attach` with it
     #[arg(short, long, value_name = "PID")]
     pub pid: Option<u32>,
-    /// Seconds that it may take; an exchange that takes longer is given up, and the old programs stay
+    /// Seconds that it may take; a replacement that takes longer is given up, and the old programs
+    /// stay
     #[arg(long, value_name = "S", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub limit: u64,
     /// JSON instead of text
@@ -20,7 +21,7 @@ pub struct ToFlags {
 
 /// `warpbpf replace` and `warpbpf add`
 #[derive(Debug, Args)]
-pub struct ExchangeFlags {
+pub struct ReplaceFlags {
     /// Where.
     #[command(flatten)]
     pub to: ToFlags,
@@ -75,7 +76,7 @@ pub struct SlotsFlags {
 #[derive(Debug, Subcommand)]
 pub enum SlotsVerb {
     /// Programs of an object, in place of what is in slots: at sites of programs with the same section
-    Put(ExchangeFlags),
+    Put(ReplaceFlags),
     /// Nothing is in slots
     Clear(ToFlags),
 }

@@ -1,6 +1,7 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// One of many versions of programs that are exchanged while an application runs: the first thread of each grid counts at the kernel's
-// start and at its end, under the version's number. A launch with parts of two versions would count under two numbers.
+// SPDX-License-Identifier: MIT OR Apache-2.0 One of many versions of programs that are replaced
+// while an application runs: the first thread of each grid counts at the kernel's start and at its
+// end, under the version's number. A launch with parts of two versions would count under two
+// numbers.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "warpbpf.h"

@@ -1,4 +1,5 @@
-//! Programs are exchanged while the application runs: on a thread of its own, beside what is in force.
+//! Programs are replaced while the application runs: on a thread of its own, beside what is in
+//! force.
 //!
 //! Proof, compilation and memory are done while launches go on with the old programs, and loads while nothing runs (`door`), which may
 //! never be: so the control thread gives up after a while, tells the tool, and the thread here takes back what it made. Then the new programs are put in force by one step (`generation`), and the tool is told.
@@ -6,7 +7,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use warpbpf_session::{Assembled, ProgramChange, Session, SucceedError};
+use warpbpf_session::{Assembled, ProgramChange, ReplaceError, Session};
 use warpbpf_wire::{Change, Changed, NoteLevel, Refusal, ToTool};
 
 use crate::agent::Agent;
@@ -34,15 +35,15 @@ const TURNS: u32 = 4;
 /// Kernels with programs that are in force no more, which stay loaded because they were launched.
 const MOST_KEPT: usize = 16384;
 
-/// The exchange that is under way, if one is.
+/// The replacement that is under way, if one is.
 #[derive(Debug, Default)]
-pub(crate) struct Swap {
+pub(crate) struct Replacement {
     running: Mutex<Option<Running>>,
     /// Held by the thread that works on it, to its end.
     working: Mutex<()>,
     /// Held by the thread that writes a gate.
     writing: Mutex<()>,
-    /// Functions for machine code that came for the next exchange.
+    /// Functions for machine code that came for the next replacement.
     functions: Mutex<Assembled>,
 }
 
@@ -95,7 +96,7 @@ pub(crate) fn in_force(agent: &Agent, token: u64, session: &Session) -> Changed 
     }
 }
 
-impl Swap {
+impl Replacement {
     fn lock(&self) -> MutexGuard<'_, Option<Running>> {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -104,7 +105,7 @@ impl Swap {
         self.lock().as_ref().map(|running| running.phase)
     }
 
-    /// The next exchange will need this function for machine code.
+    /// The next replacement will need this function for machine code.
     pub(crate) fn take_function(&self, text: String, cubin: Result<Vec<u8>, String>) {
         lock(&self.functions).add(text, cubin);
     }
@@ -142,7 +143,7 @@ impl Agent {
         self.send(ToTool::Changed(changed), None);
     }
 
-    /// Begins to exchange programs; the tool is answered when that is done, or cannot be.
+    /// Begins to replace programs; the tool is answered when that is done, or cannot be.
     pub(crate) fn change_programs(
         &'static self,
         token: u64,
@@ -162,17 +163,17 @@ impl Agent {
             | Change::Leave { .. } => {}
         }
         // If it is refused, nobody needs them.
-        let functions = std::mem::take(&mut *lock(&self.swap.functions));
+        let functions = std::mem::take(&mut *lock(&self.replacement.functions));
         let Some(session) = self.generations.now().session.get() else {
-            let message = "no programs are attached that could be exchanged".to_owned();
+            let message = "no programs are attached that could be replaced".to_owned();
             return self.refuse_change(token, EINVAL, message);
         };
-        let mut running = self.swap.lock();
+        let mut running = self.replacement.lock();
         if let Some(running) = &*running {
             let message = match running.phase {
-                Phase::Working | Phase::Done => "programs are being exchanged just now",
+                Phase::Working | Phase::Done => "programs are being replaced just now",
                 Phase::GivenUp => {
-                    "an exchange of programs that was given up still takes back what it made"
+                    "a replacement of programs that was given up still takes back what it made"
                 }
             };
             return self.refuse_change(token, EBUSY, message.to_owned());
@@ -191,13 +192,13 @@ impl Agent {
             object,
             functions,
         };
-        let started = thread::start_large("warpbpf-swap", move || {
+        let started = thread::start_large("warpbpf-replace", move || {
             let _beside = self.work_beside_until(end);
             run(self, token, &before, wish);
         });
         if let Err(error) = started {
-            self.swap.lock().take();
-            let message = format!("no thread can be started that exchanges programs: {error}");
+            self.replacement.lock().take();
+            let message = format!("no thread can be started that replaces programs: {error}");
             self.refuse_change(token, EAGAIN, message);
         }
     }
@@ -214,9 +215,10 @@ impl Agent {
         }
     }
 
-    /// Tells the tool if an exchange takes too long. What it made is taken back when the driver lets us.
+    /// Tells the tool if a replacement takes too long. What it made is taken back when the driver
+    /// lets us.
     pub(crate) fn give_up_change(&self, now: Instant) {
-        let mut running = self.swap.lock();
+        let mut running = self.replacement.lock();
         let Some(running) = running.as_mut() else {
             return;
         };
@@ -232,7 +234,7 @@ impl Agent {
     }
 }
 
-/// How far an exchange has come.
+/// How far a replacement has come.
 #[derive(Debug, Default)]
 struct Progress {
     /// What comes into force: things may have been made for it.
@@ -272,16 +274,16 @@ fn done_or_taken_back(
 }
 
 fn run(agent: &'static Agent, token: u64, before: &Arc<Session>, wish: Wish) {
-    let working = agent.swap.working.lock();
+    let working = agent.replacement.working.lock();
     let _working = working.unwrap_or_else(PoisonError::into_inner);
     let done = done_or_taken_back(
-        |progress| exchange(agent, before, wish, progress),
+        |progress| make_and_put_in_force(agent, before, wish, progress),
         |session| {
             let _beside = agent.work_beside();
             modules::take_back(agent, session.generation());
         },
     );
-    let phase = agent.swap.lock().take().map(|running| running.phase);
+    let phase = agent.replacement.lock().take().map(|running| running.phase);
     let mut left = None;
     match done {
         Ok((session, old)) => {
@@ -322,7 +324,7 @@ fn options_of_client(options: &warpbpf_wire::Options) -> warpbpf_session::Option
 }
 
 /// Makes the next session and puts it in force. Where it fails, what was made is still there.
-fn exchange(
+fn make_and_put_in_force(
     agent: &'static Agent,
     before: &Arc<Session>,
     wish: Wish,
@@ -351,11 +353,11 @@ fn exchange(
         Change::Add => ProgramChange::Add(&wish.object),
         Change::Remove { programs } => ProgramChange::Remove(programs),
         Change::Gate { .. } | Change::Slots | Change::Clear | Change::OnCpu { .. } => {
-            return Err((EINVAL, "it is no exchange".to_owned()));
+            return Err((EINVAL, "it is no replacement".to_owned()));
         }
     };
-    let session = before.succeeded(change);
-    let told = |error: SucceedError| match &wish.change {
+    let session = before.replaced(change);
+    let told = |error: ReplaceError| match &wish.change {
         Change::Join { client, .. } => error.told_to(*client),
         _ => error.to_string(),
     };
@@ -365,7 +367,7 @@ fn exchange(
     // The control thread may not have come to look yet.
     let goes_on = || {
         agent.give_up_change(Instant::now());
-        agent.is_on() && agent.swap.phase() == Some(Phase::Working)
+        agent.is_on() && agent.replacement.phase() == Some(Phase::Working)
     };
     modules::make_maps(agent, &session).map_err(|message| (ENOMEM, message))?;
     let mut turns = 0;
@@ -384,7 +386,7 @@ fn exchange(
         if patient && !ready {
             continue;
         }
-        let agreed = || match agent.swap.lock().as_mut() {
+        let agreed = || match agent.replacement.lock().as_mut() {
             Some(running)
                 if running.phase == Phase::Working
                     && Instant::now() < running.end
@@ -446,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn an_exchange_that_panics_is_taken_back_or_done() {
+    fn a_replacement_that_panics_is_taken_back_or_done() {
         let taken = Cell::new(0);
         let take_back = |_: &Session| taken.set(taken.get() + 1);
         let internal = Err((

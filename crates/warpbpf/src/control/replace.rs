@@ -1,18 +1,19 @@
-//! Programs exchanged for a second command: the tool asks the application's agent, and answers when that has.
+//! Programs replaced for a second command: the tool asks the application's agent, and answers when
+//! that has.
 //!
-//! An exchange may take as long as code takes to be compiled and loaded, and the thread here also greets applications: so it never
-//! waits.
+//! A replacement may take as long as code takes to be compiled and loaded, and the thread here also
+//! greets applications: so it never waits.
 
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::{Reply, failed};
-use crate::{Error, Exchange, Exchanged, Object, Process};
+use crate::{Error, Object, Process, Replaced, Replacement};
 
 /// What a command wants of programs; the request's blob is the object file, if there is one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExchangeRequest {
+pub struct ReplaceRequest {
     /// Which application.
     pub process: u32,
     /// What is to become of its programs.
@@ -30,7 +31,8 @@ pub struct ProgramInfo {
     pub name: String,
     /// Its section.
     pub section: String,
-    /// Launches of kernels with it, since the last exchange of programs: those that it is not in itself, too, where others of its kernel are.
+    /// Launches of kernels with it, since the last replacement of programs: those that it is not in
+    /// itself, too, where others of its kernel are.
     pub launches: u64,
 }
 
@@ -38,7 +40,7 @@ pub struct ProgramInfo {
 #[derive(Debug)]
 pub(super) struct Pending {
     process: Process,
-    exchange: Exchange,
+    replacement: Replacement,
     token: u64,
 }
 
@@ -46,21 +48,21 @@ impl Pending {
     /// Asks the agent.
     pub(super) fn begin(
         process: Option<&Process>,
-        request: &ExchangeRequest,
+        request: &ReplaceRequest,
         object: &[u8],
     ) -> Result<Pending, Error> {
         let process = process.ok_or(Error::NotReady { pid: 0 })?.clone();
         let object = || Object::from_bytes(&request.name, object);
-        let exchange = match &request.change {
-            warpbpf_wire::Change::Replace => Exchange::Replace(object()?),
-            warpbpf_wire::Change::Add => Exchange::Add(object()?),
-            warpbpf_wire::Change::Remove { programs } => Exchange::Remove(programs.clone()),
-            warpbpf_wire::Change::Gate { open, programs } => Exchange::Gate {
+        let replacement = match &request.change {
+            warpbpf_wire::Change::Replace => Replacement::Replace(object()?),
+            warpbpf_wire::Change::Add => Replacement::Add(object()?),
+            warpbpf_wire::Change::Remove { programs } => Replacement::Remove(programs.clone()),
+            warpbpf_wire::Change::Gate { open, programs } => Replacement::Gate {
                 open: *open,
                 programs: programs.clone(),
             },
-            warpbpf_wire::Change::Slots => Exchange::Slots(object()?),
-            warpbpf_wire::Change::Clear => Exchange::Clear,
+            warpbpf_wire::Change::Slots => Replacement::Slots(object()?),
+            warpbpf_wire::Change::Clear => Replacement::Clear,
             // Those of a tool of libbpf, which has no socket of this kind.
             warpbpf_wire::Change::OnCpu { .. } => {
                 return Err(invalid(
@@ -73,44 +75,48 @@ impl Pending {
                 ));
             }
         };
-        Pending::of(process, exchange, Duration::from_millis(request.limit_ms))
+        Pending::of(
+            process,
+            replacement,
+            Duration::from_millis(request.limit_ms),
+        )
     }
 
     /// Asks the agent.
     pub(super) fn of(
         process: Process,
-        exchange: Exchange,
+        replacement: Replacement,
         limit: Duration,
     ) -> Result<Pending, Error> {
-        let token = process.begin_exchange(&exchange, limit)?;
+        let token = process.begin_replacement(&replacement, limit)?;
         Ok(Pending {
             process,
-            exchange,
+            replacement,
             token,
         })
     }
 
-    /// Asks once more, where others were being exchanged. It may take what is left of the time.
+    /// Asks once more, where others were being replaced. It may take what is left of the time.
     pub(super) fn again(&mut self, left: Duration) -> Result<(), Error> {
-        self.token = self.process.begin_exchange(&self.exchange, left)?;
+        self.token = self.process.begin_replacement(&self.replacement, left)?;
         Ok(())
     }
 
     /// What became of it; nothing yet.
-    pub(super) fn done(&self) -> Option<Result<Exchanged, Error>> {
+    pub(super) fn done(&self) -> Option<Result<Replaced, Error>> {
         let answer = self.process.take_answer(self.token)?;
-        Some(answer.and_then(|answer| self.process.exchanged(&self.exchange, answer)))
+        Some(answer.and_then(|answer| self.process.replaced(&self.replacement, answer)))
     }
 
     /// The same, as the one who asked is told.
     pub(super) fn answer(&self) -> Option<Reply> {
         Some(match self.done()? {
-            Ok(Exchanged {
+            Ok(Replaced {
                 generation,
                 programs,
                 without,
                 slots,
-            }) => Reply::Exchanged {
+            }) => Reply::Replaced {
                 generation,
                 programs,
                 without,

@@ -1,5 +1,5 @@
-//! Programs exchanged while an application runs: another object in place of the one that is in its kernels, one more, or one
-//! less, at one moment for all its threads.
+//! Programs replaced while an application runs: another object in place of the one that is in its
+//! kernels, one more, or one less, at one moment for all its threads.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -12,14 +12,15 @@ use crate::map::untyped_map;
 use crate::state::Answer;
 use crate::{Error, Object, Process};
 
-/// How long an exchange may take, where nobody says: code of every kernel is compiled, and loaded while none runs.
-pub const EXCHANGE_LIMIT: Duration = Duration::from_secs(30);
+/// How long a replacement may take, where nobody says: code of every kernel is compiled, and loaded
+/// while none runs.
+pub const REPLACE_LIMIT: Duration = Duration::from_secs(30);
 /// How much longer than its limit the agent may take to say so.
 const GRACE: Duration = Duration::from_secs(5);
 
 /// What is to become of the programs in an application's kernels.
 #[derive(Debug, Clone)]
-pub enum Exchange {
+pub enum Replacement {
     /// Those of this object, and no others.
     Replace(Object),
     /// Those of this object too.
@@ -55,7 +56,7 @@ pub enum Exchange {
 
 /// What became of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Exchanged {
+pub struct Replaced {
     /// How many sets of programs the application has had, with this one. Launches are counted by it ([`KernelInfo::generations`](crate::KernelInfo::generations)).
     pub generation: u64,
     /// The programs that are in its kernels now.
@@ -66,40 +67,40 @@ pub struct Exchanged {
     pub slots: Vec<String>,
 }
 
-impl Exchange {
+impl Replacement {
     fn change(&self) -> warpbpf_wire::Change {
         match self {
-            Exchange::Replace(_) => warpbpf_wire::Change::Replace,
-            Exchange::Add(_) => warpbpf_wire::Change::Add,
-            Exchange::Remove(programs) => warpbpf_wire::Change::Remove {
+            Replacement::Replace(_) => warpbpf_wire::Change::Replace,
+            Replacement::Add(_) => warpbpf_wire::Change::Add,
+            Replacement::Remove(programs) => warpbpf_wire::Change::Remove {
                 programs: programs.clone(),
             },
-            Exchange::Gate { open, programs } => warpbpf_wire::Change::Gate {
+            Replacement::Gate { open, programs } => warpbpf_wire::Change::Gate {
                 open: *open,
                 programs: programs.clone(),
             },
-            Exchange::Slots(_) => warpbpf_wire::Change::Slots,
-            Exchange::Clear => warpbpf_wire::Change::Clear,
-            Exchange::Join {
+            Replacement::Slots(_) => warpbpf_wire::Change::Slots,
+            Replacement::Clear => warpbpf_wire::Change::Clear,
+            Replacement::Join {
                 client, options, ..
             } => warpbpf_wire::Change::Join {
                 client: *client,
                 options: options.clone(),
             },
-            Exchange::Leave { client } => warpbpf_wire::Change::Leave { client: *client },
+            Replacement::Leave { client } => warpbpf_wire::Change::Leave { client: *client },
         }
     }
 
     pub(crate) fn object(&self) -> Option<&Object> {
         match self {
-            Exchange::Replace(object)
-            | Exchange::Add(object)
-            | Exchange::Slots(object)
-            | Exchange::Join { object, .. } => Some(object),
-            Exchange::Remove(_)
-            | Exchange::Gate { .. }
-            | Exchange::Clear
-            | Exchange::Leave { .. } => None,
+            Replacement::Replace(object)
+            | Replacement::Add(object)
+            | Replacement::Slots(object)
+            | Replacement::Join { object, .. } => Some(object),
+            Replacement::Remove(_)
+            | Replacement::Gate { .. }
+            | Replacement::Clear
+            | Replacement::Leave { .. } => None,
         }
     }
 }
@@ -110,9 +111,9 @@ impl Process {
     /// and others that it declares are made.
     ///
     /// # Errors
-    /// [`Error::Exchange`] and nothing has changed; [`Error::Ended`], [`Error::NoAnswer`].
-    pub fn replace(&self, object: &Object) -> Result<Exchanged, Error> {
-        self.exchange(&Exchange::Replace(object.clone()), EXCHANGE_LIMIT)
+    /// [`Error::Replace`] and nothing has changed; [`Error::Ended`], [`Error::NoAnswer`].
+    pub fn replace(&self, object: &Object) -> Result<Replaced, Error> {
+        self.replace_within(&Replacement::Replace(object.clone()), REPLACE_LIMIT)
     }
 
     /// Puts the programs of one more object into its kernels. Maps of the same name are the same map, and
@@ -120,17 +121,17 @@ impl Process {
     ///
     /// # Errors
     /// As [`Process::replace`].
-    pub fn add(&self, object: &Object) -> Result<Exchanged, Error> {
-        self.exchange(&Exchange::Add(object.clone()), EXCHANGE_LIMIT)
+    pub fn add(&self, object: &Object) -> Result<Replaced, Error> {
+        self.replace_within(&Replacement::Add(object.clone()), REPLACE_LIMIT)
     }
 
     /// Takes programs out of its kernels, by their C functions' names. Their maps stay, to be read.
     ///
     /// # Errors
     /// As [`Process::replace`].
-    pub fn remove(&self, programs: &[&str]) -> Result<Exchanged, Error> {
+    pub fn remove(&self, programs: &[&str]) -> Result<Replaced, Error> {
         let programs = programs.iter().map(|name| (*name).to_owned());
-        self.exchange(&Exchange::Remove(programs.collect()), EXCHANGE_LIMIT)
+        self.replace_within(&Replacement::Remove(programs.collect()), REPLACE_LIMIT)
     }
 
     /// Stops programs in its kernels, or lets them go on, by their C functions' names or all at once: when this returns, no site that is reached from then on runs one, or
@@ -138,11 +139,12 @@ impl Process {
     /// asked for.
     ///
     /// # Errors
-    /// [`Error::Exchange`]: no gate was asked for, there is no such program, or the device cannot be told; [`Error::Ended`], [`Error::NoAnswer`].
+    /// [`Error::Replace`]: no gate was asked for, there is no such program, or the device cannot be
+    /// told; [`Error::Ended`], [`Error::NoAnswer`].
     pub fn gate(&self, open: bool, programs: &[&str]) -> Result<(), Error> {
         let programs = programs.iter().map(|name| (*name).to_owned()).collect();
-        let exchange = Exchange::Gate { open, programs };
-        self.exchange(&exchange, EXCHANGE_LIMIT).map(drop)
+        let replacement = Replacement::Gate { open, programs };
+        self.replace_within(&replacement, REPLACE_LIMIT).map(drop)
     }
 
     /// Puts the programs of an object into slots of its kernels, in place of those that are there: when this returns, a site that is reached
@@ -150,10 +152,11 @@ impl Process {
     /// ever. A slot is where a program is, or was, of the same section; [`Options::slots`](crate::Options::slots) must have been asked for.
     ///
     /// # Errors
-    /// [`Error::Exchange`] and nothing has changed: no slots were asked for, there is none for a program, it cannot be interpreted, or kernels
-    /// still run what was there before the last ones (`-EBUSY`); [`Error::Ended`], [`Error::NoAnswer`].
-    pub fn put_in_slots(&self, object: &Object) -> Result<Exchanged, Error> {
-        self.exchange(&Exchange::Slots(object.clone()), EXCHANGE_LIMIT)
+    /// [`Error::Replace`] and nothing has changed: no slots were asked for, there is none for a
+    /// program, it cannot be interpreted, or kernels still run what was there before the last ones
+    /// (`-EBUSY`); [`Error::Ended`], [`Error::NoAnswer`].
+    pub fn put_in_slots(&self, object: &Object) -> Result<Replaced, Error> {
+        self.replace_within(&Replacement::Slots(object.clone()), REPLACE_LIMIT)
     }
 
     /// Takes out what is in slots.
@@ -161,39 +164,44 @@ impl Process {
     /// # Errors
     /// As [`Process::put_in_slots`].
     pub fn clear_slots(&self) -> Result<(), Error> {
-        self.exchange(&Exchange::Clear, EXCHANGE_LIMIT).map(drop)
+        self.replace_within(&Replacement::Clear, REPLACE_LIMIT)
+            .map(drop)
     }
 
-    /// An exchange with a limit of its own. Code is loaded while no kernel runs: if there is no such moment within it, the old
-    /// programs stay.
+    /// A replacement with a limit of its own. Code is loaded while no kernel runs: if there is no
+    /// such moment within it, the old programs stay.
     ///
     /// # Errors
     /// As [`Process::replace`].
-    pub fn exchange(&self, exchange: &Exchange, limit: Duration) -> Result<Exchanged, Error> {
-        let token = self.begin_exchange(exchange, limit)?;
+    pub fn replace_within(
+        &self,
+        replacement: &Replacement,
+        limit: Duration,
+    ) -> Result<Replaced, Error> {
+        let token = self.begin_replacement(replacement, limit)?;
         let answer = self.await_answer(token, limit + GRACE)?;
-        self.exchanged(exchange, answer)
+        self.replaced(replacement, answer)
     }
 
     /// The same without waiting: the request's number.
-    pub(crate) fn begin_exchange(
+    pub(crate) fn begin_replacement(
         &self,
-        exchange: &Exchange,
+        replacement: &Replacement,
         limit: Duration,
     ) -> Result<u64, Error> {
-        if let Some(token) = self.begin_with_functions(exchange, limit)? {
+        if let Some(token) = self.begin_with_functions(replacement, limit)? {
             return Ok(token);
         }
-        let message = |token| exchange_message(exchange, token, limit);
-        self.begin(message, exchange.object().map_or(&[][..], Object::bytes))
+        let message = |token| replace_message(replacement, token, limit);
+        self.begin(message, replacement.object().map_or(&[][..], Object::bytes))
     }
 
-    /// Takes in what became of an exchange.
-    pub(crate) fn exchanged(
+    /// Takes in what became of a replacement.
+    pub(crate) fn replaced(
         &self,
-        exchange: &Exchange,
+        replacement: &Replacement,
         answer: Answer,
-    ) -> Result<Exchanged, Error> {
+    ) -> Result<Replaced, Error> {
         let changed = match answer {
             Answer::Changed(changed) => *changed,
             Answer::Waiting | Answer::Snapshotted | Answer::MapOps { .. } => {
@@ -201,14 +209,14 @@ impl Process {
             }
         };
         if let Some(refusal) = changed.refused {
-            return Err(Error::Exchange {
+            return Err(Error::Replace {
                 pid: self.pid(),
                 message: refusal.message,
                 errno: refusal.errno,
             });
         }
-        self.lock().merge(exchange, &changed);
-        Ok(Exchanged {
+        self.lock().merge(replacement, &changed);
+        Ok(Replaced {
             generation: changed.generation,
             programs: changed.programs.into_iter().map(|p| p.name).collect(),
             without: changed.without,
@@ -217,49 +225,49 @@ impl Process {
     }
 }
 
-pub(crate) fn exchange_message(exchange: &Exchange, token: u64, limit: Duration) -> ToAgent {
+pub(crate) fn replace_message(replacement: &Replacement, token: u64, limit: Duration) -> ToAgent {
     ToAgent::Change {
         token,
-        change: exchange.change(),
+        change: replacement.change(),
         limit_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX),
     }
 }
 
 impl crate::state::State {
     /// The object that tells of all programs and maps that there are and were.
-    fn merge(&mut self, exchange: &Exchange, changed: &Changed) {
-        let new = match exchange {
-            Exchange::Replace(new) | Exchange::Add(new) => new,
-            Exchange::Join { .. } => {
+    fn merge(&mut self, replacement: &Replacement, changed: &Changed) {
+        let new = match replacement {
+            Replacement::Replace(new) | Replacement::Add(new) => new,
+            Replacement::Join { .. } => {
                 self.object = self.object.take().map(|old| beside(&old, &changed.maps));
                 return;
             }
-            Exchange::Remove(_)
-            | Exchange::Gate { .. }
-            | Exchange::Slots(_)
-            | Exchange::Clear
-            | Exchange::Leave { .. } => {
+            Replacement::Remove(_)
+            | Replacement::Gate { .. }
+            | Replacement::Slots(_)
+            | Replacement::Clear
+            | Replacement::Leave { .. } => {
                 return;
             }
         };
         self.object = Some(match self.object.take() {
-            Some(old) => merged(&old, exchange, &changed.maps),
+            Some(old) => merged(&old, replacement, &changed.maps),
             None => new.clone(),
         });
     }
 }
 
 /// Definitions of all maps by number, those of both objects with their types.
-fn merged(old: &Object, exchange: &Exchange, maps: &[MapInfo]) -> Object {
-    let (new, replaces) = match exchange {
-        Exchange::Replace(new) => (new, true),
-        Exchange::Add(new) => (new, false),
-        Exchange::Remove(_)
-        | Exchange::Gate { .. }
-        | Exchange::Slots(_)
-        | Exchange::Clear
-        | Exchange::Join { .. }
-        | Exchange::Leave { .. } => {
+fn merged(old: &Object, replacement: &Replacement, maps: &[MapInfo]) -> Object {
+    let (new, replaces) = match replacement {
+        Replacement::Replace(new) => (new, true),
+        Replacement::Add(new) => (new, false),
+        Replacement::Remove(_)
+        | Replacement::Gate { .. }
+        | Replacement::Slots(_)
+        | Replacement::Clear
+        | Replacement::Join { .. }
+        | Replacement::Leave { .. } => {
             return old.clone();
         }
     };
@@ -443,8 +451,8 @@ mod tests {
             )
         };
         let maps = [info("one"), info("two")];
-        for exchange in [Exchange::Replace(two.clone()), Exchange::Add(two)] {
-            let object = merged(&one, &exchange, &maps);
+        for replacement in [Replacement::Replace(two.clone()), Replacement::Add(two)] {
+            let object = merged(&one, &replacement, &maps);
             assert_eq!(value_of(&object, 0), of("struct_one"));
             assert_eq!(value_of(&object, 1), of("struct_two"));
             let key = object.parsed().maps[0].key_type.unwrap();
@@ -458,7 +466,7 @@ mod tests {
             let name = format!("map{round}");
             maps.push(info(&name));
             let new = self::object(&name, &format!("struct{round}"));
-            object = merged(&object, &Exchange::Replace(new), &maps);
+            object = merged(&object, &Replacement::Replace(new), &maps);
         }
         assert_eq!(value_of(&object, 0), of("struct_one"));
         assert_eq!(value_of(&object, 3), of("struct2"));

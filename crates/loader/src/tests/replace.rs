@@ -17,7 +17,7 @@ use crate::gather::MapNames;
 use crate::kernel::Kernel;
 use crate::kernel::tests::Tool;
 use crate::live::Live;
-use crate::live::exchange::Wanted;
+use crate::live::replace::Wanted;
 use crate::offer::{Offer, Preset};
 use crate::session::Session as _;
 use crate::uapi::{Command, attr, prog_type};

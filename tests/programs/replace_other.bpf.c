@@ -1,5 +1,5 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Comes beside swap.bpf.c while an application runs: counts in a map of both, and only in one kernel.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Comes beside replace.bpf.c while an application runs:
+// counts in a map of both, and only in one kernel.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "warpbpf.h"

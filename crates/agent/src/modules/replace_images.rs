@@ -1,5 +1,5 @@
-//! Images when programs are exchanged: everything for the new programs is made beside what is in force, put in force at once, or
-//! taken back.
+//! Images when programs are replaced: everything for the new programs is made beside what is in
+//! force, put in force at once, or taken back.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -139,7 +139,7 @@ fn await_programs(
                 place.await_programs(version.generation());
                 entry.add(place);
             }
-            // An exchange that was refused left it.
+            // A replacement that was refused left it.
             Some(place) if place.has_waited() => place.await_programs(version.generation()),
             Some(_) => {}
         }
@@ -314,8 +314,9 @@ pub(crate) fn without(agent: &Agent, generation: u64) -> Vec<(String, String)> {
     all_without
 }
 
-/// Why kernels of which there is only machine code would lose their programs by an exchange, though nothing is wrong with them. Images of which some had none before
-/// for such a reason do not count.
+/// Why kernels of which there is only machine code would lose their programs by a replacement,
+/// though nothing is wrong with them. Images of which some had none before for such a reason do not
+/// count.
 pub(crate) fn unmade(agent: &Agent, generation: u64) -> Option<String> {
     let now = agent.generations.now().number;
     let loaded = all(agent).into_iter();

@@ -1,6 +1,6 @@
-// SPDX-License-Identifier: MIT OR Apache-2.0
-// Comes by an exchange, with maps that the session did not begin with: the first thread of each grid counts at the kernel's start in a hash,
-// in an array with a value for each multiprocessor and in a variable, and at its end in an array.
+// SPDX-License-Identifier: MIT OR Apache-2.0 Comes by a replacement, with maps that the session did
+// not begin with: the first thread of each grid counts at the kernel's start in a hash, in an array
+// with a value for each multiprocessor and in a variable, and at its end in an array.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "warpbpf.h"
