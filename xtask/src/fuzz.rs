@@ -18,6 +18,7 @@ const TARGETS: &[(&str, &str, &str)] = &[
     ("wire-frames", "warpbpf-wire", "fuzz::wire_frames"),
     ("wire-messages", "warpbpf-wire", "fuzz::wire_messages"),
     ("shared-memory", "warpbpf-wire", "fuzz::shared_memory"),
+    ("launches", "warpbpf-wire", "fuzz::launches"),
     ("cache-entry", "warpbpf-cache", "fuzz::cache_entry"),
     ("fatbin", "warpbpf-fatbin", "fuzz::fatbins"),
     ("cubin", "warpbpf-fatbin", "fuzz::cubins"),

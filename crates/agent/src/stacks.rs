@@ -222,7 +222,7 @@ impl Known {
         let section = |name: &str| {
             let section = elf.section_by_name(name)?;
             let (at, length) = section.file_range()?;
-            let range = section.address()..section.address() + section.size();
+            let range = section.address()..section.address().checked_add(section.size())?;
             let end = usize::try_from(at.checked_add(length)?).ok()?;
             Some((range, bytes.get(usize::try_from(at).ok()?..end)?))
         };

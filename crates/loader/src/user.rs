@@ -5,6 +5,9 @@
 
 use rustix::io::Errno;
 
+/// Bytes that are read at once before any are known to be there.
+const PIECE: usize = 1 << 20;
+
 /// Memory behind addresses.
 pub trait User {
     /// Copies `into.len()` bytes from `address`.
@@ -23,8 +26,15 @@ pub trait User {
     /// # Errors
     /// `EFAULT`.
     fn bytes(&self, address: u64, length: usize) -> Result<Vec<u8>, Errno> {
-        let mut bytes = vec![0; length];
-        self.read(address, &mut bytes)?;
+        let mut bytes = Vec::new();
+        // A tool may give any length: no more memory is taken than twice what is there to read.
+        while bytes.len() < length {
+            let from = bytes.len();
+            let piece = (length - from).min(from.max(PIECE));
+            bytes.resize(from + piece, 0);
+            let at = address.wrapping_add(from as u64);
+            self.read(at, &mut bytes[from..])?;
+        }
         Ok(bytes)
     }
 
@@ -150,6 +160,15 @@ pub(crate) mod tests {
             into.copy_from_slice(from);
             Ok(())
         }
+    }
+
+    #[test]
+    fn a_length_beyond_what_is_there_faults_before_it_is_allocated() {
+        let memory = Memory::default();
+        let at = memory.put(&[7; 3 * PIECE]);
+        assert_eq!(memory.bytes(at, 3 * PIECE), Ok(vec![7; 3 * PIECE]));
+        assert_eq!(memory.bytes(at, 3 * PIECE + 1), Err(Errno::FAULT));
+        assert_eq!(memory.bytes(at, usize::MAX), Err(Errno::FAULT));
     }
 
     #[test]

@@ -83,8 +83,10 @@ fn layout(function: &Function<'_>) -> (Vec<Param>, u32) {
     let mut end = 0;
     let params = function.params.iter().map(|param| {
         let offset = u64::from(end).next_multiple_of(param.align.max(1)) as u32;
-        let size = type_size(param.ty).unwrap_or(0) as u32 * param.array.unwrap_or(1) as u32;
-        end = offset + size;
+        // A text may say anything; what does not fit is no kernel's, and is compared as such.
+        let elements = param.array.unwrap_or(1) as u32;
+        let size = (type_size(param.ty).unwrap_or(0) as u32).saturating_mul(elements);
+        end = offset.saturating_add(size);
         Param { offset, size }
     });
     let params = params.collect();

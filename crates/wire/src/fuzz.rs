@@ -2,6 +2,7 @@
 
 use std::io::{IoSlice, Write as _};
 use std::os::fd::OwnedFd;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, socketpair};
@@ -9,9 +10,10 @@ use warpbpf_fuzz::{Bounds, Target};
 
 use crate::message::{ContextInfo, Hello, KernelCount};
 use crate::{
-    AgentConnection, Change, Counts, Kernel, MapOp, MoreMaps, NoteLevel, OpCode, Operations,
-    Options, Outcome, Ranges, SharedReader, SharedWriter, Sites, ToAgent, ToTool, ToolConnection,
-    decode_ops, decode_outcomes, encode_ops, encode_outcomes,
+    AgentConnection, Change, Counts, Kernel, LastCopy, LaunchKind, LaunchReader, LaunchRow,
+    LaunchWriter, MapOp, MoreMaps, NoteLevel, OpCode, Operations, Options, Outcome, Ranges,
+    SharedReader, SharedWriter, Sites, ToAgent, ToTool, ToolConnection, decode_ops,
+    decode_outcomes, encode_ops, encode_outcomes,
 };
 
 /// Messages of many kinds.
@@ -303,5 +305,68 @@ fn shared_memory() {
             }
         }
         assert!(bytes_of_events <= whole, "events come more than once");
+    });
+}
+
+/// What a writer of launches has written.
+fn counted() -> Vec<u8> {
+    use std::io::{Read as _, Seek as _};
+    let (writer, fd) = LaunchWriter::create().unwrap();
+    for (number, kind) in [LaunchKind::With, LaunchKind::Skipped]
+        .into_iter()
+        .enumerate()
+    {
+        let row = LaunchRow {
+            kind,
+            context: number as u32,
+            generation: 3,
+            kernel: "_Z6kernelPi".into(),
+            programs: vec!["entry".into(); number],
+        };
+        writer.row(row).store(40, Ordering::Relaxed);
+    }
+    let copy = LastCopy {
+        launches: 30,
+        kernels_ran: Some(true),
+    };
+    writer.copied(0, copy);
+    writer.late().store(1, Ordering::Relaxed);
+    let mut file = std::fs::File::from(fd);
+    let mut bytes = Vec::new();
+    file.rewind().unwrap();
+    file.read_to_end(&mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn launches() {
+    let seed = counted();
+    let size = seed.len();
+    let numbers: &[&[u8]] = &[&[0xff; 8], &[0; 8], &[1, 0, 0, 0], b"wbpflnch"];
+    let target = Target::new("launches", vec![seed]);
+    target.words(numbers).run(|bytes| {
+        let mut padded = bytes.to_vec();
+        padded.resize(size, 0);
+        let Ok(reader) = LaunchReader::open(shared(&padded)) else {
+            return;
+        };
+        let found = reader.look();
+        let names = found.rows.iter().map(|(row, _)| {
+            row.kernel.len()
+                + row
+                    .programs
+                    .iter()
+                    .map(|name| name.len() + 1)
+                    .sum::<usize>()
+        });
+        assert!(names.sum::<usize>() <= size, "texts come more than once");
+        let missing = found.missing();
+        let counted = found.rows.iter().map(|(_, launches)| launches).sum::<u64>()
+            + found
+                .contexts
+                .iter()
+                .map(|(_, launches, _)| launches)
+                .sum::<u64>();
+        assert!(missing.launches <= counted, "{missing:?} of {counted}");
     });
 }

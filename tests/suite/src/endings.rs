@@ -247,20 +247,27 @@ fn late(bench: &Bench) -> Told {
         same(what, said(run.process()), expected)?;
         tells_nothing(&run)?;
     }
-    // Ours runs first, as it was registered later.
+    // The agent's handler runs first, as it was registered later.
     for what in ["early", "static"] {
         let run = both(bench, &["late", what])?;
+        // NVIDIA's runtime refuses launches in handlers that were registered before it was loaded.
+        let output = String::from_utf8_lossy(&run.output.stdout);
+        let ran = output.matches("sum ").count() == 2;
+        let late = u64::from(ran);
         let expected = Said {
-            launches: [LAUNCHES, 1],
-            missing: Some(1),
+            launches: [LAUNCHES, late],
+            missing: Some(late),
             kernels_ran: Some(false),
-            complete: false,
+            complete: !ran,
         };
         same(what, said(run.process()), expected)?;
-        tells(
-            &run,
-            ": the data of 1 launch are missing that came in exit handlers or destructors",
-        )?;
+        match ran {
+            true => tells(
+                &run,
+                ": the data of 1 launch are missing that came in exit handlers or destructors",
+            )?,
+            false => tells_nothing(&run)?,
+        }
     }
     Ok("counted, or told as missing".into())
 }

@@ -40,7 +40,7 @@ fn in_elf<'d>(bytes: impl ReadRef<'d>, path: &str, offset: u64) -> Result<(Kind,
     let segment = elf.segments().find_map(|segment| {
         let (start, bytes) = segment.file_range();
         let into = offset.checked_sub(start).filter(|into| *into < bytes)?;
-        Some(segment.address() + into)
+        segment.address().checked_add(into)
     });
     let address = segment.ok_or("no part of the file that is loaded is there")?;
     for (name, usual) in TABLES {
@@ -314,6 +314,19 @@ mod tests {
                 }
             }
         });
+    }
+
+    #[test]
+    fn a_segment_that_ends_beyond_the_last_address_has_no_functions() {
+        let mut file = executable();
+        let text = file.windows(0x80).position(|w| w == [0x90; 0x80]).unwrap() as u64;
+        // The address in the first program header.
+        file[64 + 16..64 + 24].copy_from_slice(&u64::MAX.to_le_bytes());
+        let found = in_elf(&file[..], "f", text + 0x40).map(|_| ());
+        assert_eq!(
+            found,
+            Err("no part of the file that is loaded is there".into())
+        );
     }
 
     #[test]
