@@ -6,8 +6,12 @@
 const OLD: &[(&str, &str)] = &[
     ("guest", "client"),
     ("guests", "client"),
+    ("greeting", "handshake"),
     ("parties", "client"),
+    ("pace", "poll_interval"),
     ("succeed", "replace"),
+    ("wish", "request"),
+    ("wishes", "request"),
 ];
 
 /// Parts of names that are old in one folder. Elsewhere the same word may mean something else.
@@ -16,6 +20,8 @@ const OLD_IN: &[(&str, &str, &str)] = &[
     ("crates/agent", "settle", "instrument` or `drain"),
     ("crates/agent", "settled", "instrumented` or `drained"),
     ("crates/agent", "unsettled", "not drained"),
+    ("crates/loader", "bell", "notify"),
+    ("crates/loader", "twin", "shadow"),
     ("crates/session", "recovered", "embedded_ptx"),
     ("crates/warpbpf", "missed", "uninstrumented"),
     ("crates/wire", "missed", "uninstrumented"),

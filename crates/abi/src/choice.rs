@@ -1,4 +1,5 @@
-//! Which launches of kernels get probes: what a user wishes, of all programs or of one, and how it is written.
+//! Which launches of kernels get probes: what a user asks for, of all programs or of one, and how
+//! it is written.
 
 use alloc::borrow::ToOwned;
 use alloc::string::{String, ToString};
@@ -63,10 +64,15 @@ impl Choice {
     /// What the launches are of a program whose section says `section`, where this is what is said of all programs, and `said` what is said of
     /// some by name: that goes before the section, and the section before this.
     #[must_use]
-    pub fn of_program(&self, program: &str, section: &Wish, said: &[(String, Wish)]) -> Choice {
+    pub fn of_program(
+        &self,
+        program: &str,
+        section: &ChoiceRequest,
+        said: &[(String, ChoiceRequest)],
+    ) -> Choice {
         let mut choice = section.over(self);
-        for (_, wish) in said.iter().filter(|(name, _)| name == program) {
-            choice = wish.over(&choice);
+        for (_, request) in said.iter().filter(|(name, _)| name == program) {
+            choice = request.over(&choice);
         }
         choice
     }
@@ -124,7 +130,7 @@ impl fmt::Display for StreamPick {
 /// What is said of one program: what is not said is as for the others.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 #[serde(default)]
-pub struct Wish {
+pub struct ChoiceRequest {
     /// See [`Choice::every`].
     pub every: Option<u64>,
     /// See [`Choice::after`].
@@ -143,33 +149,33 @@ pub struct Wish {
     pub streams: Option<Vec<StreamPick>>,
 }
 
-/// A key of a [`Wish`], as sections and command lines have it.
+/// A key of a [`ChoiceRequest`], as sections and command lines have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WishKey {
-    /// [`Wish::every`]
+pub enum ChoiceKey {
+    /// [`ChoiceRequest::every`]
     Every,
-    /// [`Wish::after`]
+    /// [`ChoiceRequest::after`]
     After,
-    /// [`Wish::at_most`]
+    /// [`ChoiceRequest::at_most`]
     AtMost,
-    /// [`Wish::min_blocks`]
+    /// [`ChoiceRequest::min_blocks`]
     MinBlocks,
-    /// [`Wish::max_blocks`]
+    /// [`ChoiceRequest::max_blocks`]
     MaxBlocks,
-    /// [`Wish::gpus`]
+    /// [`ChoiceRequest::gpus`]
     Gpus,
-    /// [`Wish::nvtx`]
+    /// [`ChoiceRequest::nvtx`]
     Nvtx,
-    /// [`Wish::streams`]
+    /// [`ChoiceRequest::streams`]
     Stream,
 }
 
 /// Says of a key with several values that none is left out, whatever was said before.
 const ALL: &str = "all";
 
-/// What is wrong with a [`Wish`].
+/// What is wrong with a [`ChoiceRequest`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum WishError {
+pub enum ChoiceError {
     /// There is no such key.
     Key {
         /// What stands there.
@@ -198,58 +204,58 @@ pub enum WishError {
     },
 }
 
-impl WishKey {
+impl ChoiceKey {
     /// All of them.
-    pub const ALL: [WishKey; 8] = [
-        WishKey::Every,
-        WishKey::After,
-        WishKey::AtMost,
-        WishKey::MinBlocks,
-        WishKey::MaxBlocks,
-        WishKey::Gpus,
-        WishKey::Nvtx,
-        WishKey::Stream,
+    pub const ALL: [ChoiceKey; 8] = [
+        ChoiceKey::Every,
+        ChoiceKey::After,
+        ChoiceKey::AtMost,
+        ChoiceKey::MinBlocks,
+        ChoiceKey::MaxBlocks,
+        ChoiceKey::Gpus,
+        ChoiceKey::Nvtx,
+        ChoiceKey::Stream,
     ];
 
     /// As it is written.
     pub const fn word(self) -> &'static str {
         match self {
-            WishKey::Every => "every",
-            WishKey::After => "after",
-            WishKey::AtMost => "at_most",
-            WishKey::MinBlocks => "min_blocks",
-            WishKey::MaxBlocks => "max_blocks",
-            WishKey::Gpus => "gpus",
-            WishKey::Nvtx => "nvtx",
-            WishKey::Stream => "stream",
+            ChoiceKey::Every => "every",
+            ChoiceKey::After => "after",
+            ChoiceKey::AtMost => "at_most",
+            ChoiceKey::MinBlocks => "min_blocks",
+            ChoiceKey::MaxBlocks => "max_blocks",
+            ChoiceKey::Gpus => "gpus",
+            ChoiceKey::Nvtx => "nvtx",
+            ChoiceKey::Stream => "stream",
         }
     }
 
     /// The one that is written so; `at-most`, as flags have it, is `at_most`.
-    pub fn of(word: &str) -> Option<WishKey> {
-        let as_flag = |key: &WishKey| {
+    pub fn of(word: &str) -> Option<ChoiceKey> {
+        let as_flag = |key: &ChoiceKey| {
             let words = key.word().split('_');
             words.eq(word.split(['_', '-']))
         };
-        WishKey::ALL.into_iter().find(as_flag)
+        ChoiceKey::ALL.into_iter().find(as_flag)
     }
 
     const fn advice(self) -> &'static str {
         match self {
-            WishKey::Gpus | WishKey::Nvtx | WishKey::Stream => "join its words by `+`",
-            WishKey::Every
-            | WishKey::After
-            | WishKey::AtMost
-            | WishKey::MinBlocks
-            | WishKey::MaxBlocks => "it has one value",
+            ChoiceKey::Gpus | ChoiceKey::Nvtx | ChoiceKey::Stream => "join its words by `+`",
+            ChoiceKey::Every
+            | ChoiceKey::After
+            | ChoiceKey::AtMost
+            | ChoiceKey::MinBlocks
+            | ChoiceKey::MaxBlocks => "it has one value",
         }
     }
 }
 
-impl Wish {
+impl ChoiceRequest {
     /// Nothing is said.
     pub fn is_empty(&self) -> bool {
-        *self == Wish::default()
+        *self == ChoiceRequest::default()
     }
 
     /// Only NVTX can say which launches are meant.
@@ -261,42 +267,44 @@ impl Wish {
 
     /// What a section says of launches, as far as it can be read: what is wrong with one that is refused later is said then.
     #[must_use]
-    pub fn of_section(section: &str) -> Wish {
+    pub fn of_section(section: &str) -> ChoiceRequest {
         let (_, selectors) = section.split_once('|').unwrap_or_default();
-        let mut wish = Wish::default();
+        let mut request = ChoiceRequest::default();
         for part in selectors.split(',') {
             let (key, value) = part.split_once('=').unwrap_or_default();
-            if let Some(key) = WishKey::of(key.trim()) {
+            if let Some(key) = ChoiceKey::of(key.trim()) {
                 // Not for us to tell.
-                let _ = wish.set(key, value.trim());
+                let _ = request.set(key, value.trim());
             }
         }
-        wish
+        request
     }
 
     /// The keys of which something is said.
-    pub fn keys(&self) -> impl Iterator<Item = WishKey> {
-        let is_said = |key: &WishKey| match key {
-            WishKey::Every => self.every.is_some(),
-            WishKey::After => self.after.is_some(),
-            WishKey::AtMost => self.at_most.is_some(),
-            WishKey::MinBlocks => self.min_blocks.is_some(),
-            WishKey::MaxBlocks => self.max_blocks.is_some(),
-            WishKey::Gpus => self.gpus.is_some(),
-            WishKey::Nvtx => self.nvtx.is_some(),
-            WishKey::Stream => self.streams.is_some(),
+    pub fn keys(&self) -> impl Iterator<Item = ChoiceKey> {
+        let is_said = |key: &ChoiceKey| match key {
+            ChoiceKey::Every => self.every.is_some(),
+            ChoiceKey::After => self.after.is_some(),
+            ChoiceKey::AtMost => self.at_most.is_some(),
+            ChoiceKey::MinBlocks => self.min_blocks.is_some(),
+            ChoiceKey::MaxBlocks => self.max_blocks.is_some(),
+            ChoiceKey::Gpus => self.gpus.is_some(),
+            ChoiceKey::Nvtx => self.nvtx.is_some(),
+            ChoiceKey::Stream => self.streams.is_some(),
         };
-        WishKey::ALL.into_iter().filter(is_said)
+        ChoiceKey::ALL.into_iter().filter(is_said)
     }
 
     /// A program of which one thing is said twice in such a list, and what; who is right cannot be told.
-    pub fn said_twice(said: &[(String, Wish)]) -> Option<(&str, WishKey)> {
-        said.iter().enumerate().find_map(|(at, (program, wish))| {
-            let before = said[..at].iter().filter(|(name, _)| name == program);
-            let mut before = before.flat_map(|(_, wish)| wish.keys());
-            let twice = before.find(|key| wish.keys().any(|own| own == *key));
-            Some((program.as_str(), twice?))
-        })
+    pub fn said_twice(said: &[(String, ChoiceRequest)]) -> Option<(&str, ChoiceKey)> {
+        said.iter()
+            .enumerate()
+            .find_map(|(at, (program, request))| {
+                let before = said[..at].iter().filter(|(name, _)| name == program);
+                let mut before = before.flat_map(|(_, request)| request.keys());
+                let twice = before.find(|key| request.keys().any(|own| own == *key));
+                Some((program.as_str(), twice?))
+            })
     }
 
     /// What launches are meant, where `others` is what all programs have that say nothing.
@@ -319,9 +327,9 @@ impl Wish {
     /// Says one thing.
     ///
     /// # Errors
-    /// [`WishError::Value`], [`WishError::Twice`].
-    pub fn set(&mut self, key: WishKey, value: &str) -> Result<(), WishError> {
-        let wrong = |allowed| WishError::Value {
+    /// [`ChoiceError::Value`], [`ChoiceError::Twice`].
+    pub fn set(&mut self, key: ChoiceKey, value: &str) -> Result<(), ChoiceError> {
+        let wrong = |allowed| ChoiceError::Value {
             key: key.word(),
             value: value.to_owned(),
             allowed,
@@ -329,24 +337,24 @@ impl Wish {
         let number = || value.parse().map_err(|_| wrong("a number"));
         let words = || value.split('+').filter(|_| value != ALL);
         let was_said = match key {
-            WishKey::Every => {
+            ChoiceKey::Every => {
                 let every = number()?;
                 if every == 0 {
                     return Err(wrong("a number from 1"));
                 }
                 self.every.replace(every).is_some()
             }
-            WishKey::After => self.after.replace(number()?).is_some(),
-            WishKey::AtMost => self.at_most.replace(number()?).is_some(),
-            WishKey::MinBlocks => self.min_blocks.replace(number()?).is_some(),
-            WishKey::MaxBlocks => self.max_blocks.replace(number()?).is_some(),
-            WishKey::Gpus => {
+            ChoiceKey::After => self.after.replace(number()?).is_some(),
+            ChoiceKey::AtMost => self.at_most.replace(number()?).is_some(),
+            ChoiceKey::MinBlocks => self.min_blocks.replace(number()?).is_some(),
+            ChoiceKey::MaxBlocks => self.max_blocks.replace(number()?).is_some(),
+            ChoiceKey::Gpus => {
                 let gpus = words().map(str::parse).collect::<Result<_, _>>();
                 let allowed = "numbers of GPUs, joined by `+`, for example `0+2`, or `all` alone";
                 let gpus = gpus.map_err(|_| wrong(allowed))?;
                 self.gpus.replace(gpus).is_some()
             }
-            WishKey::Nvtx => {
+            ChoiceKey::Nvtx => {
                 if words().any(|glob| glob.is_empty() || glob == ALL) {
                     return Err(wrong(
                         "globs over paths of NVTX ranges, joined by `+`, for example `step/*`, or `all` alone",
@@ -355,7 +363,7 @@ impl Wish {
                 let globs = words().map(str::to_owned).collect();
                 self.nvtx.replace(globs).is_some()
             }
-            WishKey::Stream => {
+            ChoiceKey::Stream => {
                 let streams = words().map(str::parse).collect::<Result<_, _>>();
                 let allowed = "streams, joined by `+`: `default`, `per-thread`, `other`, a number from 1, or a glob over names; or `all` alone";
                 let streams = streams.map_err(|_| wrong(allowed))?;
@@ -364,7 +372,7 @@ impl Wish {
         };
         match was_said {
             false => Ok(()),
-            true => Err(WishError::Twice {
+            true => Err(ChoiceError::Twice {
                 key: key.word(),
                 advice: key.advice(),
             }),
@@ -372,56 +380,56 @@ impl Wish {
     }
 }
 
-impl FromStr for Wish {
-    type Err = WishError;
+impl FromStr for ChoiceRequest {
+    type Err = ChoiceError;
 
     /// `key=value,…`
-    fn from_str(text: &str) -> Result<Wish, WishError> {
-        let mut wish = Wish::default();
+    fn from_str(text: &str) -> Result<ChoiceRequest, ChoiceError> {
+        let mut request = ChoiceRequest::default();
         for part in text.split(',') {
-            let (key, value) = part.split_once('=').ok_or_else(|| WishError::Shape {
+            let (key, value) = part.split_once('=').ok_or_else(|| ChoiceError::Shape {
                 part: part.to_owned(),
             })?;
-            let key = WishKey::of(key).ok_or_else(|| WishError::Key {
+            let key = ChoiceKey::of(key).ok_or_else(|| ChoiceError::Key {
                 key: key.to_owned(),
             })?;
-            wish.set(key, value)?;
+            request.set(key, value)?;
         }
-        Ok(wish)
+        Ok(request)
     }
 }
 
-impl fmt::Display for WishError {
+impl fmt::Display for ChoiceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            WishError::Key { key } => {
+            ChoiceError::Key { key } => {
                 write!(f, "there is no key `{key}`; keys are ")?;
-                for (at, key) in WishKey::ALL.into_iter().enumerate() {
+                for (at, key) in ChoiceKey::ALL.into_iter().enumerate() {
                     let between = match at {
                         0 => "",
-                        _ if at + 1 == WishKey::ALL.len() => " and ",
+                        _ if at + 1 == ChoiceKey::ALL.len() => " and ",
                         _ => ", ",
                     };
                     write!(f, "{between}`{}`", key.word())?;
                 }
                 Ok(())
             }
-            WishError::Shape { part } => {
+            ChoiceError::Shape { part } => {
                 write!(f, "`{part}` is not `key=value`, for example `every=10`")
             }
-            WishError::Value {
+            ChoiceError::Value {
                 key,
                 value,
                 allowed,
             } => write!(f, "`{key}` cannot be `{value}`; it is {allowed}"),
-            WishError::Twice { key, advice } => write!(f, "`{key}` is given twice; {advice}"),
+            ChoiceError::Twice { key, advice } => write!(f, "`{key}` is given twice; {advice}"),
         }
     }
 }
 
-impl core::error::Error for WishError {}
+impl core::error::Error for ChoiceError {}
 
-/// As a [`Wish`] is written; `all launches` if nothing is left out.
+/// As a [`ChoiceRequest`] is written; `all launches` if nothing is left out.
 impl fmt::Display for Choice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_all() {
@@ -431,18 +439,18 @@ impl fmt::Display for Choice {
         let joined = |words: Vec<String>| (!words.is_empty()).then(|| words.join("+"));
         let text = |number: &u64| number.to_string();
         let parts = [
-            (WishKey::Every, said(self.every, 1)),
-            (WishKey::After, said(self.after, 0)),
-            (WishKey::AtMost, self.at_most.as_ref().map(text)),
-            (WishKey::MinBlocks, said(self.min_blocks, 0)),
-            (WishKey::MaxBlocks, self.max_blocks.as_ref().map(text)),
+            (ChoiceKey::Every, said(self.every, 1)),
+            (ChoiceKey::After, said(self.after, 0)),
+            (ChoiceKey::AtMost, self.at_most.as_ref().map(text)),
+            (ChoiceKey::MinBlocks, said(self.min_blocks, 0)),
+            (ChoiceKey::MaxBlocks, self.max_blocks.as_ref().map(text)),
             (
-                WishKey::Gpus,
+                ChoiceKey::Gpus,
                 joined(self.gpus.iter().map(u32::to_string).collect()),
             ),
-            (WishKey::Nvtx, joined(self.nvtx.clone())),
+            (ChoiceKey::Nvtx, joined(self.nvtx.clone())),
             (
-                WishKey::Stream,
+                ChoiceKey::Stream,
                 joined(self.streams.iter().map(StreamPick::to_string).collect()),
             ),
         ];
@@ -463,12 +471,12 @@ mod tests {
 
     use super::*;
 
-    fn wish(text: &str) -> Wish {
+    fn request(text: &str) -> ChoiceRequest {
         text.parse().unwrap()
     }
 
     #[test]
-    fn a_wish_is_read_and_goes_over_what_all_have() {
+    fn a_request_is_read_and_goes_over_what_all_have() {
         let all = "every=3,after=2,at-most=9,min_blocks=1,max-blocks=64,gpus=0+2,nvtx=step/*+warm up,stream=default+3+cop*";
         let others = Choice {
             every: 7,
@@ -476,7 +484,7 @@ mod tests {
             nvtx: vec!["epoch".into()],
             ..Choice::default()
         };
-        let choice = wish(all).over(&others);
+        let choice = request(all).over(&others);
         assert_eq!(
             choice,
             Choice {
@@ -496,15 +504,15 @@ mod tests {
         );
         assert_eq!(
             choice.to_string().parse(),
-            Ok(wish(all)),
+            Ok(request(all)),
             "it is written as it is read"
         );
-        assert_eq!(Wish::default().over(&others), others);
-        let partly = wish("every=1").over(&others);
+        assert_eq!(ChoiceRequest::default().over(&others), others);
+        let partly = request("every=1").over(&others);
         assert_eq!((partly.every, partly.gpus), (0, vec![5]));
-        assert!(wish("every=1").over(&Choice::default()).is_all());
+        assert!(request("every=1").over(&Choice::default()).is_all());
         assert_eq!(
-            wish("every=1").over(&Choice::default()).to_string(),
+            request("every=1").over(&Choice::default()).to_string(),
             "all launches"
         );
     }
@@ -513,14 +521,14 @@ mod tests {
     fn what_only_nvtx_knows() {
         let needs = |text: &str| {
             (
-                wish(text).needs_nvtx(),
-                wish(text).over(&Choice::default()).needs_nvtx(),
+                request(text).needs_nvtx(),
+                request(text).over(&Choice::default()).needs_nvtx(),
             )
         };
         assert_eq!(needs("nvtx=step"), (true, true));
         assert_eq!(needs("stream=copies"), (true, true));
         assert_eq!(needs("stream=default+2,every=3"), (false, false));
-        let section_needs = |section: &str| Wish::of_section(section).needs_nvtx();
+        let section_needs = |section: &str| ChoiceRequest::of_section(section).needs_nvtx();
         assert!(section_needs("gpu/mem/*|kind=load,nvtx=step"));
         assert!(section_needs("gpu/entry/a<b,c>|stream=copies"));
         for none in [
@@ -540,11 +548,11 @@ mod tests {
             gpus: vec![1],
             ..Choice::default()
         };
-        let section = Wish::of_section("gpu/entry/*|every=3,nvtx=step,stream=2,gpus=0");
+        let section = ChoiceRequest::of_section("gpu/entry/*|every=3,nvtx=step,stream=2,gpus=0");
         let of = |said: &str| {
             let said = [
-                ("other".to_string(), wish("after=7")),
-                ("own".to_string(), wish(said)),
+                ("other".to_string(), request("after=7")),
+                ("own".to_string(), request(said)),
             ];
             all.of_program("own", &section, &said).to_string()
         };
@@ -553,17 +561,18 @@ mod tests {
         assert_eq!(of("nvtx=all"), "every=3,gpus=0,stream=2");
         assert_eq!(of("stream=all,every=1,nvtx=all,gpus=all"), "all launches");
         assert_eq!(
-            all.of_program("another", &Wish::default(), &[]).to_string(),
+            all.of_program("another", &ChoiceRequest::default(), &[])
+                .to_string(),
             "gpus=1"
         );
     }
 
     #[test]
     fn what_is_said_twice_of_a_program_is_found() {
-        let said = |all: &[(&str, &str)]| -> Vec<(String, Wish)> {
+        let said = |all: &[(&str, &str)]| -> Vec<(String, ChoiceRequest)> {
             let all = all
                 .iter()
-                .map(|(name, text)| (name.to_string(), wish(text)));
+                .map(|(name, text)| (name.to_string(), request(text)));
             all.collect()
         };
         let all = said(&[
@@ -571,9 +580,12 @@ mod tests {
             ("b", "every=3"),
             ("a", "after=1,gpus=all"),
         ]);
-        assert_eq!(Wish::said_twice(&all), None);
+        assert_eq!(ChoiceRequest::said_twice(&all), None);
         let all = said(&[("a", "every=2"), ("b", "gpus=1"), ("b", "after=1,gpus=all")]);
-        assert_eq!(Wish::said_twice(&all), Some(("b", WishKey::Gpus)));
+        assert_eq!(
+            ChoiceRequest::said_twice(&all),
+            Some(("b", ChoiceKey::Gpus))
+        );
     }
 
     #[test]
@@ -590,7 +602,7 @@ mod tests {
 
     #[test]
     fn what_is_wrong_is_said() {
-        let said = |text: &str| text.parse::<Wish>().unwrap_err().to_string();
+        let said = |text: &str| text.parse::<ChoiceRequest>().unwrap_err().to_string();
         for (text, expected) in [
             (
                 "often=3",

@@ -225,7 +225,7 @@ pub enum MapLayout {
     Queue(QueueLayout),
     /// BLOOM_FILTER.
     Bloom(BloomLayout),
-    /// A hash that lies on the host, by the user's wish. Its size is that of the host block.
+    /// A hash that lies on the host, by the user's request. Its size is that of the host block.
     Hosted(HostedLayout),
     /// USER_RINGBUF.
     UserRing(UserRingLayout),

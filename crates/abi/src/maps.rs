@@ -150,8 +150,8 @@ pub enum Placement {
     Host,
 }
 
-/// Attribute of a map's definition that the user's wish for a [`Placement`] becomes: 1 for the device, 2 for the host. The
-/// code generator, the verifier and the layouts follow it.
+/// Attribute of a map's definition that the user's request for a [`Placement`] becomes: 1 for the
+/// device, 2 for the host. The code generator, the verifier and the layouts follow it.
 pub const PLACE: &str = "warpbpf_place";
 
 impl Placement {

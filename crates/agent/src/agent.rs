@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use warpbpf_driver::{Context, DeviceInfo, Driver, DriverError};
 use warpbpf_session::{Assembled, Sanitizer, Session, SessionError};
 use warpbpf_wire::{
-    AgentConnection, CacheWish, HANDSHAKE, NoteLevel, SharedError, ToAgent, ToTool, WireError,
+    AgentConnection, CacheRequest, HANDSHAKE, NoteLevel, SharedError, ToAgent, ToTool, WireError,
     connect_to_own,
 };
 
@@ -26,7 +26,7 @@ use crate::ends::Ends;
 use crate::entry::Entry;
 use crate::generation::Generations;
 use crate::graphs::Graphs;
-use crate::greeting::{hello, placement};
+use crate::handshake::{hello, placement};
 use crate::jit_outputs::JitOutputs;
 use crate::launches::SharedLaunches;
 use crate::links::Links;
@@ -448,13 +448,13 @@ impl Agent {
         let mut presets: Vec<(String, Vec<u8>)> = Vec::new();
         let mut assembled = Assembled::default();
         let mut by_sanitizer = false;
-        let mut cache = CacheWish::default();
+        let mut cache = CacheRequest::default();
         loop {
             let left = end.saturating_duration_since(Instant::now());
             let frame = connection.recv(left)?.ok_or(WireError::Timeout {
                 seconds: HANDSHAKE.as_secs(),
             })?;
-            warpbpf_faults::check("agent/no-wish", || WireError::Timeout {
+            warpbpf_faults::check("agent/no-request", || WireError::Timeout {
                 seconds: HANDSHAKE.as_secs(),
             })?;
             let mode = match frame.message {
@@ -525,8 +525,8 @@ impl Agent {
                     self.turn_off();
                     return Ok(nothing);
                 }
-                ToAgent::Cache(wish) => {
-                    cache = wish;
+                ToAgent::Cache(request) => {
+                    cache = request;
                     continue;
                 }
                 ToAgent::Sanitize => {

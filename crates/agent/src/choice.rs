@@ -97,7 +97,7 @@ impl Agent {
         takes(choice, candidate, device, is_inside, is_picked)
     }
 
-    /// Which tools would not have a launch that counts as uninstrumented: a bit for each wish of
+    /// Which tools would not have a launch that counts as uninstrumented: a bit for each request of
     /// the tally.
     pub(crate) fn not_for(
         &self,

@@ -78,7 +78,7 @@ pub(crate) fn bit_of(choice: u32) -> u64 {
 
 /// A tool that wants a kernel, and its launches that ran the original.
 #[derive(Debug)]
-pub(crate) struct Wish {
+pub(crate) struct KernelRequest {
     pub(crate) client: u32,
     /// What its programs choose.
     choices: Vec<Arc<Choice>>,
@@ -86,21 +86,21 @@ pub(crate) struct Wish {
     not_for_it: AtomicU64,
 }
 
-impl Wish {
+impl KernelRequest {
     /// Who wants a kernel.
-    pub(crate) fn all(session: &Session, mangled: &str) -> Box<[Wish]> {
+    pub(crate) fn all(session: &Session, mangled: &str) -> Box<[KernelRequest]> {
         let programs = session.matching(mangled);
         let clients = session.clients_of(&programs).into_iter();
-        let wish = |client| {
+        let request = |client| {
             let own = programs.iter().map(|program| &session.programs()[*program]);
             let own = own.filter(|program| program.client == client);
-            Wish {
+            KernelRequest {
                 client,
                 choices: own.map(|program| Arc::clone(&program.choice)).collect(),
                 not_for_it: AtomicU64::new(0),
             }
         };
-        clients.map(wish).collect()
+        clients.map(request).collect()
     }
 
     /// Launches among the uninstrumented ones that it did not want.
@@ -118,7 +118,7 @@ pub(crate) type Shared = Option<[&'static AtomicU64; 3]>;
 pub(crate) struct Tally {
     pub(crate) generation: u64,
     /// Who wanted the kernel.
-    pub(crate) wishes: Box<[Wish]>,
+    pub(crate) requests: Box<[KernelRequest]>,
     /// There was nothing else to run.
     pub(crate) uninstrumented: AtomicU64,
     /// The user wanted no probes in them.
@@ -137,22 +137,23 @@ impl Tally {
     }
 
     /// Who would not have a launch that counts as uninstrumented, where tools want different ones:
-    /// a bit for each wish. `takes` says whether a choice takes it. Wishes behind those that have a
-    /// bit count it with the others.
+    /// a bit for each request. `takes` says whether a choice takes it. Requests behind those
+    /// that have a bit count it with the others.
     pub(crate) fn not_for(&self, takes: impl Fn(&Choice) -> bool) -> u64 {
-        if self.wishes.len() < 2 {
+        if self.requests.len() < 2 {
             return 0;
         }
-        let wishes = (0..u64::BITS).zip(&self.wishes);
-        let others = wishes.filter(|(_, wish)| !wish.choices.iter().any(|choice| takes(choice)));
+        let requests = (0..u64::BITS).zip(&self.requests);
+        let others =
+            requests.filter(|(_, request)| !request.choices.iter().any(|choice| takes(choice)));
         others.fold(0, |mask, (bit, _)| mask | 1 << bit)
     }
 
-    /// What counts an uninstrumented launch for these wishes.
+    /// What counts an uninstrumented launch for these requests.
     pub(crate) fn counters_of(&self, not_for: u64) -> impl Iterator<Item = &AtomicU64> {
-        let wishes = (0..u64::BITS).zip(&self.wishes);
-        let others = wishes.filter(move |(bit, _)| not_for >> bit & 1 != 0);
-        others.map(|(_, wish)| &wish.not_for_it)
+        let requests = (0..u64::BITS).zip(&self.requests);
+        let others = requests.filter(move |(bit, _)| not_for >> bit & 1 != 0);
+        others.map(|(_, request)| &request.not_for_it)
     }
 }
 
@@ -170,15 +171,15 @@ impl Tallies {
     pub(crate) fn of(
         &self,
         generation: u64,
-        made: impl FnOnce() -> (Box<[Wish]>, Shared),
+        made: impl FnOnce() -> (Box<[KernelRequest]>, Shared),
     ) -> &'static Tally {
         if let Some(known) = self.iter().find(|tally| tally.generation == generation) {
             return known;
         }
-        let (wishes, shared) = made();
+        let (requests, shared) = made();
         let tally = Tally {
             generation,
-            wishes,
+            requests,
             shared,
             uninstrumented: AtomicU64::new(0),
             skipped: AtomicU64::new(0),
@@ -233,7 +234,7 @@ mod tests {
     #[test]
     fn each_generation_has_a_tally_of_its_own() {
         let tallies = Tallies::default();
-        let wish = |client, every| Wish {
+        let request = |client, every| KernelRequest {
             client,
             choices: vec![Arc::new(Choice {
                 every,
@@ -243,7 +244,7 @@ mod tests {
         };
         let first = tallies.of(1, Default::default);
         first.uninstrumented.fetch_add(2, Ordering::Relaxed);
-        let second = tallies.of(2, || ([wish(0, 2), wish(1, 1)].into(), None));
+        let second = tallies.of(2, || ([request(0, 2), request(1, 1)].into(), None));
         second.unwanted.fetch_add(1, Ordering::Relaxed);
         assert!(std::ptr::eq(tallies.of(1, Default::default), first));
         let all: Vec<_> = tallies.iter().map(|t| (t.generation, t.all())).collect();
@@ -255,15 +256,15 @@ mod tests {
             counter.fetch_add(1, Ordering::Relaxed);
         }
         let not_for = second
-            .wishes
+            .requests
             .iter()
-            .map(|wish| (wish.client, wish.not_for_it()));
+            .map(|request| (request.client, request.not_for_it()));
         assert_eq!(not_for.collect::<Vec<_>>(), [(0, 1), (1, 0)]);
         // Nobody is told apart from one alone.
-        let third = tallies.of(3, || ([wish(1, 1)].into(), None));
+        let third = tallies.of(3, || ([request(1, 1)].into(), None));
         assert_eq!(third.not_for(|_| false), 0);
         let many = tallies.of(4, || {
-            ((0..70).map(|client| wish(client, 2)).collect(), None)
+            ((0..70).map(|client| request(client, 2)).collect(), None)
         });
         let all = many.not_for(|_| false);
         assert_eq!((all, many.counters_of(all).count()), (u64::MAX, 64));

@@ -8,7 +8,7 @@ use warpbpf_abi::names::SOFT_DEVICE;
 use warpbpf_cache::{DEFAULT_BYTES, Place, Store};
 use warpbpf_driver::DeviceInfo;
 use warpbpf_session::CodeCache;
-use warpbpf_wire::{CacheWish, NoteLevel};
+use warpbpf_wire::{CacheRequest, NoteLevel};
 
 use crate::agent::Agent;
 
@@ -16,9 +16,13 @@ use crate::agent::Agent;
 const BUILD: &str = "/sys/module/nvidia/version";
 
 /// The cache that is wanted; `None` if none is, or it cannot be used, which is told.
-pub(crate) fn open(agent: &Agent, device: &DeviceInfo, wish: &CacheWish) -> Option<Arc<CodeCache>> {
+pub(crate) fn open(
+    agent: &Agent,
+    device: &DeviceInfo,
+    request: &CacheRequest,
+) -> Option<Arc<CodeCache>> {
     let variable = |name: &str| std::env::var_os(name);
-    let place = match &wish.place {
+    let place = match &request.place {
         Some(named) => Place::named(Path::new(named), variable),
         None => Place::of_environment(variable),
     };
@@ -26,7 +30,7 @@ pub(crate) fn open(agent: &Agent, device: &DeviceInfo, wish: &CacheWish) -> Opti
     let opened = place.and_then(|place| match place {
         Place::Off => Ok(None),
         Place::Folder(path) => {
-            let bytes = wish.bytes.unwrap_or(DEFAULT_BYTES);
+            let bytes = request.bytes.unwrap_or(DEFAULT_BYTES);
             let opened = agent.files.run(|| Store::open(&path, bytes));
             opened.map(Some).map_err(|error| error.to_string())
         }

@@ -23,7 +23,7 @@ use crate::host_ops::{Reply, Requests};
 use crate::lives::{LiveState, Shard};
 use crate::notes::internal_failure;
 use crate::outbox::Outgoing;
-use crate::pace::{BUSY, DRAIN_SHORT, Pace};
+use crate::poll_interval::{BUSY, DRAIN_SHORT, PollInterval};
 use crate::pump::Pump;
 use crate::signs::Signs;
 use crate::spread::Work;
@@ -139,7 +139,7 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
             copied: 0,
             steps: 0,
             told: 0,
-            pace: Pace::new(Instant::now()),
+            poll_interval: PollInterval::new(Instant::now()),
             next_snapshot: Instant::now(),
             next_drain: Instant::now(),
             waiting: false,
@@ -191,7 +191,7 @@ struct Control {
     steps: u64,
     /// Launches that the tool knows of.
     told: u64,
-    pace: Pace,
+    poll_interval: PollInterval,
     next_snapshot: Instant,
     next_drain: Instant,
     /// The tool has not made room for what is in the rings.
@@ -224,7 +224,7 @@ impl Control {
                         self.agent.roster.forget(client);
                         self.agent.said.forget(client);
                     }
-                    // One wish per connection.
+                    // One request per connection.
                     ToAgent::Attach { .. }
                     | ToAgent::Observe
                     | ToAgent::Cache(_)
@@ -294,7 +294,7 @@ impl Control {
         }
         // While launches go on, the next look comes soon enough: to be woken by each of them would cost the application
         // more than all else that a launch does here.
-        if left > DRAIN_SHORT && self.pace.idle(now).is_none_or(|idle| idle > BUSY) {
+        if left > DRAIN_SHORT && self.poll_interval.idle(now).is_none_or(|idle| idle > BUSY) {
             self.agent.set_drowsy();
         }
         let timeout = Timespec {
@@ -305,10 +305,10 @@ impl Control {
         if !everything_sent {
             interest |= PollFlags::OUT;
         }
-        let bell = self.agent.files.bell().ok_or(WireError::Closed)?;
+        let notify = self.agent.files.notify().ok_or(WireError::Closed)?;
         let mut set = [
             PollFd::from_borrowed_fd(self.connection.as_fd(), interest),
-            PollFd::from_borrowed_fd(bell, PollFlags::IN),
+            PollFd::from_borrowed_fd(notify, PollFlags::IN),
         ];
         let polled = warpbpf_faults::check("agent/poll", || rustix::io::Errno::NOMEM)
             .and_then(|()| {
@@ -325,9 +325,9 @@ impl Control {
             }
         }
         let mut rings = [0; 8];
-        if let Some(bell) = self.agent.files.bell() {
+        if let Some(notify) = self.agent.files.notify() {
             // Nothing to read is the usual case.
-            let _ = rustix::io::read(bell, &mut rings);
+            let _ = rustix::io::read(notify, &mut rings);
         }
         match self.has_socket() {
             true => Ok(()),
@@ -351,7 +351,7 @@ impl Control {
         if steps != self.steps {
             self.steps = steps;
             self.next_snapshot = self.next_snapshot.min(now + BUSY);
-            if self.pace.launch(now) {
+            if self.poll_interval.launch(now) {
                 self.next_drain = now;
             }
         }
@@ -451,7 +451,7 @@ impl Control {
 
     /// Copies the maps, if they may have changed.
     fn snapshot(&mut self, now: Instant) {
-        let launched = self.pace.idle(now).is_some();
+        let launched = self.poll_interval.idle(now).is_some();
         // Before the first launch only what was there from the start, which one round brings.
         if launched || !self.tokens.is_empty() || self.copied != self.agent.lives.made() {
             self.copied = self.each_context(|agent, pump, live| {
@@ -459,13 +459,13 @@ impl Control {
                 agent.driver.relaxed(|| pump.snapshot(live));
             });
         }
-        self.next_snapshot = now + self.pace.until_snapshot(now, now.elapsed());
+        self.next_snapshot = now + self.poll_interval.until_snapshot(now, now.elapsed());
     }
 
     /// Looks at the rings: again at once while they yield something, ever later while they do not.
     fn drain(&mut self, now: Instant) {
         let (mut waiting, mut bytes) = (0, 0);
-        if self.waiting || self.pace.idle(now).is_some() {
+        if self.waiting || self.poll_interval.idle(now).is_some() {
             self.each_context(|agent, pump, live| {
                 // As above.
                 let stats = agent
@@ -477,11 +477,11 @@ impl Control {
             });
         }
         self.waiting = waiting > 0;
-        self.next_drain = now + self.pace.until_drain(now, bytes);
+        self.next_drain = now + self.poll_interval.until_drain(now, bytes);
     }
 
     fn calibrate(&mut self, now: Instant) {
-        if self.pace.calibrates(now) {
+        if self.poll_interval.calibrates(now) {
             self.each_context(|agent, _, live| {
                 // The old calibration drifts a little further if this fails.
                 let _ = agent.driver.relaxed(|| live.recalibrate());

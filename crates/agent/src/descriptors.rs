@@ -56,13 +56,13 @@ pub(crate) struct FileThread {
 #[derive(Debug)]
 struct Ready {
     /// Both ends of what wakes the thread that speaks with the tool.
-    bell: [ManuallyDrop<OwnedFd>; 2],
+    notify: [ManuallyDrop<OwnedFd>; 2],
     identities: [Identity; 2],
 }
 
 impl Ready {
     fn end(&self, number: usize) -> Option<BorrowedFd<'_>> {
-        let fd = self.bell[number].as_fd();
+        let fd = self.notify[number].as_fd();
         self.identities[number].is(fd).then_some(fd)
     }
 }
@@ -139,7 +139,7 @@ impl FileThread {
                 Some(OwnDescriptor::new(rustix::io::fcntl_dupfd_cloexec(fd, 0)?))
             }
         };
-        warpbpf_faults::check("agent/bell", || Errno::MFILE)?;
+        warpbpf_faults::check("agent/notify", || Errno::MFILE)?;
         let errno = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE);
         let (read, write) = UnixStream::pair().map_err(errno)?;
         for end in [&read, &write] {
@@ -149,7 +149,7 @@ impl FileThread {
         let (read, write) = (placed(read), placed(write));
         let _ = self.ready.set(Ready {
             identities: [Identity::of(read.as_fd()), Identity::of(write.as_fd())],
-            bell: [ManuallyDrop::new(read), ManuallyDrop::new(write)],
+            notify: [ManuallyDrop::new(read), ManuallyDrop::new(write)],
         });
         Ok(kept)
     }
@@ -159,10 +159,10 @@ impl FileThread {
         loop {
             let seen = self.word.load(Ordering::Acquire);
             if self.rung.swap(false, Ordering::AcqRel)
-                && let Some(bell) = self.ready.get().and_then(|ready| ready.end(1))
+                && let Some(notify) = self.ready.get().and_then(|ready| ready.end(1))
             {
                 // It fails if there is no room: whoever reads it is awake anyway.
-                let _ = rustix::io::write(bell, &[0]);
+                let _ = rustix::io::write(notify, &[0]);
             }
             let (job, is_over) = {
                 let mut jobs = lock(&self.jobs);
@@ -246,7 +246,7 @@ impl FileThread {
     }
 
     /// What can be read when it was rung, if the application has not closed it.
-    pub(crate) fn bell(&self) -> Option<BorrowedFd<'_>> {
+    pub(crate) fn notify(&self) -> Option<BorrowedFd<'_>> {
         self.ready.get()?.end(0)
     }
 
@@ -272,7 +272,7 @@ impl Drop for Over<'_> {
         drop(left);
         // An agent may live on as long as the process, and there may be many one after the other.
         if let Some(ready) = self.0.ready.get() {
-            for (fd, identity) in ready.bell.iter().zip(ready.identities) {
+            for (fd, identity) in ready.notify.iter().zip(ready.identities) {
                 identity.close(fd.as_raw_fd());
             }
         }
@@ -395,9 +395,9 @@ mod tests {
         thread.run(|| {
             let mut byte = [0];
             // The ring came before this.
-            assert_eq!(rustix::io::read(thread.bell().unwrap(), &mut byte), Ok(1));
+            assert_eq!(rustix::io::read(thread.notify().unwrap(), &mut byte), Ok(1));
             assert_eq!(
-                rustix::io::read(thread.bell().unwrap(), &mut byte),
+                rustix::io::read(thread.notify().unwrap(), &mut byte),
                 Err(Errno::AGAIN)
             );
         });

@@ -11,7 +11,7 @@ use warpbpf_session::choices::Choices;
 use warpbpf_session::client::OWN;
 use warpbpf_wire::{LaunchKind, LaunchRow, LaunchWriter};
 
-use crate::clients::{Tallies, Tally, VariantClient, Wish};
+use crate::clients::{KernelRequest, Tallies, Tally, VariantClient};
 use crate::generation::Generation;
 use crate::list::List;
 
@@ -281,7 +281,8 @@ pub(crate) struct Chosen {
 pub(crate) enum Runs {
     /// The variant of a context, and the choices that take the launches.
     Variant(&'static Place, Chosen),
-    /// The original, for lack of a variant, and the wishes that the launches are not for ([`Tally::not_for`]).
+    /// The original, for lack of a variant, and the requests that the launches are not for
+    /// ([`Tally::not_for`]).
     Original(&'static Tally, u64),
     /// The original, because the user wanted that.
     Skipped(&'static Tally),
@@ -531,7 +532,7 @@ impl Entry {
     pub(crate) fn tally(&self, generation: &Generation) -> &'static Tally {
         self.tallies.of(generation.number, || {
             let session = generation.session.get();
-            let wishes = session.map(|session| Wish::all(session, &self.mangled));
+            let requests = session.map(|session| KernelRequest::all(session, &self.mangled));
             let kinds = [
                 LaunchKind::Uninstrumented,
                 LaunchKind::Skipped,
@@ -548,7 +549,7 @@ impl Entry {
                     })
                 })
             };
-            (wishes.unwrap_or_default(), self.shared.map(row))
+            (requests.unwrap_or_default(), self.shared.map(row))
         })
     }
 
@@ -563,7 +564,7 @@ impl Entry {
             .places()
             .flat_map(|place| place.wanted_by.iter().copied());
         let tallies = self.tallies();
-        let tallies = tallies.flat_map(|tally| tally.wishes.iter().map(|wish| wish.client));
+        let tallies = tallies.flat_map(|tally| tally.requests.iter().map(|request| request.client));
         places.chain(tallies).filter(|client| *client != OWN)
     }
 

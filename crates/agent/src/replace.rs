@@ -12,7 +12,7 @@ use warpbpf_wire::{Change, Changed, NoteLevel, Refusal, ToTool};
 
 use crate::agent::Agent;
 use crate::generation::Generation;
-use crate::greeting::{map_infos, programs};
+use crate::handshake::{map_infos, programs};
 use crate::lock::lock;
 use crate::{modules, thread, uprobe};
 
@@ -66,7 +66,7 @@ enum Phase {
 }
 
 /// What was asked for.
-struct Wish {
+struct Request {
     change: Change,
     object: Vec<u8>,
     /// Functions for machine code, of all programs that there will be.
@@ -187,14 +187,14 @@ impl Agent {
         });
         drop(running);
         let before = Arc::clone(session);
-        let wish = Wish {
+        let request = Request {
             change,
             object,
             functions,
         };
         let started = thread::start_large("warpbpf-replace", move || {
             let _beside = self.work_beside_until(end);
-            run(self, token, &before, wish);
+            run(self, token, &before, request);
         });
         if let Err(error) = started {
             self.replacement.lock().take();
@@ -273,11 +273,11 @@ fn done_or_taken_back(
     }
 }
 
-fn run(agent: &'static Agent, token: u64, before: &Arc<Session>, wish: Wish) {
+fn run(agent: &'static Agent, token: u64, before: &Arc<Session>, request: Request) {
     let working = agent.replacement.working.lock();
     let _working = working.unwrap_or_else(PoisonError::into_inner);
     let done = done_or_taken_back(
-        |progress| make_and_put_in_force(agent, before, wish, progress),
+        |progress| make_and_put_in_force(agent, before, request, progress),
         |session| {
             let _beside = agent.work_beside();
             modules::take_back(agent, session.generation());
@@ -309,7 +309,7 @@ fn run(agent: &'static Agent, token: u64, before: &Arc<Session>, wish: Wish) {
     }
 }
 
-/// What a second tool may wish for its programs.
+/// What a second tool may ask for, for its programs.
 fn options_of_client(options: &warpbpf_wire::Options) -> warpbpf_session::Options {
     warpbpf_session::Options {
         allow_modify: options.allow_modify,
@@ -327,42 +327,42 @@ fn options_of_client(options: &warpbpf_wire::Options) -> warpbpf_session::Option
 fn make_and_put_in_force(
     agent: &'static Agent,
     before: &Arc<Session>,
-    wish: Wish,
+    request: Request,
     progress: &mut Progress,
 ) -> Result<(), (i32, String)> {
     let kept = modules::n_kept(agent);
     // A second tool can always go.
-    if kept > MOST_KEPT && !matches!(wish.change, Change::Leave { .. }) {
+    if kept > MOST_KEPT && !matches!(request.change, Change::Leave { .. }) {
         let message = format!(
             "{kept} kernels of earlier programs are still loaded, since the driver does not tell when their last launches end: begin a new session"
         );
         return Err((ENOMEM, message));
     }
-    let wished = match &wish.change {
+    let requested = match &request.change {
         Change::Join { options, .. } => options_of_client(options),
         _ => warpbpf_session::Options::default(),
     };
-    let change = match &wish.change {
+    let change = match &request.change {
         Change::Join { client, .. } => ProgramChange::Join {
             client: *client,
-            object: &wish.object,
-            options: &wished,
+            object: &request.object,
+            options: &requested,
         },
         Change::Leave { client } => ProgramChange::Leave { client: *client },
-        Change::Replace => ProgramChange::Replace(&wish.object),
-        Change::Add => ProgramChange::Add(&wish.object),
+        Change::Replace => ProgramChange::Replace(&request.object),
+        Change::Add => ProgramChange::Add(&request.object),
         Change::Remove { programs } => ProgramChange::Remove(programs),
         Change::Gate { .. } | Change::Slots | Change::Clear | Change::OnCpu { .. } => {
             return Err((EINVAL, "it is no replacement".to_owned()));
         }
     };
     let session = before.replaced(change);
-    let told = |error: ReplaceError| match &wish.change {
+    let told = |error: ReplaceError| match &request.change {
         Change::Join { client, .. } => error.told_to(*client),
         _ => error.to_string(),
     };
     let session = session.map_err(|error| (EINVAL, told(error)))?;
-    let session = Arc::new(session.with_functions(wish.functions));
+    let session = Arc::new(session.with_functions(request.functions));
     progress.next = Some(Arc::clone(&session));
     // The control thread may not have come to look yet.
     let goes_on = || {
@@ -405,7 +405,7 @@ fn make_and_put_in_force(
     // What is left to do is not bound by the tool's limit.
     let _beside = agent.work_beside();
     agent.drain.leave(old);
-    match &wish.change {
+    match &request.change {
         Change::Join { client, .. } => agent.roster.welcome(*client),
         Change::Leave { client } => agent.roster.farewell(*client),
         _ => {}

@@ -96,9 +96,13 @@ impl Sums {
         self.add_programs(entry, Some(client));
         for tally in entry.tallies() {
             let [uninstrumented, skipped, unwanted] = tally.all();
-            match tally.wishes.iter().find(|wish| wish.client == client) {
-                Some(wish) => {
-                    let not_for_it = wish.not_for_it().min(uninstrumented);
+            match tally
+                .requests
+                .iter()
+                .find(|request| request.client == client)
+            {
+                Some(request) => {
+                    let not_for_it = request.not_for_it().min(uninstrumented);
                     self.uninstrumented += uninstrumented - not_for_it;
                     self.skipped += skipped + not_for_it;
                     self.unwanted += unwanted;

@@ -253,16 +253,16 @@ impl Functions for Maker {
     }
 }
 
-/// What a second tool may wish for its programs, as the agent reads it.
-fn client_options(wish: &warpbpf::Options) -> Options {
+/// What a second tool may ask for, for its programs, as the agent reads it.
+fn client_options(request: &warpbpf::Options) -> Options {
     Options {
-        allow_modify: wish.allow_modify,
-        budget: wish.budget,
-        bound_loops: wish.bound_loops,
-        strict_uniform: wish.strict_uniform,
-        threads: wish.threads,
-        choice: wish.choice.clone(),
-        choose: wish.choose.clone(),
+        allow_modify: request.allow_modify,
+        budget: request.budget,
+        bound_loops: request.bound_loops,
+        strict_uniform: request.strict_uniform,
+        threads: request.threads,
+        choice: request.choice.clone(),
+        choose: request.choose.clone(),
         ..Options::default()
     }
 }

@@ -1,7 +1,7 @@
 //! Flags about compiled code that is kept from one run to the next.
 
 use clap::{Args, Subcommand};
-use warpbpf::CacheWish;
+use warpbpf::CacheRequest;
 
 use crate::choice::size;
 
@@ -19,12 +19,12 @@ pub struct KeepFlags {
 
 impl KeepFlags {
     /// As the agent takes them.
-    pub fn wish(&self) -> Option<CacheWish> {
-        let wish = CacheWish {
+    pub fn request(&self) -> Option<CacheRequest> {
+        let request = CacheRequest {
             place: self.cache.clone(),
             bytes: self.cache_size,
         };
-        (wish != CacheWish::default()).then_some(wish)
+        (request != CacheRequest::default()).then_some(request)
     }
 }
 

@@ -4,7 +4,7 @@ use clap::Args;
 use warpbpf_session::PlannedProgram;
 
 use crate::error::CliError;
-use warpbpf::{Choice, StreamPick, Tool, Wish, WishError};
+use warpbpf::{Choice, ChoiceError, ChoiceRequest, StreamPick, Tool};
 
 /// Which launches get probes. Others run as they are, and are counted as skipped.
 #[derive(Debug, Clone, Args)]
@@ -41,7 +41,7 @@ pub struct ChoiceFlags {
     /// Launches that one program is in, if not those of the others: keys and values as in sections, as `PROGRAM:every=10,at_most=3`. What is
     /// not said of it is as its section says, and else as the other flags do; `gpus=all`, `nvtx=all` and `stream=all` lift what those say
     #[arg(long, value_name = "PROGRAM:KEY=VALUE,…", value_parser = of_program)]
-    pub choose: Vec<(String, Wish)>,
+    pub choose: Vec<(String, ChoiceRequest)>,
     /// No more probes in a kernel that takes longer with them by more than this, as `5%`: some of its launches are measured, with
     /// probes and without
     #[arg(long, value_name = "PERCENT", value_parser = parts)]
@@ -52,15 +52,17 @@ pub struct ChoiceFlags {
 }
 
 /// A program's name, and what is said of it.
-fn of_program(text: &str) -> Result<(String, Wish), String> {
-    let (program, wish) = text
+fn of_program(text: &str) -> Result<(String, ChoiceRequest), String> {
+    let (program, request) = text
         .split_once(':')
         .filter(|(program, _)| !program.is_empty())
         .ok_or_else(|| {
             "write a program's name, `:` and what launches it is in, as `count:every=10`".to_owned()
         })?;
-    let wish = wish.parse().map_err(|error: WishError| error.to_string())?;
-    Ok((program.to_owned(), wish))
+    let request = request
+        .parse()
+        .map_err(|error: ChoiceError| error.to_string())?;
+    Ok((program.to_owned(), request))
 }
 
 /// A percentage in parts per million.
@@ -95,7 +97,7 @@ impl ChoiceFlags {
     /// # Errors
     /// There is none of that name, or one thing is said twice.
     pub fn check_programs(&self, programs: &[PlannedProgram]) -> Result<(), CliError> {
-        if let Some((program, key)) = Wish::said_twice(&self.choose) {
+        if let Some((program, key)) = ChoiceRequest::said_twice(&self.choose) {
             let key = key.word();
             return Err(CliError::Other(format!(
                 "`--choose` says `{key}` of program `{program}` twice; say it once"
@@ -168,13 +170,13 @@ mod tests {
 
     #[test]
     fn programs_have_launches_of_their_own() {
-        let (program, wish) = of_program("count:every=3,at-most=2").unwrap();
+        let (program, request) = of_program("count:every=3,at-most=2").unwrap();
         assert_eq!(
-            (&*program, wish.every, wish.at_most),
+            (&*program, request.every, request.at_most),
             ("count", Some(3), Some(2))
         );
-        let (_, wish) = of_program("count:nvtx=a::b").unwrap();
-        assert_eq!(wish.nvtx, Some(vec!["a::b".to_owned()]));
+        let (_, request) = of_program("count:nvtx=a::b").unwrap();
+        assert_eq!(request.nvtx, Some(vec!["a::b".to_owned()]));
         for (wrong, said) in [
             ("every=3", "write a program's name"),
             (":every=3", "write a program's name"),

@@ -37,7 +37,7 @@ pub enum Records {
 
 impl Records {
     /// As many as were asked for; else all for programs, and some for people.
-    pub fn wished(events: Option<u64>, form: Form) -> Records {
+    pub fn requested(events: Option<u64>, form: Form) -> Records {
         match (form, events) {
             (Form::Lines, _) => Records::HandedOn,
             (_, Some(events)) => Records::Kept(usize::try_from(events).unwrap_or(usize::MAX)),
@@ -464,11 +464,11 @@ mod tests {
 
     #[test]
     fn programs_get_all_records_and_people_some() {
-        let most = |events, form| Records::wished(events, form).most();
+        let most = |events, form| Records::requested(events, form).most();
         assert_eq!(most(None, Form::Text), 20);
         assert_eq!(most(None, Form::Json), 1_000_000);
         assert_eq!(most(Some(3), Form::Json), 3);
-        assert_eq!(Records::wished(Some(3), Form::Lines), Records::HandedOn);
+        assert_eq!(Records::requested(Some(3), Form::Lines), Records::HandedOn);
         let mut events = model::Events::default();
         for number in 0..5 {
             events.take(3, || json!(number));

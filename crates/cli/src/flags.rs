@@ -15,7 +15,7 @@ use crate::error::STATUSES;
 pub use crate::live::{AttachFlags, DetachFlags, ServeFlags, SessionFlags};
 pub use crate::outlet::{Form, OutputFlags};
 use crate::replace::{GateFlags, ProgramsFlags, RemoveFlags, ReplaceFlags, SlotsFlags};
-pub use crate::wish::WishFlags;
+pub use crate::request::RequestFlags;
 
 /// eBPF programs inside GPU kernels.
 #[derive(Debug, Parser)]
@@ -240,7 +240,7 @@ pub struct WorkFlags {
 #[derive(Debug, Args)]
 pub struct RunFlags {
     #[command(flatten)]
-    pub wish: WishFlags,
+    pub request: RequestFlags,
     #[command(flatten)]
     pub work: WorkFlags,
     #[command(flatten)]

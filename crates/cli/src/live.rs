@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use clap::Args;
 use warpbpf::control::TOOL_PATIENCE;
 
-use crate::flags::{DeviceChoice, Inject, WishFlags, WorkFlags};
+use crate::flags::{DeviceChoice, Inject, RequestFlags, WorkFlags};
 
 /// What is put into applications, for how long, and what is shown of it.
 #[derive(Debug, Args)]
 pub struct SessionFlags {
     #[command(flatten)]
-    pub wish: WishFlags,
+    pub request: RequestFlags,
     #[command(flatten)]
     pub work: WorkFlags,
     /// Seconds after which programs are taken out again, instead of at Ctrl-C

@@ -54,6 +54,7 @@ mod ptxas;
 mod python;
 mod render;
 mod replace;
+mod request;
 mod sanitizer;
 mod signals;
 mod table;
@@ -63,7 +64,6 @@ mod together;
 mod tree;
 mod users;
 mod values;
-mod wish;
 
 #[cfg(test)]
 mod fuzz;

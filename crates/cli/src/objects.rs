@@ -136,7 +136,7 @@ mod tests {
 
     fn parsed(line: &str) -> ObjectFlags {
         match Cli::try_parse_from(line.split(' ')).map(|cli| cli.command) {
-            Ok(Command::Run(flags)) => flags.wish.object(),
+            Ok(Command::Run(flags)) => flags.request.object(),
             Ok(Command::Verify(flags)) => flags.object,
             Ok(Command::Compile(flags)) => flags.object,
             other => panic!("`{line}`: {other:?}"),

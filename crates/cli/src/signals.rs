@@ -473,11 +473,11 @@ fn testify(mut socket: &UnixStream) -> ! {
 pub struct Interrupted;
 
 /// Seconds of the clock at the first signal, and whether another one came later: a shell or a
-/// service manager may send several for one wish.
+/// service manager may send several for one request.
 static FIRST: AtomicU64 = AtomicU64::new(0);
 static AGAIN: AtomicBool = AtomicBool::new(false);
 /// Seconds within which signals are one.
-const ONE_WISH: u64 = 2;
+const ONE_REQUEST: u64 = 2;
 
 extern "C" fn note_end(_: i32) {
     let mut now = libc::timespec {
@@ -489,7 +489,7 @@ extern "C" fn note_end(_: i32) {
     // The machine may have been started just now.
     let now = now.tv_sec.unsigned_abs() + 1;
     match FIRST.compare_exchange(0, now, Ordering::Relaxed, Ordering::Relaxed) {
-        Err(first) if now >= first + ONE_WISH => AGAIN.store(true, Ordering::Relaxed),
+        Err(first) if now >= first + ONE_REQUEST => AGAIN.store(true, Ordering::Relaxed),
         Ok(_) | Err(_) => {}
     }
 }

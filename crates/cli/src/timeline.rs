@@ -10,7 +10,7 @@ use warpbpf_session::names::demangle;
 
 use crate::destination::Destination;
 use crate::error::CliError;
-use crate::flags::WishFlags;
+use crate::flags::RequestFlags;
 use crate::model::Report;
 use crate::outlet::Outlet;
 use crate::output;
@@ -98,16 +98,20 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Looks whether the files can be written, and begins the first; `None` if none is wished for.
+    /// Looks whether the files can be written, and begins the first; `None` if none is asked for.
     ///
     /// # Errors
     /// One cannot be written, or is the report's.
-    pub fn open(wish: &WishFlags, report: &Outlet) -> Result<Option<Timeline>, CliError> {
-        let Some(path) = &wish.timeline else {
+    pub fn open(request: &RequestFlags, report: &Outlet) -> Result<Option<Timeline>, CliError> {
+        let Some(path) = &request.timeline else {
             return Ok(None);
         };
         let to = Destination::check(path)?;
-        let folded = wish.folded.as_deref().map(Destination::check).transpose()?;
+        let folded = request
+            .folded
+            .as_deref()
+            .map(Destination::check)
+            .transpose()?;
         let others = [("-o", report.destination()), ("--folded", folded.as_ref())];
         for (flag, other) in others {
             if other.is_some_and(|other| other.is_same(&to)) {

@@ -4,8 +4,9 @@ use crate::result::DriverError;
 use crate::safe::{Driver, Stream};
 use crate::sys::{self, CUdeviceptr, MemoryAccess, MemoryProperties};
 
-/// Addresses are taken by whole ones of these: a driver gives fewer out of ranges that it has already, wherever one wishes them to be
-/// (driver 580: 2 MiB never where wished, 1 GiB always). They are only addresses; memory is behind those that are used.
+/// Addresses are taken by whole ones of these: a driver gives fewer out of ranges that it has
+/// already, wherever one asks for them (driver 580: 2 MiB never where asked for, 1 GiB always).
+/// They are only addresses; memory is behind those that are used.
 const SPAN: u64 = 1 << 30;
 
 /// What is reserved for so many bytes.

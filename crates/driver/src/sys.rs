@@ -327,7 +327,7 @@ api! {
     mem_alloc = "cuMemAlloc_v2"(address: *mut CUdeviceptr, bytes: usize);
     mem_free = "cuMemFree_v2"(address: CUdeviceptr);
     mem_granularity = "cuMemGetAllocationGranularity"(bytes: *mut usize, properties: *const MemoryProperties, which: c_int);
-    mem_reserve = "cuMemAddressReserve"(address: *mut CUdeviceptr, bytes: usize, alignment: usize, wish: CUdeviceptr, flags: u64);
+    mem_reserve = "cuMemAddressReserve"(address: *mut CUdeviceptr, bytes: usize, alignment: usize, hint: CUdeviceptr, flags: u64);
     mem_unreserve = "cuMemAddressFree"(address: CUdeviceptr, bytes: usize);
     mem_create = "cuMemCreate"(memory: *mut u64, bytes: usize, properties: *const MemoryProperties, flags: u64);
     mem_release = "cuMemRelease"(memory: u64);

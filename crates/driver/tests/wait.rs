@@ -35,12 +35,12 @@ unsafe extern "C" fn reserve(
     there: *mut CUdeviceptr,
     _: usize,
     _: usize,
-    wished: CUdeviceptr,
+    hint: CUdeviceptr,
     _: u64,
 ) -> CUresult {
-    RESERVED.store(wished, SeqCst);
+    RESERVED.store(hint, SeqCst);
     // SAFETY: a writable local of the caller's.
-    unsafe { *there = wished };
+    unsafe { *there = hint };
     0
 }
 

@@ -93,7 +93,7 @@ impl Kernel {
         let (mut keys, mut values) = (Vec::new(), Vec::new());
         let look = || {
             let map = self.map(at)?;
-            let whole = map.twin.is_none() && !matches!(map.contents, Contents::Maps(_));
+            let whole = map.shadow.is_none() && !matches!(map.contents, Contents::Maps(_));
             let copied = if whole { self.copied(at)? } else { None };
             let view = copied
                 .as_ref()

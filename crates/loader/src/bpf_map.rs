@@ -16,8 +16,8 @@ use crate::contents::{Contents, index};
 use crate::kernel::{Attr, Handle, Kernel};
 use crate::perf::Perf;
 use crate::session::{Copied, Session};
+use crate::shadow::Shadow;
 use crate::spec::Spec;
-use crate::twin::Twin;
 use crate::uapi::{F_LOCK, F_RDONLY, F_WRONLY, LAST_MAP_TYPE, attr};
 use crate::user::User;
 use crate::walk::{Entries, Walk};
@@ -46,7 +46,7 @@ pub struct Map {
     /// Keys of a walk through the device's map.
     pub(crate) walk: Option<Walk>,
     /// The map of Linux that its programs use.
-    pub(crate) twin: Option<Twin>,
+    pub(crate) shadow: Option<Shadow>,
 }
 
 impl Map {
@@ -101,7 +101,7 @@ impl Kernel {
             beyond: Beyond::default(),
             inner,
             walk: None,
-            twin: None,
+            shadow: None,
         });
         self.open(Some(Handle::Map(at)))
     }
@@ -151,15 +151,15 @@ impl Kernel {
         if denied { Err(Errno::PERM) } else { Ok(()) }
     }
 
-    /// It has a twin, and no device has it.
+    /// It has a shadow map, and no device has it.
     fn is_linux_s(&self, at: usize) -> Result<bool, Errno> {
-        Ok(self.map(at)?.twin.is_some() && self.session_of(at).is_none())
+        Ok(self.map(at)?.shadow.is_some() && self.session_of(at).is_none())
     }
 
     /// The value of a key as user space gets it.
     pub(crate) fn lookup(&self, at: usize, key: &[u8]) -> Result<Vec<u8>, Errno> {
         let map = self.map(at)?;
-        if map.twin.is_some() && !matches!(map.contents, Contents::Maps(_)) {
+        if map.shadow.is_some() && !matches!(map.contents, Contents::Maps(_)) {
             return self.lookup_both(at, key, || self.lookup_here(at, key));
         }
         self.lookup_here(at, key)
@@ -238,8 +238,8 @@ impl Kernel {
                 for (sm, value) in values.iter().enumerate() {
                     put(sm * stride, value)?;
                 }
-                // A twin in Linux has what the tool wrote, for CPUs that there are.
-                if map.twin.is_none() {
+                // A shadow map in Linux has what the tool wrote, for CPUs that there are.
+                if map.shadow.is_none() {
                     let before = map.contents.get(spec, self.slot(spec), key);
                     let from = values.len() * stride;
                     map.beyond.add(key, &mut bytes, from, before.as_deref());
@@ -274,7 +274,7 @@ impl Kernel {
     ) -> Result<(), Errno> {
         let slot = self.slot(&self.map(at)?.spec);
         let spec = self.map(at)?.spec;
-        let (twin, session) = (self.map(at)?.twin.is_some(), self.session_of(at));
+        let (shadow, session) = (self.map(at)?.shadow.is_some(), self.session_of(at));
         match &self.map(at)?.contents {
             Contents::Maps(_) => return self.put_map(at, key, &value, flags),
             Contents::Outputs(_) => return self.put_output(at, key, &value),
@@ -285,8 +285,8 @@ impl Kernel {
             Contents::Slots(_) | Contents::Mapped(..) | Contents::Keyed(_) | Contents::Row(_) => {}
         }
         let mut flags = flags;
-        if twin {
-            self.update_twin(at, key, &value, flags)?;
+        if shadow {
+            self.update_shadow(at, key, &value, flags)?;
             if session.is_none() {
                 return Ok(());
             }
@@ -302,16 +302,16 @@ impl Kernel {
             let given = self.device_value(&spec, session.sms(), value.clone());
             one(&*session, number, code, key, &given, flags)?;
             let map = self.map_mut(at)?;
-            if let Some(twin) = &mut map.twin {
-                twin.ledger.set_given(key, &value);
+            if let Some(shadow) = &mut map.shadow {
+                shadow.ledger.set_given(key, &value);
             } else if spec.is_percpu() {
                 map.beyond.wrote(key, &value, given.len());
             }
-            if let Contents::Mapped(_, shadow) = &mut self.map_mut(at)?.contents
+            if let Contents::Mapped(_, known) = &mut self.map_mut(at)?.contents
                 && let Some(place) = index(key, spec.max_entries)
             {
                 let at = place as usize * slot as usize;
-                shadow[at..at + value.len()].copy_from_slice(&value);
+                known[at..at + value.len()].copy_from_slice(&value);
             } else {
                 return Ok(());
             }
@@ -354,8 +354,8 @@ impl Kernel {
             let value = (held + 1).to_ne_bytes();
             one(&*session, number, OpCode::Update, key, &value, BPF_ANY)?;
         }
-        if map.twin.is_some() {
-            self.update_twin_map(at, key, inner)?;
+        if map.shadow.is_some() {
+            self.update_shadow_map(at, key, inner)?;
         }
         if let Contents::Maps(maps) = &mut self.map_mut(at)?.contents {
             maps.insert(key.to_vec(), inner);
@@ -377,17 +377,17 @@ impl Kernel {
         };
         let mut outputs = outputs.lock().unwrap_or_else(PoisonError::into_inner);
         outputs.insert(cpu, output.clone());
-        if map.twin.is_some() {
+        if map.shadow.is_some() {
             self.connect_output(at, cpu, output.clone())?;
         }
         Ok(())
     }
 
     pub(crate) fn delete(&mut self, at: usize, key: &[u8]) -> Result<(), Errno> {
-        if self.map(at)?.twin.is_none() {
+        if self.map(at)?.shadow.is_none() {
             return self.delete_here(at, key);
         }
-        let linux = self.delete_from_twin(at, key);
+        let linux = self.delete_from_shadow(at, key);
         let local = matches!(self.map(at)?.contents, Contents::Maps(_));
         if !local && self.is_linux_s(at)? {
             return linux;
@@ -444,7 +444,7 @@ impl Kernel {
 
     fn in_filter(&self, at: usize, value: &[u8]) -> Result<(), Errno> {
         if self.is_linux_s(at)? {
-            return self.in_filter_of_twin(at, value);
+            return self.in_filter_of_shadow(at, value);
         }
         if let Some((session, number)) = self.session_of(at) {
             return one(&*session, number, OpCode::Peek, &[], value, 0).map(|_| ());
@@ -494,9 +494,9 @@ impl Kernel {
     pub(crate) fn take(&mut self, at: usize, key: &[u8]) -> Result<Vec<u8>, Errno> {
         let spec = self.map(at)?.spec;
         if self.is_linux_s(at)? {
-            return self.take_from_twin(at, key);
+            return self.take_from_shadow(at, key);
         }
-        let both = self.map(at)?.twin.is_some();
+        let both = self.map(at)?.shadow.is_some();
         match (&self.map(at)?.contents, self.session_of(at)) {
             (Contents::Row(_), _) if spec.kind() == Some(MapType::BloomFilter) => {
                 Err(Errno::OPNOTSUPP)
@@ -532,8 +532,8 @@ impl Kernel {
         if map.frozen {
             return Err(Errno::BUSY);
         }
-        if map.twin.is_some() {
-            self.freeze_twin(at)?;
+        if map.shadow.is_some() {
+            self.freeze_shadow(at)?;
         }
         self.map_mut(at)?.frozen = true;
         Ok(0)
@@ -570,7 +570,7 @@ impl Kernel {
         }
         let local = matches!(self.map(at)?.contents, Contents::Maps(_));
         if !local && self.is_linux_s(at)? {
-            return self.next_key_of_twin(at, before);
+            return self.next_key_of_shadow(at, before);
         }
         if matches!(self.map(at)?.contents, Contents::Keyed(_)) && self.session_of(at).is_some() {
             let walk = self.map(at)?.walk.as_ref();
@@ -598,7 +598,7 @@ impl Kernel {
 
     /// Notes the keys that the device's map has now, and their values where the copy says them already.
     pub(crate) fn start_walk(&mut self, at: usize) -> Result<(), Errno> {
-        let (spec, is_twin) = (self.map(at)?.spec, self.map(at)?.twin.is_some());
+        let (spec, is_shadow) = (self.map(at)?.spec, self.map(at)?.shadow.is_some());
         let mut entries = Entries::new(spec.key_size);
         if let Some(copied) = self.copied(at)? {
             let view = MapView::merged(&copied.plan, &copied.parts);
@@ -606,13 +606,13 @@ impl Kernel {
             if spec.is_percpu() {
                 view.entries()
                     .for_each(|entry| entries.push(&entry.key, &[]));
-            } else if is_twin {
+            } else if is_shadow {
                 let mut known = HashSet::new();
                 view.each(|key, _| {
                     entries.push(key, &[]);
                     known.insert(key.to_vec());
                 });
-                let more = self.keys_of_twin(at)?.into_iter();
+                let more = self.keys_of_shadow(at)?.into_iter();
                 more.filter(|key| !known.contains(key))
                     .for_each(|key| entries.push(&key, &[]));
             } else {

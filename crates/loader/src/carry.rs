@@ -21,7 +21,7 @@ impl Kernel {
 
     /// The same of what is attached now, where an application runs: what its programs wrote to before was carried to Linux, and still is.
     pub(crate) fn note_more_written(&mut self) {
-        if self.maps.iter().any(|(_, map)| map.twin.is_some()) {
+        if self.maps.iter().any(|(_, map)| map.shadow.is_some()) {
             let now = self.written_by_all(&self.attached());
             self.written.extend(now);
         }
@@ -60,7 +60,7 @@ impl Kernel {
     pub fn carry(&mut self) -> Option<Result<(), Errno>> {
         self.linux.as_ref()?;
         let shared: Vec<usize> = (self.maps.iter())
-            .filter(|(_, map)| map.twin.is_some() && !map.frozen && !map.spec.is_percpu())
+            .filter(|(_, map)| map.shadow.is_some() && !map.frozen && !map.spec.is_percpu())
             .map(|(at, _)| at)
             .filter(|at| self.session_of(*at).is_some())
             .collect();
@@ -87,8 +87,8 @@ impl Kernel {
             _ => return Ok(()),
         }
         let (session, number) = self.session_of(at).ok_or(Errno::IO)?;
-        let twin = self.map_mut(at)?.twin.as_mut().ok_or(Errno::BADF)?;
-        carry::to_device(&twin.map, &mut twin.ledger, &mut |key, value| {
+        let shadow = self.map_mut(at)?.shadow.as_mut().ok_or(Errno::BADF)?;
+        carry::to_device(&shadow.map, &mut shadow.ledger, &mut |key, value| {
             let (code, value) = match value {
                 Some(value) => (OpCode::Update, value),
                 None => (OpCode::Delete, &[][..]),
@@ -98,8 +98,8 @@ impl Kernel {
     }
 
     fn carry_to_linux(&mut self, at: usize) -> Result<(), Errno> {
-        let twin = self.map(at)?.twin.as_ref();
-        if twin.is_none_or(|twin| twin.memory().is_none()) {
+        let shadow = self.map(at)?.shadow.as_ref();
+        if shadow.is_none_or(|shadow| shadow.memory().is_none()) {
             return Ok(());
         }
         let Some(copied) = self.copied(at)? else {
@@ -107,8 +107,8 @@ impl Kernel {
         };
         let view = MapView::merged(&copied.plan, &copied.parts);
         let view = view.map_err(|error| errno(error.errno()))?;
-        let twin = self.map_mut(at)?.twin.as_mut().ok_or(Errno::BADF)?;
-        carry::to_linux(&twin.map, &mut twin.ledger, &view);
+        let shadow = self.map_mut(at)?.shadow.as_mut().ok_or(Errno::BADF)?;
+        carry::to_linux(&shadow.map, &mut shadow.ledger, &view);
         Ok(())
     }
 }

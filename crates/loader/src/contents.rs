@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::io::Errno;
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, MapType};
 
-use crate::bell::Bell;
 use crate::memory::Memory;
+use crate::notify::Notify;
 use crate::perf::Output;
 use crate::ring::Ring;
 use crate::spec::Spec;
@@ -159,10 +159,10 @@ impl Contents {
     }
 
     /// What the map's descriptors are names of, if they can become readable.
-    pub fn bell(&self) -> Option<&Bell> {
+    pub fn notify(&self) -> Option<&Notify> {
         match self {
-            Contents::Ring(ring) => Some(ring.bell()),
-            Contents::UserRing(ring) => Some(ring.bell()),
+            Contents::Ring(ring) => Some(ring.notify()),
+            Contents::UserRing(ring) => Some(ring.notify()),
             _ => None,
         }
     }

@@ -24,7 +24,7 @@ impl Sink for ToRing {
     fn push(&self, record: &[u8]) -> bool {
         let pushed = self.0.too_large(record.len()) || self.0.push(record);
         if pushed {
-            self.0.bell().ring();
+            self.0.notify().signal();
         }
         pushed
     }
@@ -57,7 +57,7 @@ impl Sink for ToOutput {
             false => ring.push(record),
         };
         if pushed {
-            self.0.bell.ring();
+            self.0.notify.signal();
         }
         pushed
     }
@@ -65,7 +65,7 @@ impl Sink for ToOutput {
     fn lost(&self, count: u64) -> bool {
         let told = self.0.ring().is_some_and(|ring| ring.lost(count));
         if told {
-            self.0.bell.ring();
+            self.0.notify.signal();
         }
         told
     }
@@ -79,8 +79,8 @@ mod tests {
     use warpbpf_linux::drawn::{AllDrawn, Drawn, OUTPUT_PAGES};
 
     use super::*;
-    use crate::bell::Bell;
     use crate::memory::PAGE;
+    use crate::notify::Notify;
     use crate::ring::PerfRing;
     use crate::uapi::perf;
 
@@ -88,7 +88,7 @@ mod tests {
     fn samples_of_another_ring_and_what_it_lost_come_through() {
         let linux = PerfRing::new(OUTPUT_PAGES).unwrap();
         let to = Arc::new(Output {
-            bell: Bell::new().unwrap(),
+            notify: Notify::new().unwrap(),
             ring: Mutex::default(),
         });
         let fd = linux.memory().fd().try_clone().unwrap();

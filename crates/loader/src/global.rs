@@ -9,20 +9,20 @@ use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use warpbpf_abi::choice::Wish;
+use warpbpf_abi::choice::ChoiceRequest;
 use warpbpf_linux::carry::Carrier;
 use warpbpf_linux::drawn::AllDrawn;
 use warpbpf_linux::sys::Host;
 use warpbpf_wire::Taker;
 use warpbpf_wire::rendezvous::{SHM_NAME, places};
 
-use crate::bell::Bell;
 use crate::bpftime;
 use crate::guard;
 use crate::kernel::{Config, Descriptors, Kernel};
 use crate::linux::Linux;
 use crate::live::Live;
 use crate::live::replace::{self, Wanted};
+use crate::notify::Notify;
 use crate::passed;
 use crate::remote;
 use crate::updates;
@@ -98,10 +98,10 @@ struct Start {
 struct Real;
 
 impl Descriptors for Real {
-    fn make(&mut self, bell: Option<&Bell>) -> Result<RawFd, Errno> {
-        let fd = match bell {
-            Some(bell) => rustix::io::fcntl_dupfd_cloexec(bell.as_fd(), 3)?,
-            None => Bell::new()?.into_fd(),
+    fn make(&mut self, notify: Option<&Notify>) -> Result<RawFd, Errno> {
+        let fd = match notify {
+            Some(notify) => rustix::io::fcntl_dupfd_cloexec(notify.as_fd(), 3)?,
+            None => Notify::new()?.into_fd(),
         };
         let fd = fd.into_raw_fd();
         passed::mark(fd);
@@ -405,7 +405,7 @@ pub fn open() {
 fn wants_ranges() -> bool {
     let attached = existing().map(|kernel| kernel.attached());
     let mut attached = attached.into_iter().flatten();
-    attached.any(|(_, section)| Wish::of_section(&section).needs_nvtx())
+    attached.any(|(_, section)| ChoiceRequest::of_section(&section).needs_nvtx())
 }
 
 /// What the control socket can be found by: the name that was given, or what bpftime's variable stands for.

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use warpbpf_linux::drawn::AllDrawn;
 
-use crate::bell::Bell;
 use crate::bpf_btf::Btf;
 use crate::bpf_link::Link;
 use crate::bpf_map::Map;
 use crate::bpf_prog::Prog;
+use crate::notify::Notify;
 
 use crate::linux::Linux;
 use crate::perf::Perf;
@@ -25,11 +25,11 @@ use crate::user::User;
 
 /// Where descriptors come from. They must be real, so that the tool can poll, duplicate and close them.
 pub trait Descriptors {
-    /// A new one, closed on `exec`: another name of `bell` if there is one.
+    /// A new one, closed on `exec`: another name of that of `notify` if there is one.
     ///
     /// # Errors
     /// What the kernel says.
-    fn make(&mut self, bell: Option<&Bell>) -> Result<RawFd, Errno>;
+    fn make(&mut self, notify: Option<&Notify>) -> Result<RawFd, Errno>;
 }
 
 /// What a person should know; the tool's own output says the rest.
@@ -328,9 +328,9 @@ impl Kernel {
 
     /// A new descriptor, of an object or of none.
     pub(crate) fn open(&mut self, handle: Option<Handle>) -> Result<i64, Errno> {
-        let bell = match handle {
-            Some(Handle::Map(at)) => self.maps.get(at).and_then(|map| map.contents.bell()),
-            Some(Handle::Perf(at)) => self.perfs.get(at).and_then(Perf::bell),
+        let notify = match handle {
+            Some(Handle::Map(at)) => self.maps.get(at).and_then(|map| map.contents.notify()),
+            Some(Handle::Perf(at)) => self.perfs.get(at).and_then(Perf::notify),
             _ => None,
         };
         let fd = match (self.reserved, handle) {
@@ -344,7 +344,7 @@ impl Kernel {
                     .ok_or(Errno::NOENT)?
                     .duplicate(*open)?
             }
-            (None, _) => self.descriptors.make(bell)?,
+            (None, _) => self.descriptors.make(notify)?,
         };
         if let Some(handle) = handle {
             self.fds.insert(fd, handle);
@@ -496,7 +496,7 @@ pub(crate) mod tests {
     pub(crate) struct Numbers(RawFd);
 
     impl Descriptors for Numbers {
-        fn make(&mut self, _: Option<&Bell>) -> Result<RawFd, Errno> {
+        fn make(&mut self, _: Option<&Notify>) -> Result<RawFd, Errno> {
             self.0 += 1;
             Ok(1000 + self.0)
         }

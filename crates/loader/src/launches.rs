@@ -51,7 +51,7 @@ impl Kernel {
         };
         let own = || map.contents.entries(&map.spec, self.slot(&map.spec));
         // What Linux holds was made the tool's own just before, and all that is counted from now on is told apart from that.
-        if map.twin.is_some() {
+        if map.shadow.is_some() {
             return own();
         }
         let walked = matches!(

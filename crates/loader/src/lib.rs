@@ -12,7 +12,7 @@ use warpbpf_linux::{memory, spec, uapi};
 
 pub mod kernel;
 pub mod linux;
-pub mod twin;
+pub mod shadow;
 
 pub mod bpf_batch;
 pub mod bpf_btf;
@@ -23,7 +23,6 @@ pub mod bpf_test_run;
 pub mod info;
 pub mod perf;
 
-pub mod bell;
 mod beyond;
 pub mod carry;
 pub mod contents;
@@ -35,6 +34,7 @@ pub mod handlers;
 pub mod launches;
 pub mod live;
 pub mod mapped;
+pub mod notify;
 pub mod offer;
 pub mod ring;
 pub mod session;

@@ -1,4 +1,5 @@
-//! The kernel under the tool: programs that only it can run are given to it, with real maps in place of ours ([`crate::twin`]).
+//! The kernel under the tool: programs that only it can run are given to it, with real maps in
+//! place of ours ([`crate::shadow`]).
 
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 
@@ -68,7 +69,7 @@ impl Kernel {
     ) -> Result<RawFd, Errno> {
         let mut code = prog.code.clone();
         for reference in &prog.references {
-            let fd = self.ensure_twin(reference.map)?;
+            let fd = self.ensure_shadow(reference.map)?;
             let at = reference.slot as usize * warpbpf_ebpf::Slot::BYTES;
             let what = match reference.offset {
                 Some(_) => pseudo::MAP_VALUE,
@@ -136,7 +137,7 @@ impl Kernel {
 
     /// A program of Linux holds a map.
     pub(crate) fn bind_in_linux(&mut self, prog: RawFd, map: usize) -> Result<(), Errno> {
-        let map = self.ensure_twin(map)?;
+        let map = self.ensure_shadow(map)?;
         let fields = Fields::new()
             .u32(attr::bind::PROG_FD, prog as u32)
             .u32(attr::bind::MAP_FD, map as u32);

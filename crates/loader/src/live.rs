@@ -278,7 +278,7 @@ impl Live {
         busy
     }
 
-    /// Greets an agent and sends it everything.
+    /// Does the handshake with an agent and sends it everything.
     fn welcome(&self, pid: Option<u32>, given: bool, connection: ToolConnection, offer: Offer) {
         let mut agent = Agent {
             connection: Some(connection),

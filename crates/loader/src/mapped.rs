@@ -12,20 +12,20 @@ use crate::bpf_map::{errno, one};
 use crate::contents::Contents;
 use crate::kernel::Kernel;
 use crate::memory::Memory;
-use crate::twin::Twin;
+use crate::shadow::Shadow;
 
 /// Words of a value that the tool has changed, by number.
 type Changed = Vec<(usize, [u8; 8])>;
 
-/// Brings a value at `start` to the tool, but for words that the tool has changed since `shadow`: these are given back, and
-/// `shadow` still has them as they were, until the others have them.
-fn merge(memory: &Memory, start: u64, shadow: &mut [u8], value: &[u8], frozen: bool) -> Changed {
+/// Brings a value at `start` to the tool, but for words that the tool has changed since `known`:
+/// these are given back, and `known` still has them as they were, until the others have them.
+fn merge(memory: &Memory, start: u64, known: &mut [u8], value: &[u8], frozen: bool) -> Changed {
     let mut changed = Vec::new();
-    let words = shadow.as_chunks_mut::<8>().0.iter_mut();
-    for ((word, shadow), value) in (0..).zip(words).zip(value.as_chunks::<8>().0) {
+    let words = known.as_chunks_mut::<8>().0.iter_mut();
+    for ((word, known), value) in (0..).zip(words).zip(value.as_chunks::<8>().0) {
         let place = memory.word(start + 8 * word as u64);
         let tool = place.load(Ordering::Relaxed);
-        if tool.to_ne_bytes() != *shadow && !frozen {
+        if tool.to_ne_bytes() != *known && !frozen {
             changed.push((word, tool.to_ne_bytes()));
             continue;
         }
@@ -33,7 +33,7 @@ fn merge(memory: &Memory, start: u64, shadow: &mut [u8], value: &[u8], frozen: b
         // What the tool writes at this moment stays, and is found changed in the next round.
         let stored = place.compare_exchange(tool, new, Ordering::Relaxed, Ordering::Relaxed);
         if stored.is_ok() {
-            *shadow = *value;
+            *known = *value;
         }
     }
     changed
@@ -50,8 +50,8 @@ impl Kernel {
     pub(crate) fn note_mapped(&mut self) {
         for at in self.mapped() {
             let map = self.maps.get_mut(at).map(|map| &mut map.contents);
-            if let Some(Contents::Mapped(memory, shadow)) = map {
-                memory.load(0, shadow);
+            if let Some(Contents::Mapped(memory, known)) = map {
+                memory.load(0, known);
             }
         }
     }
@@ -88,39 +88,42 @@ impl Kernel {
         let map = self.map_mut(at)?;
         let frozen = map.frozen;
         // What Linux's programs only read is what the tool wrote.
-        let mut twin = map.twin.as_mut().filter(|twin| twin.memory().is_some());
-        let Contents::Mapped(memory, shadow) = &mut map.contents else {
+        let mut shadow = map
+            .shadow
+            .as_mut()
+            .filter(|shadow| shadow.memory().is_some());
+        let Contents::Mapped(memory, known) = &mut map.contents else {
             return Ok(());
         };
         let device = view.zip(session);
-        if device.is_none() && twin.is_none() {
+        if device.is_none() && shadow.is_none() {
             return Ok(());
         }
         let mut answers = true;
         for key in 0..spec.max_entries {
             let start = key as usize * slot;
             let key = key.to_ne_bytes();
-            let mut value = match (&device, &twin) {
+            let mut value = match (&device, &shadow) {
                 (Some((view, _)), _) => match view.lookup(&key) {
                     Ok(Some(Value::One(value))) => value,
                     _ => continue,
                 },
-                (None, Some(twin)) => twin.ledger.base(&key, slot),
+                (None, Some(shadow)) => shadow.ledger.base(&key, slot),
                 (None, None) => continue,
             };
             value.resize(slot, 0);
             let mut both = value.clone();
-            if let Some((twin, linux)) = twin.as_ref().and_then(|t| Some((t, t.memory()?))) {
+            if let Some((shadow, linux)) = shadow.as_ref().and_then(|t| Some((t, t.memory()?))) {
                 let linux = linux.copy(start as u64, slot as u64);
-                combine(&mut both, &linux, &twin.ledger.base(&key, slot));
+                combine(&mut both, &linux, &shadow.ledger.base(&key, slot));
             }
-            let shadow = &mut shadow[start..start + slot];
-            let changed = merge(memory, start as u64, shadow, &both, frozen);
+            let known = &mut known[start..start + slot];
+            let changed = merge(memory, start as u64, known, &both, frozen);
             if changed.is_empty() || !answers {
                 continue;
             }
-            if let Some(twin) = &mut twin {
-                let Twin { map, ledger } = twin;
+            if let Some(shadow) = &mut shadow {
+                let Shadow { map, ledger } = shadow;
                 if let Some(memory) = map.memory() {
                     ledger.write(memory, &key, (start as u64, slot), &changed);
                 }
@@ -143,9 +146,9 @@ impl Kernel {
             };
             match sent {
                 Ok(()) => {
-                    apply(&changed, shadow);
-                    if let Some(twin) = &mut twin {
-                        twin.ledger.give(&key, slot, &changed);
+                    apply(&changed, known);
+                    if let Some(shadow) = &mut shadow {
+                        shadow.ledger.give(&key, slot, &changed);
                     }
                 }
                 // To ask it for each key would keep the tool from its work.

@@ -49,10 +49,10 @@ impl Offer {
     /// # Errors
     /// Text for the tool's author.
     pub fn new(kernel: &mut Kernel, pid: Option<u32>) -> Result<Offer, String> {
-        let adopted = kernel.adopt_twins();
+        let adopted = kernel.adopt_shadows();
         adopted.map_err(|error| format!("the maps of Linux cannot be read: {error}"))?;
         let (programs, launches) = kernel.programs_for(pid);
-        if kernel.maps.iter().any(|(_, map)| map.twin.is_some()) {
+        if kernel.maps.iter().any(|(_, map)| map.shadow.is_some()) {
             kernel.note_written(&programs);
         }
         // The tool goes on to see the maps of what is attached.

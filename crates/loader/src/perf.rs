@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::io::Errno;
 
-use crate::bell::Bell;
 use crate::kernel::{Handle, Kernel};
+use crate::notify::Notify;
 use crate::ring::PerfRing;
 use crate::uapi::perf;
 use crate::user::User;
@@ -57,17 +57,17 @@ pub enum Probe {
 #[derive(Debug)]
 pub struct Output {
     /// What its descriptors are names of.
-    pub bell: Bell,
+    pub notify: Notify,
     /// `None` before it is mapped.
     pub ring: Mutex<Option<Arc<PerfRing>>>,
 }
 
 impl Perf {
     /// What its descriptors are names of, if they can become readable.
-    pub fn bell(&self) -> Option<&Bell> {
+    pub fn notify(&self) -> Option<&Notify> {
         match self {
             Perf::Probe(_) => None,
-            Perf::Output(output) => Some(&output.bell),
+            Perf::Output(output) => Some(&output.notify),
         }
     }
 }
@@ -93,9 +93,9 @@ impl Output {
 
     /// Readable while there is something to read.
     pub fn refresh(&self) {
-        self.bell.silence();
+        self.notify.clear();
         if self.ring().is_some_and(|ring| ring.unread() > 0) {
-            self.bell.ring();
+            self.notify.signal();
         }
     }
     /// The ring, if it is mapped.
@@ -161,7 +161,7 @@ impl Kernel {
 
     fn open_output(&mut self) -> Result<i64, Errno> {
         let output = Output {
-            bell: Bell::new()?,
+            notify: Notify::new()?,
             ring: Mutex::default(),
         };
         let at = self.perfs.add(Perf::Output(Arc::new(output)));

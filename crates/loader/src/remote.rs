@@ -19,9 +19,9 @@ use warpbpf_wire::inside::{
     self, BPF, BYTES, CLOSED, DUPLICATED, LAUNCH, LAUNCHED, LONGEST_NAME, SUFFIX, request,
 };
 
-use crate::bell::Bell;
 use crate::global::{self, tell};
 use crate::guard;
+use crate::notify::Notify;
 use crate::user::Process;
 
 /// Environment: the socket of the tool whose objects are wanted.
@@ -230,7 +230,7 @@ impl Inside {
         let mut asking = self.asking();
         let spare = match asking.spare.take() {
             Some(fd) => fd,
-            None => Bell::new()?.into_fd().into_raw_fd(),
+            None => Notify::new()?.into_fd().into_raw_fd(),
         };
         asking.spare = Some(spare);
         let numbers = [u64::from(command), attr, u64::from(size)];

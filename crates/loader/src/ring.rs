@@ -8,8 +8,8 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::io::Errno;
 
-use crate::bell::Bell;
 use crate::memory::{Memory, PAGE};
+use crate::notify::Notify;
 use crate::uapi::{perf, ringbuf};
 
 /// A ring buffer: a page with the consumer's position, a page with ours, the data.
@@ -17,7 +17,7 @@ use crate::uapi::{perf, ringbuf};
 pub struct Ring {
     memory: Memory,
     size: u64,
-    bell: Bell,
+    notify: Notify,
     /// Records come from applications and from Linux.
     writer: Mutex<()>,
 }
@@ -33,7 +33,7 @@ impl Ring {
         Ok(Ring {
             memory,
             size,
-            bell: Bell::new()?,
+            notify: Notify::new()?,
             writer: Mutex::default(),
         })
     }
@@ -44,15 +44,15 @@ impl Ring {
     }
 
     /// What its descriptors are names of.
-    pub fn bell(&self) -> &Bell {
-        &self.bell
+    pub fn notify(&self) -> &Notify {
+        &self.notify
     }
 
     /// Readable while there is something to read.
     pub fn refresh(&self) {
-        self.bell.silence();
+        self.notify.clear();
         if self.unread() > 0 {
-            self.bell.ring();
+            self.notify.signal();
         }
     }
 

@@ -43,7 +43,7 @@ impl Sink {
             Sink::Nowhere => true,
             Sink::Ring(ring) => {
                 let pushed = ring.too_large(payload.len()) || ring.push(payload);
-                ring.bell().ring();
+                ring.notify().signal();
                 pushed
             }
             Sink::Outputs(outputs) => {
@@ -59,7 +59,7 @@ impl Sink {
                 } else {
                     ring.push(payload)
                 };
-                output.bell.ring();
+                output.notify.signal();
                 pushed
             }
             Sink::Records(records) => records.push(payload),

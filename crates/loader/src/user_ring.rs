@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::io::Errno;
 
-use crate::bell::Bell;
 use crate::memory::{Memory, PAGE};
+use crate::notify::Notify;
 use crate::uapi::ringbuf;
 
 /// How many records are lent at once.
@@ -44,7 +44,7 @@ impl Portion {
 pub struct UserRing {
     memory: Memory,
     size: u64,
-    bell: Bell,
+    notify: Notify,
     lent: AtomicBool,
 }
 
@@ -98,7 +98,7 @@ impl UserRing {
         Ok(UserRing {
             memory: Memory::new(2 * PAGE + size)?,
             size,
-            bell: Bell::new()?,
+            notify: Notify::new()?,
             lent: AtomicBool::new(false),
         })
     }
@@ -114,18 +114,18 @@ impl UserRing {
     }
 
     /// What its descriptors are names of.
-    pub fn bell(&self) -> &Bell {
-        &self.bell
+    pub fn notify(&self) -> &Notify {
+        &self.notify
     }
 
     /// Makes its descriptors writable while there is any room, and else not.
     pub fn refresh(&self) {
-        self.bell.silence();
+        self.notify.clear();
         if self.is_full() {
-            self.bell.fill();
-            // Room may have come between: who gave it has looked at the bell before.
+            self.notify.fill();
+            // Room may have come between: who gave it has looked at the descriptor before.
             if !self.is_full() {
-                self.bell.silence();
+                self.notify.clear();
             }
         }
     }
@@ -271,7 +271,7 @@ pub(crate) mod tests {
 
     fn is_writable(ring: &UserRing) -> bool {
         ring.refresh();
-        let mut fds = [PollFd::new(ring.bell(), PollFlags::OUT)];
+        let mut fds = [PollFd::new(ring.notify(), PollFlags::OUT)];
         poll(&mut fds, Some(&Timespec::default())).unwrap() == 1
     }
 

@@ -17,9 +17,9 @@ use crate::plan::Session;
 
 /// How long it looks without a pause after a request: kernels that ask, ask again.
 const EAGER: Duration = Duration::from_millis(2);
-/// How long it then looks at the first pace, before it slows down.
+/// How long it then looks at the first interval, before it slows down.
 const AWAKE: Duration = Duration::from_secs(2);
-/// The pauses of both paces.
+/// The pauses of both intervals.
 const SHORT: Duration = Duration::from_micros(50);
 const LONG: Duration = Duration::from_millis(1);
 

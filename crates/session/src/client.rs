@@ -32,19 +32,19 @@ pub(crate) fn rename(programs: &mut [Program], maps: &mut [MapDef], client: u32)
     }
 }
 
-/// What holds for a client's programs: of what it wishes how they are proved and which launches
+/// What holds for a client's programs: of what it asks for how they are proved and which launches
 /// they are in, all else as in the session.
-pub(crate) fn options(session: &Options, wish: &Options, client: u32) -> Options {
-    let choose = wish.choose.iter();
+pub(crate) fn options(session: &Options, request: &Options, client: u32) -> Options {
+    let choose = request.choose.iter();
     Options {
-        allow_modify: wish.allow_modify,
-        budget: wish.budget,
-        bound_loops: wish.bound_loops,
-        strict_uniform: wish.strict_uniform,
-        threads: wish.threads,
-        choice: wish.choice.clone(),
+        allow_modify: request.allow_modify,
+        budget: request.budget,
+        bound_loops: request.bound_loops,
+        strict_uniform: request.strict_uniform,
+        threads: request.threads,
+        choice: request.choice.clone(),
         choose: choose
-            .map(|(name, wish)| (of_client(name, client), wish.clone()))
+            .map(|(name, request)| (of_client(name, client), request.clone()))
             .collect(),
         place: Vec::new(),
         ..session.clone()

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use warpbpf_abi::attach::Site;
-use warpbpf_abi::choice::{Choice, Wish};
+use warpbpf_abi::choice::{Choice, ChoiceRequest};
 use warpbpf_abi::layout::{HostedLayout, MapLayout, RingLayout, slot};
 use warpbpf_abi::maps::{MapType, PLACE, Placement};
 use warpbpf_abi::names::PRINTK_RING;
@@ -83,7 +83,7 @@ pub struct Options {
     /// Which launches programs are in that say nothing else.
     pub choice: Choice,
     /// The same of programs, by name, whatever their sections say. One that there is not, or not yet, is none's.
-    pub choose: Vec<(String, Wish)>,
+    pub choose: Vec<(String, ChoiceRequest)>,
     /// The application's calls of NVTX come to us, whether programs want them or not: such may come that do.
     pub nvtx_comes_to_us: bool,
     /// Where compiled code is kept from one process to the next.
@@ -392,12 +392,13 @@ fn prove_ending(
     proof
 }
 
-/// Notes the user's wishes in the definitions, which everything that depends on them is made from.
+/// Notes the user's requests in the definitions, which everything that depends on them is made
+/// from.
 pub(crate) fn place(
     maps: &mut [MapDef],
-    wishes: &[(String, Placement)],
+    requests: &[(String, Placement)],
 ) -> Result<(), SessionError> {
-    for (name, wish) in wishes {
+    for (name, request) in requests {
         let Some(map) = maps.iter_mut().find(|map| map.name == *name) else {
             let names: Vec<String> = maps.iter().map(|m| format!("`{}`", m.name)).collect();
             return Err(SessionError::Place {
@@ -408,7 +409,7 @@ pub(crate) fn place(
                 },
             });
         };
-        map.extra.insert(PLACE.to_owned(), wish.number());
+        map.extra.insert(PLACE.to_owned(), request.number());
         warpbpf_maps::placement(map).map_err(SessionError::Map)?;
     }
     Ok(())

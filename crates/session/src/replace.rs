@@ -428,9 +428,9 @@ impl Next {
         plan::complete(&mut object.maps, types, options);
         client::rename(&mut object.programs, &mut object.maps, self.client);
         let there = |name: &str| object.maps.iter().any(|map| map.name == name);
-        let wishes = options.place.iter().filter(|(name, _)| there(name));
-        let wishes: Vec<_> = wishes.cloned().collect();
-        plan::place(&mut object.maps, &wishes)?;
+        let requests = options.place.iter().filter(|(name, _)| there(name));
+        let requests: Vec<_> = requests.cloned().collect();
+        plan::place(&mut object.maps, &requests)?;
         let mut numbers = Vec::with_capacity(object.maps.len());
         for def in &object.maps {
             let variables = variables(def, types);

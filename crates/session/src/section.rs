@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 
 use warpbpf_abi::access::{Barrier, Cache, Kind, Space};
 use warpbpf_abi::attach::{SITES, Scope, Site, When};
-use warpbpf_abi::choice::{Wish, WishError, WishKey};
+use warpbpf_abi::choice::{ChoiceError, ChoiceKey, ChoiceRequest};
 use warpbpf_abi::context::{self, ARGS, Context};
 use warpbpf_abi::nearest::nearest;
 use warpbpf_patch::Select;
@@ -36,7 +36,7 @@ pub struct AttachSpec {
     /// Names of the kernel's parameters that the context's `args` are, in this order; none: all by position.
     pub arguments: Vec<String>,
     /// Which launches it is in, as far as it says.
-    pub launches: Wish,
+    pub launches: ChoiceRequest,
 }
 
 impl AttachSpec {
@@ -190,7 +190,7 @@ fn keys_text(site: Site) -> String {
             listed(keys.iter().map(|key| key.word()), "and")
         ),
     };
-    let launches = listed(WishKey::ALL.iter().map(|key| key.word()), "and");
+    let launches = listed(ChoiceKey::ALL.iter().map(|key| key.word()), "and");
     format!("{own}; of every place are {launches}, which choose launches")
 }
 
@@ -263,7 +263,7 @@ fn spec(form: Form, site: Site, kernels: &str) -> AttachSpec {
         select: Select::default(),
         functions: None,
         arguments: Vec::new(),
-        launches: Wish::default(),
+        launches: ChoiceRequest::default(),
     }
 }
 
@@ -443,16 +443,16 @@ impl<'a> Reading<'a> {
         if name.is_empty() {
             return Err(shape());
         }
-        if let Some(key) = WishKey::of(name) {
+        if let Some(key) = ChoiceKey::of(name) {
             let value = relation.filter(|(relation, _)| *relation == "=");
             let (_, value) = value.ok_or_else(shape)?;
             let said = spec.launches.set(key, value);
-            return said.map_err(|error| self.wish(error));
+            return said.map_err(|error| self.request(error));
         }
         let Some(key) = keys(spec.site).iter().copied().find(|k| k.word() == name) else {
             let (program, section) = self.whose();
             let words = keys(spec.site).iter().map(|key| key.word());
-            let words = words.chain(WishKey::ALL.iter().map(|key| key.word()));
+            let words = words.chain(ChoiceKey::ALL.iter().map(|key| key.word()));
             let meant = error::did_you_mean(&nearest(name, words).map(str::to_owned));
             return Err(SectionError::Key {
                 program,
@@ -516,7 +516,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Of a key that chooses launches.
-    fn wish(self, error: WishError) -> SectionError {
+    fn request(self, error: ChoiceError) -> SectionError {
         let (program, section) = self.whose();
         SectionError::Launches {
             program,

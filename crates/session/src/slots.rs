@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use warpbpf_abi::attach::Site;
-use warpbpf_abi::choice::{Choice, Wish};
+use warpbpf_abi::choice::{Choice, ChoiceRequest};
 use warpbpf_abi::layout::{env, slots};
 use warpbpf_codegen::interpreter::{Form as Code, Interpreter, NotInterpreted, translate_for_slot};
 use warpbpf_codegen::{MapBinding, Target};
@@ -102,7 +102,7 @@ struct Place {
 fn place(program: &PlannedProgram) -> AttachSpec {
     AttachSpec {
         arguments: Vec::new(),
-        launches: Wish::default(),
+        launches: ChoiceRequest::default(),
         ..program.spec.clone()
     }
 }

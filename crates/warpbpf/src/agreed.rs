@@ -206,7 +206,7 @@ fn fits(map_type: MapType, layout: &MapLayout) -> bool {
     }
 }
 
-/// Most bytes of the memory with these maps, and a ring of as many bytes as was wished, or more
+/// Most bytes of the memory with these maps, and a ring of as many bytes as was requested, or more
 /// where two parts of a map's ring need more.
 pub(crate) fn most_shared(infos: &[MapInfo], ring: Option<u64>) -> u64 {
     const PAGE: u64 = 4096;

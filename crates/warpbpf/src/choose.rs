@@ -1,11 +1,14 @@
 //! What is said of programs by name, before any application comes.
 
-use warpbpf_abi::choice::Wish;
+use warpbpf_abi::choice::ChoiceRequest;
 
 use crate::Error;
 
 /// What is said of programs by name is said of some that there are, and of none twice.
-pub(crate) fn check_choose(choose: &[(String, Wish)], names: &[&str]) -> Result<(), Error> {
+pub(crate) fn check_choose(
+    choose: &[(String, ChoiceRequest)],
+    names: &[&str],
+) -> Result<(), Error> {
     let wrong = |program: &str, what| Error::Choose {
         program: program.to_owned(),
         what,
@@ -19,7 +22,7 @@ pub(crate) fn check_choose(choose: &[(String, Wish)], names: &[&str]) -> Result<
         let what = format!("no program has that name; there is {there}");
         return Err(wrong(program, what));
     }
-    match Wish::said_twice(choose) {
+    match ChoiceRequest::said_twice(choose) {
         Some((program, key)) => {
             let what = format!("`{}` is said of it twice: say it once", key.word());
             Err(wrong(program, what))
@@ -35,8 +38,8 @@ mod tests {
     #[test]
     fn launches_are_chosen_for_programs_that_there_are() {
         let said = |all: &[(&str, &str)], names: &[&str]| {
-            let wish = |(name, text): &(&str, &str)| (name.to_string(), text.parse().unwrap());
-            let choose: Vec<(String, Wish)> = all.iter().map(wish).collect();
+            let request = |(name, text): &(&str, &str)| (name.to_string(), text.parse().unwrap());
+            let choose: Vec<(String, ChoiceRequest)> = all.iter().map(request).collect();
             check_choose(&choose, names).map_err(|error| error.to_string())
         };
         let names = ["enter", "leave"];

@@ -1,6 +1,6 @@
 //! A tool whose programs go into an application that another tool has: it becomes that one's
-//! client. What it began with is not its to choose, so wishes that a client cannot have are refused
-//! by name, before anything is changed.
+//! client. What it began with is not its to choose, so requests that a client cannot have are
+//! refused by name, before anything is changed.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -43,8 +43,8 @@ pub(crate) struct Host {
     process: ProcessInfo,
 }
 
-/// What this tool wishes.
-struct Wishes<'w> {
+/// What this tool asks for.
+struct ClientRequest<'w> {
     options: &'w Options,
     /// It has an object.
     programs: bool,
@@ -56,7 +56,7 @@ struct Wishes<'w> {
     cache: bool,
 }
 
-impl Wishes<'_> {
+impl ClientRequest<'_> {
     /// The first one that a client cannot have: what a user calls it, and why.
     fn not_for_clients(&self) -> Option<(&'static str, &'static str)> {
         const BEGUN: &str = "what the first tool began with holds for all";
@@ -114,7 +114,7 @@ impl Wishes<'_> {
             ),
         ];
         let mut all = all.into_iter();
-        let (_, what, why) = all.find(|(wished, ..)| *wished)?;
+        let (_, what, why) = all.find(|(requested, ..)| *requested)?;
         Some((what, why))
     }
 }
@@ -160,7 +160,7 @@ impl Host {
     /// Why not; nothing was changed then.
     fn join(
         mut self,
-        wishes: &Wishes<'_>,
+        requests: &ClientRequest<'_>,
         (name, object): (&str, &[u8]),
         patience: Patience<'_>,
     ) -> Result<(Change, ToolConnection), AttachError> {
@@ -170,7 +170,7 @@ impl Host {
             pid,
             message: format!("process {pid} has programs of another tool (process {tool}): {why}"),
         };
-        if let Some((what, why)) = wishes.not_for_clients() {
+        if let Some((what, why)) = requests.not_for_clients() {
             return Err(refused(format!(
                 "{what} cannot be had beside those, since {why}; do without, or attach when that has ended"
             )));
@@ -179,7 +179,7 @@ impl Host {
             process: self.process.process,
             tool: std::process::id(),
             name: name.to_owned(),
-            options: wishes.options.clone(),
+            options: requests.options.clone(),
             limit_ms: u64::try_from(REPLACE_LIMIT.as_millis()).unwrap_or(u64::MAX),
         };
         let failed = |error: Error| refused(error.to_string());
@@ -285,7 +285,7 @@ impl Shared {
                 message: format!("process {pid} has the programs of this tool already"),
             });
         }
-        let wishes = Wishes {
+        let requests = ClientRequest {
             options: &self.options,
             programs: self.object.is_some(),
             presets: !lock(&self.presets).is_empty() || self.beginning.get().is_some(),
@@ -295,7 +295,7 @@ impl Shared {
         let object = self.object.as_ref();
         let object = object.map_or(("", &[][..]), |object| (object.name(), object.bytes()));
         let tool = host.tool();
-        let (change, connection) = host.join(&wishes, object, patience)?;
+        let (change, connection) = host.join(&requests, object, patience)?;
         let process = Process::new(self.next_number(), Some(connection), self.object.clone());
         process.lock().host = Some(tool);
         lock(&self.processes).push(process.clone());
@@ -376,7 +376,7 @@ mod tests {
     #[test]
     fn requests_that_a_client_cannot_have_are_named() {
         let options = Options::default();
-        let plain = |options| Wishes {
+        let plain = |options| ClientRequest {
             options,
             programs: true,
             presets: false,
@@ -395,9 +395,9 @@ mod tests {
             gate: true,
             ..Options::default()
         };
-        let named = |wishes: &Wishes<'_>| wishes.not_for_clients().map(|(what, _)| what);
+        let named = |requests: &ClientRequest<'_>| requests.not_for_clients().map(|(what, _)| what);
         assert_eq!(named(&plain(&gate)), Some("`--gate`"));
-        let by_backend = Wishes {
+        let by_backend = ClientRequest {
             functions: true,
             ..plain(&options)
         };

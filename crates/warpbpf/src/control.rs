@@ -27,8 +27,9 @@ pub use warpbpf_wire::Change as ProgramChange;
 
 /// How long an answer to `warpbpf maps` may take: the agent's patience and some.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// How long the agent may take to answer an operation of a command: its own limit for one on the device, 2 s, and some. The
-/// thread that waits is the one that greets applications, which themselves wait only 10 s.
+/// How long the agent may take to answer an operation of a command: its own limit for one on the
+/// device, 2 s, and some. The thread that waits is the one that begins handshakes with
+/// applications, which themselves wait only 10 s.
 const AGENT: Duration = Duration::from_secs(3);
 /// How long a command may take to read its answer.
 const READING: Duration = Duration::from_secs(1);

@@ -42,7 +42,7 @@ mod client;
 mod client_views;
 mod events;
 mod functions;
-mod greet;
+mod handshake;
 mod kept;
 mod launches;
 mod map;
@@ -71,14 +71,14 @@ pub use replace::{REPLACE_LIMIT, Replaced, Replacement};
 pub use start::Inject;
 pub use tool::{App, Launch, Tool, runtime_folder};
 pub use typed::{Plain, Queue, TypedMap};
-pub use warpbpf_abi::choice::{Choice, StreamPick, Wish, WishError, WishKey};
+pub use warpbpf_abi::choice::{Choice, ChoiceError, ChoiceKey, ChoiceRequest, StreamPick};
 pub use warpbpf_abi::maps::MapType;
 pub use warpbpf_ebpf::{DecodeError, DecodeErrorKind};
 pub use warpbpf_maps::{AccessError, Counters, Value};
 pub use warpbpf_object::{BtfError, FunctionDecodeError, ObjectError, SetError, TypeId};
 pub use warpbpf_wire::{
-    CacheWish, ContextInfo, GraphLaunch, GraphNode, GraphNodes, HostModule, HostStack, HostStacks,
-    Kernel, Layout, MapInfo, MapOp, NoteLevel, Occupancy, OpCode, Operation, Operations, OpsError,
-    Options, Outcome, Place, Program, Range, RangeKind, Ranges, RangesLost, SharedError, SumField,
-    Untimed, WireError,
+    CacheRequest, ContextInfo, GraphLaunch, GraphNode, GraphNodes, HostModule, HostStack,
+    HostStacks, Kernel, Layout, MapInfo, MapOp, NoteLevel, Occupancy, OpCode, Operation,
+    Operations, OpsError, Options, Outcome, Place, Program, Range, RangeKind, Ranges, RangesLost,
+    SharedError, SumField, Untimed, WireError,
 };

@@ -91,7 +91,7 @@ pub(crate) struct State {
     damaged: bool,
     /// How much it has said.
     pub(crate) kept: Kept,
-    /// Bytes of its ring, if some were wished.
+    /// Bytes of its ring, if some were requested.
     pub(crate) ring_bytes: Option<u64>,
     /// No kernel that is known is of an earlier generation.
     least_generation: Option<u64>,

@@ -11,14 +11,14 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use warpbpf_abi::choice::{Choice, Wish};
-use warpbpf_wire::{CacheWish, Listener, MapOp, Options, ToolConnection, encode_ops};
+use warpbpf_abi::choice::{Choice, ChoiceRequest};
+use warpbpf_wire::{CacheRequest, Listener, MapOp, Options, ToolConnection, encode_ops};
 
 use crate::choose::check_choose;
 use crate::client::{Found, Host, Patience, silent_tools};
 use crate::control::{Server, TOOL_PATIENCE};
 use crate::functions::{Assembler, AtStart, Function, Functions};
-use crate::greet::Greeters;
+use crate::handshake::Handshakes;
 use crate::live::{AttachError, Change};
 use crate::machine::{self, Device, DeviceChoice};
 use crate::start::{self, Entry, Inject, Surroundings, Variables};
@@ -26,8 +26,8 @@ use crate::{Error, Object, Process, sweep};
 
 /// How long the thread sleeps when nobody says anything.
 const TICK: Duration = Duration::from_millis(20);
-/// The same while somebody is greeted.
-const GREETING: Duration = Duration::from_millis(1);
+/// The same during a handshake.
+const HANDSHAKE_TICK: Duration = Duration::from_millis(1);
 /// Agents that are let in before those are heard that are there.
 const LET_IN: usize = 32;
 /// How long an agent that came into a running process may take until it sees all launches.
@@ -65,10 +65,10 @@ pub(crate) struct Shared {
     pub(crate) beginning: OnceLock<Beginning>,
     numbers: AtomicU64,
     pub(crate) assembler: OnceLock<Assembler>,
-    pub(crate) cache: Mutex<Option<CacheWish>>,
+    pub(crate) cache: Mutex<Option<CacheRequest>>,
     pub(crate) processes: Mutex<Vec<Process>>,
     command: Mutex<Vec<String>>,
-    pub(crate) greeters: Greeters,
+    pub(crate) handshakes: Handshakes,
     /// How long other tools may take to answer.
     patience: Mutex<Duration>,
     /// Why an application could not be let in.
@@ -147,7 +147,7 @@ impl Tool {
             processes: Mutex::default(),
             server: Mutex::default(),
             command: Mutex::default(),
-            greeters: Greeters::default(),
+            handshakes: Handshakes::default(),
             patience: Mutex::new(TOOL_PATIENCE),
             deaf: Mutex::default(),
             ends: AtomicBool::new(false),
@@ -251,8 +251,8 @@ impl Tool {
     }
 
     /// What is to become of compiled code in applications that come from now on. Else their environment decides.
-    pub fn keep_code(&self, wish: CacheWish) {
-        *lock(&self.shared.cache) = Some(wish);
+    pub fn keep_code(&self, request: CacheRequest) {
+        *lock(&self.shared.cache) = Some(request);
     }
 
     /// Lets other commands of this user (`warpbpf maps`) reach the maps of this tool's applications, and other tools put programs beside its own.
@@ -307,7 +307,7 @@ impl Tool {
         let Options { choice, choose, .. } = &self.shared.options;
         let programs = self.object().map(|object| &object.parsed().programs);
         programs.into_iter().flatten().map(move |program| {
-            let section = Wish::of_section(&program.section);
+            let section = ChoiceRequest::of_section(&program.section);
             let own = choice.of_program(&program.name, &section, choose);
             (program.name.as_str(), own)
         })
@@ -454,8 +454,8 @@ impl Tool {
     /// Waits until no agent is connected any more, at most `timeout`; false if one still is.
     pub fn wait_last_words(&self, timeout: Duration) -> bool {
         let end = Instant::now() + timeout;
-        let greets = || self.shared.greeters.are_there();
-        while greets() || self.processes().iter().any(Process::is_connected) {
+        let in_handshake = || self.shared.handshakes.are_there();
+        while in_handshake() || self.processes().iter().any(Process::is_connected) {
             if Instant::now() >= end {
                 return false;
             }
@@ -472,7 +472,7 @@ impl Drop for Tool {
             // A panic of the thread was told already.
             let _ = thread.join();
         }
-        self.shared.greeters.join();
+        self.shared.handshakes.join();
         for process in lock(&self.shared.processes).iter() {
             process.lock().connection = None;
         }
@@ -492,11 +492,11 @@ impl Shared {
         // A listening socket that is broken now is broken next time too: the processes that are
         // there still count. So do they where somebody connects without end.
         for _ in 0..LET_IN {
-            if !self.greeters.have_room() {
+            if !self.handshakes.have_room() {
                 break;
             }
             match self.listener.accept(Duration::ZERO) {
-                Ok(Some(connection)) => self.greet(connection),
+                Ok(Some(connection)) => self.begin_handshake(connection),
                 Ok(None) => break,
                 Err(error) => {
                     *lock(&self.deaf) = Some(error.to_string());
@@ -530,8 +530,8 @@ impl Shared {
         let server = lock(&self.server);
         let sockets: Vec<_> = processes.iter().filter_map(Process::socket).collect();
         let mut fds: Vec<BorrowedFd<'_>> = Vec::new();
-        // Who cannot be greeted yet would end each wait at once.
-        fds.extend(self.greeters.have_room().then(|| self.listener.as_fd()));
+        // Who has to wait for its handshake would end each wait at once.
+        fds.extend(self.handshakes.have_room().then(|| self.listener.as_fd()));
         fds.extend(sockets.iter().map(|socket| socket.as_fd()));
         if let Some(server) = &*server {
             server.sockets(&mut fds);
@@ -540,9 +540,9 @@ impl Shared {
             .into_iter()
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
             .collect();
-        // Who is being greeted is soon one to be heard.
-        let tick = match self.greeters.are_there() {
-            true => GREETING,
+        // Who is in a handshake is soon one to be heard.
+        let tick = match self.handshakes.are_there() {
+            true => HANDSHAKE_TICK,
             false => TICK,
         };
         let timeout = Timespec {

@@ -32,7 +32,7 @@ pub use given::{Given, Giver, Taker};
 pub use layout::{Layout, SumField};
 pub use listener::{Acceptor, Listener};
 pub use message::{
-    CacheWish, ClientCounts, ContextInfo, Counts, Device, HANDSHAKE, Hello, Kernel, KernelCount,
+    CacheRequest, ClientCounts, ContextInfo, Counts, Device, HANDSHAKE, Hello, Kernel, KernelCount,
     MOST_CLIENTS, MapInfo, MoreMaps, NoteLevel, Occupancy, Options, PROTOCOL, Place, Program,
     Ready, Sites, ToAgent, ToTool,
 };
@@ -49,7 +49,7 @@ pub use timeline::{
     GraphLaunch, GraphNode, GraphNodes, HostModule, HostStack, HostStacks, Operation, Operations,
     Range, RangeKind, Ranges, RangesLost, Untimed,
 };
-pub use warpbpf_abi::choice::{Choice, StreamPick, Wish, WishError};
+pub use warpbpf_abi::choice::{Choice, ChoiceError, ChoiceRequest, StreamPick};
 
 /// The agent's end of a connection.
 pub type AgentConnection = Connection<ToTool, ToAgent>;

@@ -7,13 +7,14 @@ use serde::{Deserialize, Serialize};
 use crate::change::{Change, Changed};
 use crate::layout::{Layout, SumField};
 use crate::timeline::{HostStacks, Operations, Ranges};
-use warpbpf_abi::choice::{Choice, Wish};
+use warpbpf_abi::choice::{Choice, ChoiceRequest};
 
 /// Raised when a message comes or changes its meaning. [`Hello`] carries it; a tool refuses an agent of another number.
 pub const PROTOCOL: u32 = 5;
 /// Second tools that there may be at once in one application.
 pub const MOST_CLIENTS: usize = 32;
-/// How long an application's first load waits for the tool's wish, and again for what comes behind each function that the tool has made.
+/// How long an application's first load waits for the tool's request, and again for what comes
+/// behind each function that the tool has made.
 pub const HANDSHAKE: Duration = Duration::from_secs(10);
 
 /// From a tool to the agent.
@@ -67,7 +68,7 @@ pub enum ToAgent {
     /// Before `Attach`: Compute Sanitizer calls the functions that `Probe` brought, at accesses of memory, barriers and calls, too.
     Sanitize,
     /// Before `Attach`: what is to become of compiled code, if the application's environment is not to decide.
-    Cache(CacheWish),
+    Cache(CacheRequest),
     /// Operations on a live map. The frame's blob is a batch ([`crate::encode_ops`]); answered by [`ToTool::MapOps`].
     MapOps {
         /// Chosen by the tool.
@@ -211,7 +212,7 @@ pub struct Options {
     /// The same of programs that there are at the start, by name, each thing once: what is said here goes before what their sections say, and that
     /// before [`Options::choice`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub choose: Vec<(String, Wish)>,
+    pub choose: Vec<(String, ChoiceRequest)>,
     /// The application's calls of NVTX are to come to the agent, though no program needs them yet:
     /// a replacement may bring one that does.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -250,7 +251,7 @@ pub struct Options {
 
 /// What a user said of compiled code that is kept from one process to the next.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CacheWish {
+pub struct CacheRequest {
     /// A folder's absolute path, or `off`; what the application's environment says when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<String>,

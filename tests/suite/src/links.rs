@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use warpbpf::{Object, Options, Process, Tool, Wish};
+use warpbpf::{ChoiceRequest, Object, Options, Process, Tool};
 
 use crate::library::{PATIENCE, failed};
 use crate::process::Owned;
@@ -362,11 +362,11 @@ fn told(process: &Process, name: &str) -> Result<(u64, Vec<(String, u64)>), Stri
 /// Numbers of launches go on, and what was said of a program holds for the one that comes under its name.
 fn replaced(bench: &Bench) -> Told {
     let object = Object::open(bench.object("replace")).map_err(failed)?;
-    let wish: Wish = "every=2"
+    let request: ChoiceRequest = "every=2"
         .parse()
-        .map_err(|e: warpbpf::WishError| e.to_string())?;
+        .map_err(|e: warpbpf::ChoiceError| e.to_string())?;
     let options = Options {
-        choose: vec![("enter".to_owned(), wish)],
+        choose: vec![("enter".to_owned(), request)],
         ..Options::default()
     };
     let tool = Tool::attach(object.clone(), options).map_err(failed)?;
@@ -431,8 +431,9 @@ fn refused(bench: &Bench) -> Told {
     let links = bench.object("links").display().to_string();
     let ranges = bench.object("links_ranges").display().to_string();
     let app = bench.app("vectoradd").display().to_string();
-    let choose = |wish: &'static str| said(bench, &["run", "--choose", wish, &links, "--", &app]);
-    for (wish, part) in [
+    let choose =
+        |request: &'static str| said(bench, &["run", "--choose", request, &links, "--", &app]);
+    for (request, part) in [
         (
             "nobody:every=2",
             "`--choose` names program `nobody`, and no program in kernels has that name; there is `all`, `third`, ",
@@ -454,7 +455,7 @@ fn refused(bench: &Bench) -> Told {
             "`gpus` cannot be `all+1`; it is numbers of GPUs, joined by `+`, for example `0+2`, or `all` alone",
         ),
     ] {
-        says(&choose(wish)?, part)?;
+        says(&choose(request)?, part)?;
     }
     let twice = [
         "--choose",
@@ -505,7 +506,7 @@ fn refused(bench: &Bench) -> Told {
     drop(idle);
     let object = Object::open(&links).map_err(failed)?;
     let options = Options {
-        choose: vec![("nobody".to_owned(), Wish::default())],
+        choose: vec![("nobody".to_owned(), ChoiceRequest::default())],
         ..Options::default()
     };
     let error = Tool::attach(object, options).err().map(failed);
@@ -528,7 +529,10 @@ fn refused(bench: &Bench) -> Told {
         "blocks:every=10",
         "loads:at-most=0",
     ];
-    let chosen: Vec<&str> = chosen.iter().flat_map(|wish| ["--choose", wish]).collect();
+    let chosen: Vec<&str> = chosen
+        .iter()
+        .flat_map(|request| ["--choose", request])
+        .collect();
     let app = ("vectoradd", &["100000", "10"]);
     let run = bench.both_with(&chosen, "links", app.0, app.1)?;
     let (with, skipped, uninstrumented) = launches(run.kernel("vectorAdd")?);

@@ -279,7 +279,7 @@ fn taken(bench: &Bench) -> Told {
         "NVTX_INJECTION64_PATH names another tool, which gets them",
     )?;
     same("tick", launches(run.kernel("tick")?), (0, TICKS, 0))?;
-    // Without a wish for ranges nothing is said.
+    // Without a request for ranges nothing is said.
     let run = bench.both_with(&[], "launchcount", "ranges", &[])?;
     same("tick", launches(run.kernel("tick")?), (TICKS, 0, 0))?;
     same("notes", run.notes().contains("NVTX"), false)?;

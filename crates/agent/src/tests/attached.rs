@@ -123,8 +123,8 @@ impl Application {
             ring_bytes: Some(4096),
             ..options
         };
-        let wish = ToAgent::Attach { options };
-        tool.send(&wish, object, None, SECOND).unwrap();
+        let request = ToAgent::Attach { options };
+        tool.send(&request, object, None, SECOND).unwrap();
         Application {
             agent,
             world,

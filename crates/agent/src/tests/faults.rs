@@ -43,7 +43,7 @@ fn live(fault: Fault) -> (Arc<World>, Vec<c_int>, usize) {
         Fault::ToolGoneAtOnce => drop(app.tool.take()),
         Fault::ToolTalksNonsense => {
             let tool = app.tool.as_ref().unwrap();
-            // Behind its wish, so that the control thread is the one that hears it.
+            // Behind its request, so that the control thread is the one that hears it.
             rustix::io::write(tool, b"what is this? no frame begins so").unwrap();
         }
         Fault::None

@@ -37,8 +37,8 @@ pub fn run(flags: &AttachFlags) -> Result<u8, CliError> {
     let whom = Whom::of(flags)?;
     inherited::raise_file_limit();
     let mut outlet = session.work.output.open()?;
-    let timeline = Timeline::open(&session.wish, &outlet)?;
-    let attachment = Attachment::wished(&session.wish, &session.work, Moment::Late)?;
+    let timeline = Timeline::open(&session.request, &outlet)?;
+    let attachment = Attachment::requested(&session.request, &session.work, Moment::Late)?;
     let tool = &attachment.tool;
     session.work.choice.check_late(tool)?;
     tool.wait_for_tools(Duration::from_secs(flags.tool_timeout));

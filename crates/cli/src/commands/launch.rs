@@ -45,7 +45,7 @@ pub fn run(flags: &LaunchFlags) -> Result<u8, CliError> {
     let mut found = Found {
         rings: vec![model::Events::default(); session.map_count()],
         messages: Vec::new(),
-        kept: Records::wished(flags.events, flags.output.form()).most(),
+        kept: Records::requested(flags.events, flags.output.form()).most(),
     };
     let mut process = model::Process {
         pid: std::process::id(),

@@ -16,7 +16,7 @@ use crate::backend::{self, Moment};
 use crate::code::Occupancy;
 use crate::collect::{Collector, Records};
 use crate::error::CliError;
-use crate::flags::{Form, ObjectFlags, RunFlags, TargetFlags, WishFlags, WorkFlags};
+use crate::flags::{Form, ObjectFlags, RequestFlags, RunFlags, TargetFlags, WorkFlags};
 use crate::inherited;
 use crate::linux::{Beside, ForLinux, Split};
 use crate::machine::{self, Device};
@@ -43,8 +43,8 @@ pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError
     let mut signals = Signals::begin();
     inherited::raise_file_limit();
     let mut outlet = flags.work.output.open()?;
-    let timeline = Timeline::open(&flags.wish, &outlet)?;
-    let attachment = Attachment::wished(&flags.wish, &flags.work, Moment::Start)?;
+    let timeline = Timeline::open(&flags.request, &outlet)?;
+    let attachment = Attachment::requested(&flags.request, &flags.work, Moment::Start)?;
     let tool = &attachment.tool;
     let mut watched = Watched {
         outlet: &mut outlet,
@@ -85,7 +85,7 @@ impl WorkFlags {
 
     /// What becomes of records.
     pub fn records(&self) -> Records {
-        Records::wished(self.events, self.output.form())
+        Records::requested(self.events, self.output.form())
     }
 }
 
@@ -102,7 +102,7 @@ pub struct Watched<'o> {
 }
 
 impl Watched<'_> {
-    /// Writes the timeline, if one is wished for.
+    /// Writes the timeline, if one is asked for.
     pub fn end(&mut self, tool: &Tool, report: &mut Report) {
         if let Some(timeline) = self.timeline.take() {
             timeline.write(&tool.processes(), report);
@@ -250,8 +250,8 @@ impl Attachment {
                 Arc::clone(maker) as Arc<dyn Functions>
             });
         }
-        if let Some(wish) = code.keep.wish() {
-            tool.keep_code(wish);
+        if let Some(request) = code.keep.request() {
+            tool.keep_code(request);
         }
         tool.serve()?;
         if let Some(linux) = &mut linux {
@@ -287,16 +287,16 @@ impl Attachment {
     ///
     /// # Errors
     /// As there.
-    pub fn wished(
-        wish: &WishFlags,
+    pub fn requested(
+        request: &RequestFlags,
         work: &WorkFlags,
         moment: Moment,
     ) -> Result<Attachment, CliError> {
-        match (&wish.timeline, wish.objects.is_empty()) {
-            (Some(_), true) => Attachment::without_programs(wish.stacks),
+        match (&request.timeline, request.objects.is_empty()) {
+            (Some(_), true) => Attachment::without_programs(request.stacks),
             (timeline, _) => {
-                let what = (timeline.is_some(), wish.stacks);
-                Attachment::bring(&wish.object(), work, what, moment)
+                let what = (timeline.is_some(), request.stacks);
+                Attachment::bring(&request.object(), work, what, moment)
             }
         }
     }

@@ -28,8 +28,8 @@ pub fn run(flags: &ServeFlags, surroundings: &Surroundings) -> Result<u8, CliErr
     // Each application has some of them.
     inherited::raise_file_limit();
     let mut outlet = session.work.output.open()?;
-    let timeline = Timeline::open(&session.wish, &outlet)?;
-    let attachment = Attachment::wished(&session.wish, &session.work, Moment::Start)?;
+    let timeline = Timeline::open(&session.request, &outlet)?;
+    let attachment = Attachment::requested(&session.request, &session.work, Moment::Start)?;
     let tool = &attachment.tool;
     let device = machine::choose(flags.device)?;
     if let Device::Soft { why, .. } = &device {

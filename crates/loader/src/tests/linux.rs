@@ -221,9 +221,9 @@ fn a_program_of_linux_has_real_maps_and_the_tool_sees_them() {
         .unwrap();
     let prog = tool.load_as(prog_type::RAW_TRACEPOINT, b"on_call", &naming(map), 0);
     let prog = prog.unwrap() as RawFd;
-    let twin = *fake.0.lock().unwrap().maps.keys().next().unwrap();
-    assert_eq!(fake.0.lock().unwrap().loaded, [naming(twin)]);
-    assert_ne!(twin, map);
+    let shadow = *fake.0.lock().unwrap().maps.keys().next().unwrap();
+    assert_eq!(fake.0.lock().unwrap().loaded, [naming(shadow)]);
+    assert_ne!(shadow, map);
     // What stood in it is in Linux's, and from now on it is Linux's.
     assert_eq!(fake.value("a_map", &key), Some(vec![1; 8]));
     fake.set("a_map", &key, &[2; 8]);
@@ -280,7 +280,7 @@ fn what_both_change_is_summed_from_the_moment_when_an_application_has_the_map() 
     for at in 0..4 {
         fake.set("a_map", &key(at), &word(10));
     }
-    tool.kernel.adopt_twins().unwrap();
+    tool.kernel.adopt_shadows().unwrap();
     let begun = tool.kernel.maps.get(0).unwrap();
     let entries = begun.contents.entries(&begun.spec, 8);
     assert_eq!(
@@ -309,7 +309,7 @@ fn what_both_change_is_summed_from_the_moment_when_an_application_has_the_map() 
     device.set(&key(0), &word(100));
     assert_eq!(tool.value_of(map, 0, 8), Ok(word(100).to_vec()));
     // Who launches a program after that begins with what Linux has, which is what both are counted from.
-    tool.kernel.adopt_twins().unwrap();
+    tool.kernel.adopt_shadows().unwrap();
     let seen = tool.kernel.seen(0);
     let expected = [(0, 100), (1, 10), (2, 12), (3, 10)];
     let expected = expected.map(|(at, value)| (key(at).to_vec(), word(value).to_vec()));
@@ -366,10 +366,10 @@ fn variables_of_both_are_brought_together() {
     let map = tool.call(Command::MapCreate, &spec).unwrap() as RawFd;
     tool.load_as(prog_type::TRACEPOINT, b"on_switch", &naming(map), 0)
         .unwrap();
-    let twin = tool.kernel.maps.get(0).unwrap().twin.as_ref().unwrap();
-    let twin = twin.fd();
+    let shadow = tool.kernel.maps.get(0).unwrap().shadow.as_ref().unwrap();
+    let shadow = shadow.fd();
     // As long as nobody else names it, the tool maps Linux's own.
-    assert_eq!(tool.kernel.mapped_in_linux(0), Some(twin));
+    assert_eq!(tool.kernel.mapped_in_linux(0), Some(shadow));
     tool.load_as(prog_type::KPROBE, b"cuda__probe", &naming(map), 0)
         .unwrap();
     assert_eq!(tool.kernel.mapped_in_linux(0), None);
@@ -378,7 +378,7 @@ fn variables_of_both_are_brought_together() {
         let Contents::Mapped(memory, _) = &map.contents else {
             panic!("not mapped")
         };
-        let below = map.twin.as_ref().unwrap().memory().unwrap();
+        let below = map.shadow.as_ref().unwrap().memory().unwrap();
         let memory = if linux { below } else { &**memory };
         memory.word(number * 8).load(Ordering::Relaxed)
     };
@@ -387,7 +387,7 @@ fn variables_of_both_are_brought_together() {
         let Contents::Mapped(memory, _) = &map.contents else {
             panic!("not mapped")
         };
-        let below = map.twin.as_ref().unwrap().memory().unwrap();
+        let below = map.shadow.as_ref().unwrap().memory().unwrap();
         let memory = if linux { below } else { &**memory };
         memory.word(number * 8).store(value, Ordering::Relaxed);
     };
@@ -458,7 +458,7 @@ fn what_linux_writes_is_carried_to_a_device_that_only_reads_and_the_other_way_it
         Some(Ok(())),
         "there is no application yet"
     );
-    tool.kernel.adopt_twins().unwrap();
+    tool.kernel.adopt_shadows().unwrap();
     let device = Device::new(&def(ARRAY, 4, 8, 4), 2);
     tool.kernel.session = Some(device.clone());
     let key = |key: u32| key.to_ne_bytes();
@@ -481,12 +481,17 @@ fn what_linux_writes_is_carried_to_a_device_that_only_reads_and_the_other_way_it
     // One that counts in it.
     tool.kernel.written = BTreeSet::from([0]);
     let below = |tool: &Tool, at: u64| {
-        let twin = tool.kernel.maps.get(0).unwrap().twin.as_ref().unwrap();
-        twin.memory().unwrap().word(at * 8).load(Ordering::Relaxed)
+        let shadow = tool.kernel.maps.get(0).unwrap().shadow.as_ref().unwrap();
+        shadow
+            .memory()
+            .unwrap()
+            .word(at * 8)
+            .load(Ordering::Relaxed)
     };
     let linux = |tool: &Tool, at: u64, more: u64| {
-        let twin = tool.kernel.maps.get(0).unwrap().twin.as_ref().unwrap();
-        twin.memory()
+        let shadow = tool.kernel.maps.get(0).unwrap().shadow.as_ref().unwrap();
+        shadow
+            .memory()
             .unwrap()
             .word(at * 8)
             .fetch_add(more, Ordering::Relaxed);
@@ -521,7 +526,7 @@ fn keys_that_linux_adds_and_removes_are_carried_too() {
     let device = Device::new(&def(HASH, 4, 8, 16), 2);
     let key = |key: u32| key.to_ne_bytes().to_vec();
     fake.set("a_map", &key(1), &[0; 8]);
-    tool.kernel.adopt_twins().unwrap();
+    tool.kernel.adopt_shadows().unwrap();
     tool.kernel.session = Some(device.clone());
     fake.set("a_map", &key(2), &[0; 8]);
     let carried = |tool: &mut Tool| {

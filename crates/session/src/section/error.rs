@@ -1,6 +1,6 @@
 //! What is wrong with a section name, and what may stand there.
 
-use warpbpf_abi::choice::WishError;
+use warpbpf_abi::choice::ChoiceError;
 
 use super::places;
 
@@ -94,7 +94,7 @@ pub enum SectionError {
     Launches {
         program: String,
         section: String,
-        error: WishError,
+        error: ChoiceError,
     },
     #[error("`{program}`: no access has the size that section `{section}` asks for")]
     NoSize { program: String, section: String },

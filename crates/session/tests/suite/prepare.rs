@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use warpbpf_abi::choice::{Choice, Wish};
+use warpbpf_abi::choice::{Choice, ChoiceRequest};
 use warpbpf_driver::DeviceInfo;
 use warpbpf_session::{
     NO_SITE, Options, Prepared, PreparedKernel, ProgramChange, Session, SessionError, inspect,
@@ -579,9 +579,9 @@ fn a_second_tool_is_told_what_it_cannot_have() {
     assert!(over.starts_with("program `first` was refused\n"), "{over}");
     assert!(joined(&first, 3, &object).is_ok());
     // So are its launches.
-    let wish: Wish = "every=4".parse().unwrap();
+    let request: ChoiceRequest = "every=4".parse().unwrap();
     let chosen = Options {
-        choose: vec![("first".into(), wish)],
+        choose: vec![("first".into(), request)],
         ..Options::default()
     };
     let change = ProgramChange::Join {
@@ -722,13 +722,13 @@ fn programs_are_told_apart_only_where_they_are_in_different_launches() {
 #[test]
 fn what_is_said_of_a_program_goes_before_its_section() {
     let object = versioned(8, 1, &ADDS.replace("entry/*", "entry/*|every=4,after=2"));
-    let options = |wish: &str| Options {
+    let options = |request: &str| Options {
         choice: "every=9,at_most=7"
-            .parse::<Wish>()
+            .parse::<ChoiceRequest>()
             .unwrap()
             .over(&Choice::default()),
         choose: vec![
-            ("first".to_owned(), wish.parse().unwrap()),
+            ("first".to_owned(), request.parse().unwrap()),
             ("other".to_owned(), "gpus=3".parse().unwrap()),
         ],
         ..Options::default()
@@ -876,7 +876,7 @@ fn what_is_said_of_a_name_holds_in_slots_or_is_refused() {
         let options = Options {
             slots: true,
             choose: said
-                .map(|(name, wish)| (name.to_string(), wish.parse().unwrap()))
+                .map(|(name, request)| (name.to_string(), request.parse().unwrap()))
                 .collect(),
             ..Options::default()
         };

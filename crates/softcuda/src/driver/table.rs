@@ -274,7 +274,7 @@ driver_api! {
         to: *mut u64, bytes: usize, properties: *const virtuals::Properties, flags: u64) = virtuals::create;
     cuMemRelease @ 10020: cuMemRelease(handle: u64) = virtuals::release;
     cuMemAddressReserve @ 10020: cuMemAddressReserve(
-        to: *mut u64, bytes: usize, alignment: usize, wish: u64, flags: u64) = virtuals::reserve;
+        to: *mut u64, bytes: usize, alignment: usize, hint: u64, flags: u64) = virtuals::reserve;
     cuMemAddressFree @ 10020: cuMemAddressFree(address: u64, bytes: usize) = virtuals::free;
     cuMemMap @ 10020: cuMemMap(address: u64, bytes: usize, offset: usize, handle: u64, flags: u64) = virtuals::map;
     cuMemUnmap @ 10020: cuMemUnmap(address: u64, bytes: usize) = virtuals::unmap;

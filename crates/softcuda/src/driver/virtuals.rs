@@ -162,7 +162,7 @@ fn forbid_free(at: u64, bytes: usize) -> bool {
     // SAFETY: a new mapping, in place of nothing.
     let start = unsafe { libc::mmap(at as *mut c_void, bytes, libc::PROT_NONE, flags, -1, 0) };
     if start != libc::MAP_FAILED && start as u64 != at {
-        // SAFETY: mapped just now: a kernel before 4.17 takes the address for a wish.
+        // SAFETY: mapped just now: a kernel before 4.17 takes the address for a hint.
         unsafe { give_back(start as u64, bytes as u64) };
     }
     start as u64 == at
@@ -177,14 +177,14 @@ unsafe fn give_back(at: u64, bytes: u64) {
     }
 }
 
-/// Fewer bytes are not reserved where one wishes them to be, as with NVIDIA's driver.
+/// Fewer bytes are not reserved where one asks for them to be, as with NVIDIA's driver.
 const HEEDED: usize = 1 << 30;
 
 pub(crate) unsafe fn reserve(
     to: *mut u64,
     bytes: usize,
     alignment: usize,
-    wish: u64,
+    hint: u64,
     flags: u64,
 ) -> CuResult {
     whole(bytes)?;
@@ -193,10 +193,10 @@ pub(crate) unsafe fn reserve(
         return Err(CuError::INVALID_VALUE);
     }
     let start = with(|_, tables| {
-        let heeded = wish != 0 && bytes >= HEEDED && wish.is_multiple_of(alignment as u64);
-        if heeded && forbid_free(wish, bytes) {
-            tables.reserved.insert(wish, bytes);
-            return Ok(wish);
+        let heeded = hint != 0 && bytes >= HEEDED && hint.is_multiple_of(alignment as u64);
+        if heeded && forbid_free(hint, bytes) {
+            tables.reserved.insert(hint, bytes);
+            return Ok(hint);
         }
         let room = bytes.checked_add(alignment).ok_or(CuError::OUT_OF_MEMORY)?;
         let first = forbid(std::ptr::null_mut(), room)?;

@@ -116,18 +116,18 @@ fn mapped_memory() {
     assert_eq!(read(second), Ok(5));
 
     // An address that is free is had for a large piece, and a taken one is not.
-    let (wish, large) = (0x3070_0000_0000, 1 << 30);
+    let (hint, large) = (0x3070_0000_0000, 1 << 30);
     let mut at = [0u64; 3];
     for (at, bytes) in at.iter_mut().zip([PIECE, large, large]) {
-        assert_eq!(call!(cuMemAddressReserve(at, bytes, 0, wish, 0)), 0);
+        assert_eq!(call!(cuMemAddressReserve(at, bytes, 0, hint, 0)), 0);
     }
-    assert_eq!(at.map(|at| at == wish), [false, true, false]);
-    assert_eq!(call!(cuMemMap(wish, PIECE, 0, one, 0)), 0);
-    assert_eq!(set(wish, 1, &all), 0);
-    assert_eq!(read(wish), Ok(5));
+    assert_eq!(at.map(|at| at == hint), [false, true, false]);
+    assert_eq!(call!(cuMemMap(hint, PIECE, 0, one, 0)), 0);
+    assert_eq!(set(hint, 1, &all), 0);
+    assert_eq!(read(hint), Ok(5));
     // It is given back whatever context is current.
     assert_eq!(call!(cuCtxSetCurrent(0)), 0);
-    assert_eq!(call!(cuMemUnmap(wish, PIECE)), 0);
+    assert_eq!(call!(cuMemUnmap(hint, PIECE)), 0);
     assert_eq!(call!(cuCtxSetCurrent(context)), 0);
     for (at, bytes) in at.into_iter().zip([PIECE, large, large]) {
         assert_eq!(call!(cuMemAddressFree(at, bytes)), 0);

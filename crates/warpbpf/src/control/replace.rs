@@ -2,7 +2,7 @@
 //! that has.
 //!
 //! A replacement may take as long as code takes to be compiled and loaded, and the thread here also
-//! greets applications: so it never waits.
+//! begins handshakes with applications: so it never waits.
 
 use std::time::Duration;
 

@@ -359,7 +359,7 @@ fn maps_and_memory_are_what_was_agreed_or_nothing() {
         refused(info(16, 128), &[256], 4096),
         "its map `counts` has 256 bytes, and 128 were said"
     );
-    // A ring that nobody wished, in a file that is longer than all that is there.
+    // A ring that nobody requested, in a file that is longer than all that is there.
     let long = refused(info(16, 128), &[128], 1 << 30);
     assert!(
         long.starts_with("the shared area is not one of this warpbpf: it has "),

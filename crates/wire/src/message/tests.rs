@@ -15,13 +15,13 @@ fn messages_are_tagged_json() {
     assert_eq!(text, r#"{"type":"note","level":"warning","text":"x"}"#);
     let text = serde_json::to_string(&ToAgent::Forget { client: 3 }).unwrap();
     assert_eq!(text, r#"{"type":"forget","client":3}"#);
-    let wish = ToAgent::Cache(CacheWish {
+    let request = ToAgent::Cache(CacheRequest {
         place: Some("off".into()),
         bytes: None,
     });
-    let text = serde_json::to_string(&wish).unwrap();
+    let text = serde_json::to_string(&request).unwrap();
     assert_eq!(text, r#"{"type":"cache","place":"off"}"#);
-    assert_eq!(serde_json::from_str::<ToAgent>(&text).unwrap(), wish);
+    assert_eq!(serde_json::from_str::<ToAgent>(&text).unwrap(), request);
     let hello = ToTool::Hello(Hello {
         protocol: PROTOCOL,
         pid: 1,

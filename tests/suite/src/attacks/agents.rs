@@ -39,7 +39,7 @@ struct Lie {
 
 const FRAMES: &[Lie] = &[
     Lie {
-        name: "another protocol's greeting",
+        name: "another protocol's handshake",
         tell: |agent| agent.write(b"GET / HTTP/1.1\r\nHost: gpu\r\n\r\n"),
         why: "the control socket carries something that is no warpbpf frame: it starts with 0x20544547, not 0x46504257",
     },
@@ -452,7 +452,7 @@ fn silence(bench: &Bench) -> Told {
         "frames cut at every kind of place",
         "nobody waits for the rest",
     );
-    told("a greeting byte by byte", "taken");
+    told("a handshake byte by byte", "taken");
     Ok(format!("{} agents that fell silent", agents.len() + 1))
 }
 

@@ -307,18 +307,18 @@ fn sockets(bench: &Bench) -> Told {
         ("an empty name", PathBuf::new()),
     ];
     // Tools that are none: what they answer who calls.
-    let greetings: [(&str, &'static [u8]); 4] = [
+    let handshakes: [(&str, &'static [u8]); 4] = [
         ("hangs up", b""),
         ("garbage", b"220 mail.example.org ESMTP\r\n"),
         ("huge", b"WBPF\xff\xff\xff\xff\xff\xff\xff\xff\0\0\0\0"),
         ("half", b"WBPF\x10\0\0\0\0\0\0\0\0\0\0\0{\"type\""),
     ];
-    for (name, greeting) in greetings {
+    for (name, handshake) in handshakes {
         let listener = UnixListener::bind(place(name)).map_err(failed)?;
         std::thread::spawn(move || {
             use std::io::Write as _;
             for stream in listener.incoming().flatten() {
-                let _ = (&stream).write_all(greeting);
+                let _ = (&stream).write_all(handshake);
             }
         });
         given.push((name, place(name)));

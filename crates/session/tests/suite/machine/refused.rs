@@ -13,7 +13,7 @@ enum Backend {
 
 /// What else a run says.
 #[derive(Debug, Clone, Copy, Default)]
-struct Wish {
+struct Request {
     gate: bool,
     splice_variables: bool,
     /// `ptxas` makes nothing.
@@ -21,15 +21,21 @@ struct Wish {
 }
 
 /// The method of one kernel of an image under a back end, as the tool and the agent come to it.
-fn told(object: &[u8], backend: Backend, wish: Wish, image: &ImageInfo, kernel: &str) -> String {
+fn told(
+    object: &[u8],
+    backend: Backend,
+    request: Request,
+    image: &ImageInfo,
+    kernel: &str,
+) -> String {
     let arch = Arch::Sm90;
     let device = device(arch);
     let options = |assembled: Option<Assembled>| Options {
         assembled: assembled.map(Arc::new),
         sanitizer: matches!(backend, Backend::Sanitizer | Backend::Auto).then(sanitizer),
         splice_first: backend == Backend::Auto,
-        gate: wish.gate,
-        splice_variables: wish.splice_variables,
+        gate: request.gate,
+        splice_variables: request.splice_variables,
         ..Options::default()
     };
     let session = |assembled| Session::new(object, &options(assembled), &device).unwrap();
@@ -43,7 +49,7 @@ fn told(object: &[u8], backend: Backend, wish: Wish, image: &ImageInfo, kernel: 
     }
     let mut all = Assembled::default();
     for text in texts {
-        let cubin = match wish.nothing_made {
+        let cubin = match request.nothing_made {
             true => Err("`ptxas` is not there".to_owned()),
             false => ptxas(&text, arch, &["--compile-as-tools-patch"]),
         };
@@ -59,12 +65,12 @@ const OWN: &str = "it reads `__constant__` variables, and would have its own one
 /// What each back end says; `ptx` says the same of all kernels without PTX.
 fn all(
     object: &[u8],
-    wish: Wish,
+    request: Request,
     image: &ImageInfo,
     kernel: &str,
     expected: [Result<&str, &str>; 3],
 ) {
-    let of = |backend| told(object, backend, wish, image, kernel);
+    let of = |backend| told(object, backend, request, image, kernel);
     assert_eq!(of(Backend::Ptx), WITHOUT);
     let whole = |told: Result<&str, &str>| match told {
         Ok(method) => method.to_owned(),
@@ -94,7 +100,7 @@ fn kernels(text: &str, sm: u32) -> ImageInfo {
 fn what_is_the_kernels_own_is_told_by_each_back_end() {
     let entry = programs(&[("gpu/entry/*", 0)]);
     let here = image(Arch::Sm90);
-    let none = Wish::default();
+    let none = Request::default();
     let same = |why: &'static str| [Err(why); 3];
     all(&entry, none, &here, "constant", same(OWN));
     let theirs = ImageInfo {
@@ -138,7 +144,7 @@ fn what_is_the_kernels_own_is_told_by_each_back_end() {
     let variables = kernels(VARIABLES, 90);
     let uses = "it uses variables of its module, or functions by their address, and would have its own ones in the copy that is loaded beside it";
     all(&entry, none, &variables, "counts", same(uses));
-    let shares = Wish {
+    let shares = Request {
         splice_variables: true,
         ..none
     };
@@ -196,7 +202,7 @@ fn what_is_the_kernels_own_is_told_by_each_back_end() {
 #[test]
 fn what_a_program_wants_is_told_by_each_back_end() {
     let here = image(Arch::Sm90);
-    let none = Wish::default();
+    let none = Request::default();
     let entry = programs(&[("gpu/entry/*", 0)]);
     all(
         &entry,
@@ -206,9 +212,9 @@ fn what_a_program_wants_is_told_by_each_back_end() {
         [Ok("splice"), Ok("sanitizer"), Ok("splice")],
     );
     let gated = "programs behind a gate (`--gate`, `--slots`) are put into PTX only";
-    let gate = Wish { gate: true, ..none };
+    let gate = Request { gate: true, ..none };
     all(&entry, gate, &here, "plain", [Err(gated); 3]);
-    let unmade = Wish {
+    let unmade = Request {
         nothing_made: true,
         ..none
     };

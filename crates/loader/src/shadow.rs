@@ -1,8 +1,9 @@
 //! Maps of Linux that stand for ours, because programs of Linux use them.
 //!
-//! A map gets its [`Twin`] when the first program of Linux names it. What the tool asks of a map with a twin is answered from
-//! there, and from the device too once an application has it: then a value is what stands on the device and what programs of
-//! Linux have changed since the application connected, word by word. [`crate::carry`] brings values from one side to the other
+//! A map gets its [`Shadow`] when the first program of Linux names it. What the tool asks of a map
+//! with a shadow map is answered from there, and from the device too once an application has it:
+//! then a value is what stands on the device and what programs of Linux have changed since the
+//! application connected, word by word. [`crate::carry`] brings values from one side to the other
 //! where that cannot overwrite what the other side counts.
 
 use std::os::fd::{AsRawFd as _, RawFd};
@@ -25,13 +26,13 @@ use crate::uapi::F_MMAPABLE;
 
 /// A map of the kernel that stands for one of ours.
 #[derive(Debug)]
-pub struct Twin {
+pub struct Shadow {
     pub(crate) map: LinuxMap,
     /// With the application, or with the tool before there is one.
     pub(crate) ledger: Ledger,
 }
 
-impl Twin {
+impl Shadow {
     /// Its descriptor.
     pub(crate) fn fd(&self) -> RawFd {
         self.map.fd()
@@ -45,16 +46,16 @@ impl Twin {
 impl Kernel {
     /// The descriptor that the tool maps instead of our memory: of a map that only programs of Linux use.
     pub(crate) fn mapped_in_linux(&self, at: usize) -> Option<RawFd> {
-        let twin = self.maps.get(at)?.twin.as_ref()?;
+        let shadow = self.maps.get(at)?.shadow.as_ref()?;
         let wanted = self.maps.get(at)?.spec.flags & F_MMAPABLE != 0;
-        twin.memory().filter(|_| wanted)?;
-        (!self.is_used_here(at)).then(|| twin.fd())
+        shadow.memory().filter(|_| wanted)?;
+        (!self.is_used_here(at)).then(|| shadow.fd())
     }
 
-    /// The descriptor of a map's twin, which is made if there is none yet.
-    pub(crate) fn ensure_twin(&mut self, at: usize) -> Result<RawFd, Errno> {
-        if let Some(twin) = &self.map(at)?.twin {
-            return Ok(twin.fd());
+    /// The descriptor of a map's shadow map, which is made if there is none yet.
+    pub(crate) fn ensure_shadow(&mut self, at: usize) -> Result<RawFd, Errno> {
+        if let Some(shadow) = &self.map(at)?.shadow {
+            return Ok(shadow.fd());
         }
         let linux = self.linux.clone().ok_or(Errno::PERM)?;
         let map = self.map(at)?;
@@ -72,17 +73,17 @@ impl Kernel {
             .transpose()?;
         let types = types.and_then(|types| self.real_types(types).ok());
         let types = types.map(|fd| (fd, key_type.0, value_type.0));
-        let mut twin = Twin {
+        let mut shadow = Shadow {
             map: LinuxMap::create(&linux, &spec, &name, types, inner.as_ref())?,
             ledger: Ledger::default(),
         };
-        let number = twin.fd();
+        let number = shadow.fd();
         let mut outputs = Vec::new();
         match &self.map(at)?.contents {
             Contents::Ring(ring) => {
                 let to = Box::new(ToRing(ring.clone()));
                 self.drawn
-                    .add(Drawn::of_ring(twin.map.another()?, ring.size(), to)?);
+                    .add(Drawn::of_ring(shadow.map.another()?, ring.size(), to)?);
             }
             Contents::Outputs(all) => {
                 let all = all.lock().unwrap_or_else(PoisonError::into_inner);
@@ -91,7 +92,7 @@ impl Kernel {
             _ => {}
         }
         for (cpu, output) in outputs {
-            self.connect(&twin.map, cpu, output)?;
+            self.connect(&shadow.map, cpu, output)?;
         }
         // What the tool has written until now.
         let entries = self.map(at)?.contents.entries(&spec, self.slot(&spec));
@@ -101,34 +102,34 @@ impl Kernel {
         };
         for (key, mut value) in entries {
             value.truncate(self.user_bytes(&spec));
-            twin.map.put(&key, &value, BPF_ANY)?;
-            twin.ledger.set_base(&key, &value);
+            shadow.map.put(&key, &value, BPF_ANY)?;
+            shadow.ledger.set_base(&key, &value);
         }
         for (key, map) in maps {
-            let fd = self.ensure_twin(map)?;
-            twin.map.put(&key, &fd.to_ne_bytes(), BPF_ANY)?;
+            let fd = self.ensure_shadow(map)?;
+            shadow.map.put(&key, &fd.to_ne_bytes(), BPF_ANY)?;
         }
         match frozen {
-            true => twin.map.freeze()?,
-            false => twin.map.share(),
+            true => shadow.map.freeze()?,
+            false => shadow.map.share(),
         }
-        self.map_mut(at)?.twin = Some(twin);
+        self.map_mut(at)?.shadow = Some(shadow);
         Ok(number)
     }
 
     pub(crate) fn get(&self, at: usize, key: &[u8]) -> Result<Vec<u8>, Errno> {
-        let (map, twin) = self.with_twin(at)?;
-        let mut value = twin.map.get(key)?;
+        let (map, shadow) = self.with_shadow(at)?;
+        let mut value = shadow.map.get(key)?;
         value.resize(self.user_bytes(&map.spec), 0);
         Ok(value)
     }
 
-    fn with_twin(&self, at: usize) -> Result<(&Map, &Twin), Errno> {
+    fn with_shadow(&self, at: usize) -> Result<(&Map, &Shadow), Errno> {
         let map = self.map(at)?;
-        Ok((map, map.twin.as_ref().ok_or(Errno::BADF)?))
+        Ok((map, map.shadow.as_ref().ok_or(Errno::BADF)?))
     }
 
-    /// What `lookup` gives for a map with a twin; `here` is what it gives without.
+    /// What `lookup` gives for a map with a shadow map; `here` is what it gives without.
     pub(crate) fn lookup_both(
         &self,
         at: usize,
@@ -141,8 +142,8 @@ impl Kernel {
         }
         match (here(), linux) {
             (Ok(mut value), Ok(linux)) => {
-                let twin = self.map(at)?.twin.as_ref().ok_or(Errno::BADF)?;
-                combine(&mut value, &linux, &twin.ledger.base(key, linux.len()));
+                let shadow = self.map(at)?.shadow.as_ref().ok_or(Errno::BADF)?;
+                combine(&mut value, &linux, &shadow.ledger.base(key, linux.len()));
                 Ok(value)
             }
             (Err(Errno::NOENT), linux) => linux,
@@ -151,16 +152,16 @@ impl Kernel {
     }
 
     /// The tool writes a value.
-    pub(crate) fn update_twin(
+    pub(crate) fn update_shadow(
         &mut self,
         at: usize,
         key: &[u8],
         value: &[u8],
         flags: u64,
     ) -> Result<(), Errno> {
-        let twin = self.map_mut(at)?.twin.as_mut().ok_or(Errno::BADF)?;
-        twin.map.put(key, value, flags)?;
-        twin.ledger.set_base(key, value);
+        let shadow = self.map_mut(at)?.shadow.as_mut().ok_or(Errno::BADF)?;
+        shadow.map.put(key, value, flags)?;
+        shadow.ledger.set_base(key, value);
         Ok(())
     }
 
@@ -171,8 +172,8 @@ impl Kernel {
         cpu: u32,
         output: Arc<Output>,
     ) -> Result<(), Errno> {
-        let (_, twin) = self.with_twin(at)?;
-        self.connect(&twin.map, cpu, output)
+        let (_, shadow) = self.with_shadow(at)?;
+        self.connect(&shadow.map, cpu, output)
     }
 
     fn connect(&self, map: &LinuxMap, cpu: u32, output: Arc<Output>) -> Result<(), Errno> {
@@ -189,59 +190,59 @@ impl Kernel {
     }
 
     /// A map of maps has another one at a key.
-    pub(crate) fn update_twin_map(
+    pub(crate) fn update_shadow_map(
         &mut self,
         at: usize,
         key: &[u8],
         map: usize,
     ) -> Result<(), Errno> {
-        let inner = self.ensure_twin(map)?;
-        let (_, twin) = self.with_twin(at)?;
-        twin.map.put(key, &inner.to_ne_bytes(), BPF_ANY)
+        let inner = self.ensure_shadow(map)?;
+        let (_, shadow) = self.with_shadow(at)?;
+        shadow.map.put(key, &inner.to_ne_bytes(), BPF_ANY)
     }
 
-    pub(crate) fn delete_from_twin(&mut self, at: usize, key: &[u8]) -> Result<(), Errno> {
-        let twin = self.map_mut(at)?.twin.as_mut().ok_or(Errno::BADF)?;
-        twin.map.delete(key)?;
-        twin.ledger.forget(key);
+    pub(crate) fn delete_from_shadow(&mut self, at: usize, key: &[u8]) -> Result<(), Errno> {
+        let shadow = self.map_mut(at)?.shadow.as_mut().ok_or(Errno::BADF)?;
+        shadow.map.delete(key)?;
+        shadow.ledger.forget(key);
         Ok(())
     }
 
-    pub(crate) fn take_from_twin(&mut self, at: usize, key: &[u8]) -> Result<Vec<u8>, Errno> {
-        let (map, twin) = self.with_twin(at)?;
-        let mut value = twin.map.take(key)?;
+    pub(crate) fn take_from_shadow(&mut self, at: usize, key: &[u8]) -> Result<Vec<u8>, Errno> {
+        let (map, shadow) = self.with_shadow(at)?;
+        let mut value = shadow.map.take(key)?;
         value.resize(self.user_bytes(&map.spec), 0);
         Ok(value)
     }
 
     /// Whether a bloom filter of Linux has the value.
-    pub(crate) fn in_filter_of_twin(&self, at: usize, value: &[u8]) -> Result<(), Errno> {
-        self.with_twin(at)?.1.map.has(value)
+    pub(crate) fn in_filter_of_shadow(&self, at: usize, value: &[u8]) -> Result<(), Errno> {
+        self.with_shadow(at)?.1.map.has(value)
     }
 
-    pub(crate) fn freeze_twin(&self, at: usize) -> Result<(), Errno> {
-        self.with_twin(at)?.1.map.freeze()
+    pub(crate) fn freeze_shadow(&self, at: usize) -> Result<(), Errno> {
+        self.with_shadow(at)?.1.map.freeze()
     }
 
-    pub(crate) fn next_key_of_twin(
+    pub(crate) fn next_key_of_shadow(
         &self,
         at: usize,
         before: Option<&[u8]>,
     ) -> Result<Vec<u8>, Errno> {
-        self.with_twin(at)?.1.map.next_key(before)
+        self.with_shadow(at)?.1.map.next_key(before)
     }
 
-    /// All keys of a twin; those that come and go meanwhile may be missing.
-    pub(crate) fn keys_of_twin(&self, at: usize) -> Result<Vec<Vec<u8>>, Errno> {
-        self.with_twin(at)?.1.map.keys()
+    /// All keys of a shadow map; those that come and go meanwhile may be missing.
+    pub(crate) fn keys_of_shadow(&self, at: usize) -> Result<Vec<Vec<u8>>, Errno> {
+        self.with_shadow(at)?.1.map.keys()
     }
 
     /// What Linux's maps hold is what an application starts with.
-    pub(crate) fn adopt_twins(&mut self) -> Result<(), Errno> {
+    pub(crate) fn adopt_shadows(&mut self) -> Result<(), Errno> {
         // Words that the tool has written since it last waited are in its memory only.
         self.synchronise();
         let all: Vec<usize> = (self.maps.iter())
-            .filter(|(_, map)| map.twin.is_some())
+            .filter(|(_, map)| map.shadow.is_some())
             .map(|(at, _)| at)
             .collect();
         for at in all {
@@ -265,8 +266,10 @@ impl Kernel {
             }
             let bytes = self.user_bytes(&spec);
             let map = self.map_mut(at)?;
-            let Some(twin) = &mut map.twin else { continue };
-            for (key, value) in carry::adopt(&twin.map, &mut twin.ledger, bytes)? {
+            let Some(shadow) = &mut map.shadow else {
+                continue;
+            };
+            for (key, value) in carry::adopt(&shadow.map, &mut shadow.ledger, bytes)? {
                 map.contents.set(&spec, slot, &key, &value, BPF_ANY)?;
             }
         }

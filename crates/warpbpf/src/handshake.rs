@@ -1,5 +1,5 @@
-//! How agents are greeted that connect: each by a thread of its own, because one may be slow to say who it is, or must wait for functions to be
-//! assembled, and no other is to wait for that.
+//! The handshake with agents that connect: each by a thread of its own, because one may be slow to
+//! say who it is, or must wait for functions to be assembled, and no other is to wait for that.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
@@ -14,7 +14,7 @@ use crate::tool::{Beginning, Shared, lock};
 
 /// How long a message to an agent may take to be read.
 const SEND: Duration = Duration::from_secs(10);
-/// Agents that are greeted at once; others wait until one of them is done.
+/// Handshakes at once; others wait until one of them is done.
 const MOST: usize = 32;
 
 /// Connections that a process may have at once: an agent has one.
@@ -23,36 +23,36 @@ const MOST_OF_ONE: usize = 16;
 const MOST_SILENT: usize = 32;
 const SILENT: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 2000 });
 
-/// Threads that greet.
+/// Threads with a handshake each.
 #[derive(Debug, Default)]
-pub(crate) struct Greeters(Mutex<Vec<JoinHandle<()>>>);
+pub(crate) struct Handshakes(Mutex<Vec<JoinHandle<()>>>);
 
-impl Greeters {
+impl Handshakes {
     /// There is one.
     pub(crate) fn are_there(&self) -> bool {
         let mut all = lock(&self.0);
         // A panic of a thread was told already.
-        all.retain(|greeter| !greeter.is_finished());
+        all.retain(|handshake| !handshake.is_finished());
         !all.is_empty()
     }
 
-    /// One more may be greeted.
+    /// There is room for one more.
     pub(crate) fn have_room(&self) -> bool {
         !self.are_there() || lock(&self.0).len() < MOST
     }
 
     /// Waits until all are done.
     pub(crate) fn join(&self) {
-        for greeter in std::mem::take(&mut *lock(&self.0)) {
+        for handshake in std::mem::take(&mut *lock(&self.0)) {
             // As above.
-            let _ = greeter.join();
+            let _ = handshake.join();
         }
     }
 }
 
 impl Shared {
     /// Welcomes an agent in a thread of its own.
-    pub(crate) fn greet(self: &Arc<Shared>, connection: ToolConnection) {
+    pub(crate) fn begin_handshake(self: &Arc<Shared>, connection: ToolConnection) {
         if self.comes_too_often(&connection) {
             return;
         }
@@ -66,14 +66,14 @@ impl Shared {
                 shared.welcome(number, connection);
             }
         };
-        let greeter = std::thread::Builder::new().name("warpbpf-greeter".into());
+        let handshake = std::thread::Builder::new().name("warpbpf-hello".into());
         // Nobody looks between its begin and its place in the list.
-        let mut greeters = lock(&self.greeters.0);
-        match greeter.spawn(work) {
-            Ok(greeter) => greeters.push(greeter),
+        let mut handshakes = lock(&self.handshakes.0);
+        match handshake.spawn(work) {
+            Ok(handshake) => handshakes.push(handshake),
             Err(_) => {
-                drop(greeters);
-                // Without a thread it is greeted here, and others wait.
+                drop(handshakes);
+                // Without a thread the handshake is here, and others wait.
                 if let Some(connection) = lock(&waiting).take() {
                     self.welcome(number, connection);
                 }
@@ -161,8 +161,8 @@ impl Shared {
                     let message = ToAgent::Preset { map };
                     sent = sent.and_then(|()| connection.send(&message, &ops, None, SEND));
                 }
-                if let Some(wish) = lock(&self.cache).clone() {
-                    let message = ToAgent::Cache(wish);
+                if let Some(request) = lock(&self.cache).clone() {
+                    let message = ToAgent::Cache(request);
                     sent = sent.and_then(|()| connection.send(&message, &[], None, SEND));
                 }
                 let options = Options {
@@ -240,7 +240,7 @@ mod tests {
     }
 
     /// Names of the functions that come before the programs.
-    fn greeted(agent: &mut AgentConnection) -> Vec<String> {
+    fn hears(agent: &mut AgentConnection) -> Vec<String> {
         let mut functions = Vec::new();
         loop {
             let frame = agent.recv(LIMIT).unwrap().expect("a message");
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_waits_for_who_is_slow_to_be_greeted() {
+    fn nobody_waits_for_who_is_slow_in_its_handshake() {
         let object = Object::from_parsed("empty", *b"an object", warpbpf_object::Object::default());
         let tool = Tool::attach(object, Options::default()).unwrap();
         let (begun, has_begun) = mpsc::channel();
@@ -274,10 +274,10 @@ mod tests {
         let silent = AgentConnection::connect(tool.socket()).unwrap();
         has_begun.recv_timeout(LIMIT).unwrap();
         for _ in 0..3 {
-            assert_eq!(greeted(&mut come(&tool, "quick")), ["quick"]);
+            assert_eq!(hears(&mut come(&tool, "quick")), ["quick"]);
         }
         go_on.send(()).unwrap();
-        assert_eq!(greeted(&mut slow), ["slow"]);
+        assert_eq!(hears(&mut slow), ["slow"]);
         drop((slow, silent));
         assert!(tool.wait_last_words(LIMIT), "all have gone");
         let numbers: Vec<u64> = tool.processes().iter().map(Process::number).collect();
@@ -356,21 +356,21 @@ mod tests {
 
     #[test]
     fn more_than_so_many_wait_their_turn() {
-        let greeters = Greeters::default();
-        assert!(greeters.have_room() && !greeters.are_there());
+        let handshakes = Handshakes::default();
+        assert!(handshakes.have_room() && !handshakes.are_there());
         let (go_on, goes_on) = mpsc::channel::<()>();
         let goes_on = Arc::new(Mutex::new(goes_on));
         for _ in 0..MOST {
-            assert!(greeters.have_room());
+            assert!(handshakes.have_room());
             let goes_on = Arc::clone(&goes_on);
             let work = move || {
                 let _ = lock(&goes_on).recv();
             };
-            lock(&greeters.0).push(std::thread::spawn(work));
+            lock(&handshakes.0).push(std::thread::spawn(work));
         }
-        assert!(!greeters.have_room());
+        assert!(!handshakes.have_room());
         drop(go_on);
-        greeters.join();
-        assert!(greeters.have_room() && !greeters.are_there());
+        handshakes.join();
+        assert!(handshakes.have_room() && !handshakes.are_there());
     }
 }

@@ -8,7 +8,7 @@ use crate::flags::{ObjectFlags, ValueFlags};
 
 /// What is put into applications, and what is to be known of the device meanwhile.
 #[derive(Debug, Args)]
-pub struct WishFlags {
+pub struct RequestFlags {
     /// BPF object files; several are linked into one. None with `--timeline`, if there are to be no programs
     #[arg(value_name = "PROG.bpf.o", required_unless_present = "timeline")]
     pub objects: Vec<PathBuf>,
@@ -27,7 +27,7 @@ pub struct WishFlags {
     pub folded: Option<PathBuf>,
 }
 
-impl WishFlags {
+impl RequestFlags {
     /// The program.
     pub fn object(&self) -> ObjectFlags {
         ObjectFlags {

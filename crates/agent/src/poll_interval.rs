@@ -25,7 +25,7 @@ const SHARE: u32 = 10;
 
 /// See the module.
 #[derive(Debug)]
-pub(crate) struct Pace {
+pub(crate) struct PollInterval {
     /// When the last launch was seen.
     launched: Option<Instant>,
     /// When something last came out of a ring.
@@ -35,9 +35,9 @@ pub(crate) struct Pace {
     calibrated: Instant,
 }
 
-impl Pace {
-    pub(crate) fn new(now: Instant) -> Pace {
-        Pace {
+impl PollInterval {
+    pub(crate) fn new(now: Instant) -> PollInterval {
+        PollInterval {
             launched: None,
             yielded: None,
             drain_pause: DRAIN_SHORT,
@@ -115,10 +115,15 @@ mod tests {
     const HOUR: Duration = Duration::from_secs(3600);
 
     /// Looks from `from` for `during`, at which `bytes` come: their number, and the longest time between two of them.
-    fn looks(pace: &mut Pace, from: Instant, during: Duration, bytes: u64) -> (u32, Duration) {
+    fn looks(
+        poll_interval: &mut PollInterval,
+        from: Instant,
+        during: Duration,
+        bytes: u64,
+    ) -> (u32, Duration) {
         let (mut now, mut n, mut longest) = (from, 0, Duration::ZERO);
         while now < from + during {
-            let pause = pace.until_drain(now, bytes);
+            let pause = poll_interval.until_drain(now, bytes);
             // A look takes some time itself.
             now += pause.max(Duration::from_micros(50));
             longest = longest.max(pause);
@@ -130,32 +135,32 @@ mod tests {
     #[test]
     fn a_kernel_that_runs_for_hours_is_looked_at_to_its_end() {
         let start = Instant::now();
-        let mut pace = Pace::new(start);
-        assert!(pace.launch(start), "the first one");
+        let mut poll_interval = PollInterval::new(start);
+        assert!(poll_interval.launch(start), "the first one");
         let minute = Duration::from_secs(60);
-        assert_eq!(looks(&mut pace, start, minute, 0).1, BUSY);
+        assert_eq!(looks(&mut poll_interval, start, minute, 0).1, BUSY);
         // Nothing more was launched, and nothing came: a look each second, without end.
-        let (n, longest) = looks(&mut pace, start + minute, HOUR, 0);
+        let (n, longest) = looks(&mut poll_interval, start + minute, HOUR, 0);
         assert_eq!(longest, QUIET);
         assert!((3600..3610).contains(&n), "{n} looks in an hour");
         // A record comes: looks are as frequent as they were, for the next minute, and so on.
         let mut now = start + 2 * HOUR;
-        assert_eq!(pace.until_drain(now, 1), Duration::ZERO);
+        assert_eq!(poll_interval.until_drain(now, 1), Duration::ZERO);
         for _ in 0..10 {
-            let (_, longest) = looks(&mut pace, now, minute - BUSY, 0);
+            let (_, longest) = looks(&mut poll_interval, now, minute - BUSY, 0);
             assert_eq!(longest, BUSY);
             now += minute;
-            assert_eq!(pace.until_drain(now, 64), Duration::ZERO);
+            assert_eq!(poll_interval.until_drain(now, 64), Duration::ZERO);
         }
     }
 
     #[test]
     fn rings_that_yield_something_are_looked_at_again_at_once() {
         let start = Instant::now();
-        let mut pace = Pace::new(start);
-        pace.launch(start);
+        let mut poll_interval = PollInterval::new(start);
+        poll_interval.launch(start);
         let pauses: Vec<Duration> = [0, 0, 8, 0, 0, 0]
-            .map(|bytes| pace.until_drain(start, bytes))
+            .map(|bytes| poll_interval.until_drain(start, bytes))
             .into();
         let ms = Duration::from_millis;
         assert_eq!(pauses, [ms(2), ms(4), ms(0), ms(1), ms(2), ms(4)]);
@@ -164,38 +169,45 @@ mod tests {
     #[test]
     fn snapshots_never_cease() {
         let start = Instant::now();
-        let mut pace = Pace::new(start);
+        let mut poll_interval = PollInterval::new(start);
         let took = Duration::from_millis(1);
-        assert_eq!(pace.until_snapshot(start, took), BUSY, "it may begin soon");
-        pace.launch(start);
-        let at = |pace: &Pace, seconds: u64| {
-            pace.until_snapshot(start + Duration::from_secs(seconds), took)
+        assert_eq!(
+            poll_interval.until_snapshot(start, took),
+            BUSY,
+            "it may begin soon"
+        );
+        poll_interval.launch(start);
+        let at = |poll_interval: &PollInterval, seconds: u64| {
+            poll_interval.until_snapshot(start + Duration::from_secs(seconds), took)
         };
         assert_eq!(
-            [1, 2, 59, 60, 36_000].map(|seconds| at(&pace, seconds)),
+            [1, 2, 59, 60, 36_000].map(|seconds| at(&poll_interval, seconds)),
             [BUSY, QUIET, QUIET, RARE, RARE]
         );
         // What takes long comes seldom.
         let long = Duration::from_secs(2);
-        assert_eq!(pace.until_snapshot(start, long), 10 * long);
+        assert_eq!(poll_interval.until_snapshot(start, long), 10 * long);
         // A kernel that writes events after a minute is at work, although nothing is launched.
-        pace.until_drain(start + HOUR, 1);
-        assert_eq!(at(&pace, 3600 + 59), QUIET);
-        assert_eq!(at(&pace, 3600 + 60), RARE);
-        assert!(pace.launch(start + 2 * HOUR));
-        assert_eq!(at(&pace, 7200), BUSY);
+        poll_interval.until_drain(start + HOUR, 1);
+        assert_eq!(at(&poll_interval, 3600 + 59), QUIET);
+        assert_eq!(at(&poll_interval, 3600 + 60), RARE);
+        assert!(poll_interval.launch(start + 2 * HOUR));
+        assert_eq!(at(&poll_interval, 7200), BUSY);
     }
 
     #[test]
     fn the_clock_is_renewed_as_long_as_the_application_lives() {
         let start = Instant::now();
-        let mut pace = Pace::new(start);
+        let mut poll_interval = PollInterval::new(start);
         let second = Duration::from_secs(1);
-        assert!(!pace.calibrates(start + HOUR), "nothing was launched");
-        pace.launch(start + HOUR);
+        assert!(
+            !poll_interval.calibrates(start + HOUR),
+            "nothing was launched"
+        );
+        poll_interval.launch(start + HOUR);
         let begun = start + HOUR;
         let asked: Vec<u32> = (0..40u32)
-            .filter(|n| pace.calibrates(begun + *n * second))
+            .filter(|n| poll_interval.calibrates(begun + *n * second))
             .collect();
         assert_eq!(asked, [0, 1, 11, 21, 31]);
     }
@@ -203,10 +215,10 @@ mod tests {
     #[test]
     fn a_launch_after_a_pause_is_news() {
         let start = Instant::now();
-        let mut pace = Pace::new(start);
-        assert!(pace.launch(start));
-        assert!(!pace.launch(start + BUSY), "one of many");
-        assert!(pace.launch(start + 3 * BUSY));
-        assert_eq!(pace.idle(start + 4 * BUSY), Some(BUSY));
+        let mut poll_interval = PollInterval::new(start);
+        assert!(poll_interval.launch(start));
+        assert!(!poll_interval.launch(start + BUSY), "one of many");
+        assert!(poll_interval.launch(start + 3 * BUSY));
+        assert_eq!(poll_interval.idle(start + 4 * BUSY), Some(BUSY));
     }
 }
