@@ -162,8 +162,8 @@ fn skipped(rest: &str, was_word: bool) -> usize {
     if rest.starts_with("/*") {
         return block_comment(rest);
     }
-    if rest.starts_with('"') {
-        return 1 + quoted(&rest[1..], '"');
+    if let Some(inner) = rest.strip_prefix('"') {
+        return 1 + quoted(inner, '"');
     }
     if !was_word && let Some(length) = raw_string(rest) {
         return length;
