@@ -10,12 +10,14 @@ const OLD: &[(&str, &str)] = &[
     ("parties", "client"),
     ("pace", "poll_interval"),
     ("succeed", "replace"),
+    ("roster", "kernel_registry"),
     ("wish", "request"),
     ("wishes", "request"),
 ];
 
 /// Parts of names that are old in one folder. Elsewhere the same word may mean something else.
 const OLD_IN: &[(&str, &str, &str)] = &[
+    ("crates/agent", "door", "launch_barrier"),
     ("crates/agent", "missed", "uninstrumented"),
     ("crates/agent", "settle", "instrument` or `drain"),
     ("crates/agent", "settled", "instrumented` or `drained"),
@@ -35,7 +37,11 @@ const OLD_NAMES: &[(&str, &str, &str)] = &[
     ("", "told_at_launch", "args_at_launch"),
     ("", "told_to_kernel", "launch_args_of_kernel"),
     ("", "told_words", "launch_arg_words"),
+    ("crates/agent", "Beside", "Background"),
+    ("crates/agent", "LiveState", "ContextState"),
+    ("crates/agent", "Lives", "ContextRegistry"),
     ("crates/agent", "Made", "JitOutputs"),
+    ("crates/agent", "lives", "context_registry"),
     ("crates/cli", "way", "method"),
     ("crates/patch/src", "Told", "LaunchArgs"),
     ("crates/patch/src", "Way", "Method"),
@@ -48,6 +54,8 @@ const OLD_NAMES: &[(&str, &str, &str)] = &[
 
 /// Names of files and folders that are old below a folder.
 const OLD_FILES: &[(&str, &str, &str)] = &[
+    ("", "aside", "background"),
+    ("", "beside", "background` or `exclusive"),
     ("", "exchange", "replace"),
     ("", "made", "jit_outputs"),
     ("", "recovered", "embedded_ptx"),

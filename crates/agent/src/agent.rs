@@ -17,9 +17,9 @@ use warpbpf_wire::{
 };
 
 use crate::bound::MemoryBound;
+use crate::context_registry::{ContextRegistry, ContextState};
 use crate::contexts::Retains;
 use crate::descriptors::{FileThread, Identity, OwnDescriptor, placed};
-use crate::door::{Door, with_door};
 use crate::drain::Drain;
 use crate::drivers::Drivers;
 use crate::ends::Ends;
@@ -28,9 +28,10 @@ use crate::generation::Generations;
 use crate::graphs::Graphs;
 use crate::handshake::{hello, placement};
 use crate::jit_outputs::JitOutputs;
+use crate::kernel_registry::KernelRegistry;
+use crate::launch_barrier::{LaunchBarrier, with_launch_barrier};
 use crate::launches::SharedLaunches;
 use crate::links::Links;
-use crate::lives::{LiveState, Lives};
 use crate::lock::lock;
 use crate::memory::Memory;
 use crate::modules::Images;
@@ -39,7 +40,6 @@ use crate::outbox::Outbox;
 use crate::preloaded::Preloaded;
 use crate::quiet::Quiet;
 use crate::replace::Replacement;
-use crate::roster::Roster;
 use crate::streams::Streams;
 use crate::symbols::Symbols;
 use crate::table::{EmptyTable, Table};
@@ -124,7 +124,7 @@ pub(crate) struct Agent {
     pub(crate) replacement: Replacement,
     pub(crate) drain: Drain,
     /// Where launches wait while a thread of ours loads.
-    pub(crate) door: Door,
+    pub(crate) launch_barrier: LaunchBarrier,
     /// The process ends.
     at_exit: AtomicBool,
     mode: OnceLock<Mode>,
@@ -140,7 +140,7 @@ pub(crate) struct Agent {
     pub(crate) bound: MemoryBound,
     /// What it may cost in time.
     pub(crate) watchdog: Watchdog,
-    pub(crate) lives: Lives,
+    pub(crate) context_registry: ContextRegistry,
     pub(crate) images: Images,
     pub(crate) links: Links,
     pub(crate) jit_outputs: JitOutputs,
@@ -153,7 +153,7 @@ pub(crate) struct Agent {
     pub(crate) preloaded: Preloaded,
     /// Images that may have to be instrumented in a context that comes.
     pending: AtomicIsize,
-    pub(crate) roster: Roster,
+    pub(crate) kernel_registry: KernelRegistry,
     pub(crate) launches: SharedLaunches,
     pub(crate) streams: Streams,
     pub(crate) outbox: Outbox,
@@ -188,7 +188,7 @@ impl Agent {
     ) -> &'static Agent {
         let elapsed = symbols.address("cuEventElapsedTime");
         Box::leak(Box::new(Agent {
-            driver: with_door(driver),
+            driver: with_launch_barrier(driver),
             symbols,
             tool,
             on: AtomicBool::new(true),
@@ -201,7 +201,7 @@ impl Agent {
             generations: Generations::default(),
             replacement: Replacement::default(),
             drain: Drain::default(),
-            door: Door::default(),
+            launch_barrier: LaunchBarrier::default(),
             at_exit: AtomicBool::new(false),
             mode: OnceLock::new(),
             devices: OnceLock::new(),
@@ -210,7 +210,7 @@ impl Agent {
             occupancy_of_variants: AtomicBool::new(false),
             bound: MemoryBound::default(),
             watchdog: Watchdog::default(),
-            lives: Lives::default(),
+            context_registry: ContextRegistry::default(),
             images: Images::default(),
             links: Links::default(),
             jit_outputs: JitOutputs::default(),
@@ -219,7 +219,7 @@ impl Agent {
             quiet: Quiet::default(),
             preloaded: Preloaded::default(),
             pending: AtomicIsize::new(0),
-            roster: Roster::default(),
+            kernel_registry: KernelRegistry::default(),
             launches: SharedLaunches::default(),
             streams: Streams::default(),
             outbox: Outbox::default(),
@@ -302,7 +302,7 @@ impl Agent {
         self.pending.store(0, Ordering::Relaxed);
         self.table.replace_after_fork(&self.spare);
         self.quiet.forget();
-        self.door.forget_in_child();
+        self.launch_barrier.forget_in_child();
         self.graphs.forget_in_child();
         self.memory.forget_in_child();
         if let Some((socket, place)) = self.socket.get() {
@@ -606,10 +606,10 @@ impl Agent {
 
     /// Some context whose maps live.
     pub(crate) fn some_live_context(&self) -> Option<Context> {
-        let all = self.lives.all();
+        let all = self.context_registry.all();
         let found = all
             .iter()
-            .find(|shard| matches!(shard.look().as_deref(), Some(LiveState::Here(_))));
+            .find(|shard| matches!(shard.look().as_deref(), Some(ContextState::Here(_))));
         found.map(|shard| shard.context)
     }
 
@@ -625,7 +625,9 @@ impl Agent {
 
     /// Launches that were asked for and launches that were done, of everything: while one number stays, nothing was launched.
     pub(crate) fn launch_steps(&self) -> u64 {
-        self.graph_launches.load(Ordering::Relaxed) + self.roster.begun() + self.roster.launched()
+        self.graph_launches.load(Ordering::Relaxed)
+            + self.kernel_registry.begun()
+            + self.kernel_registry.launched()
     }
 
     /// An executable graph is about to be launched.

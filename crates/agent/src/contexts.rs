@@ -9,9 +9,9 @@ use warpbpf_driver::sys::{self, CUcontext, CUdevice, CUresult};
 use warpbpf_session::Session;
 
 use crate::agent::Agent;
+use crate::context_registry::{ContextState, Shard};
 use crate::exports::original;
 use crate::guard::Outcome;
-use crate::lives::{LiveState, Shard};
 use crate::{memory, modules};
 
 /// # Safety
@@ -123,8 +123,8 @@ pub(crate) fn watch_here(agent: &'static Agent) {
 
 /// Something watches the host, and this context has no maps yet.
 pub(crate) fn is_to_be_watched(agent: &Agent, context: Context) -> bool {
-    let not_yet = |shard: Arc<Shard>| matches!(shard.look().as_deref(), Some(LiveState::NotYet));
-    watching(agent).is_some() && agent.lives.of(context).is_none_or(not_yet)
+    let not_yet = |shard: Arc<Shard>| matches!(shard.look().as_deref(), Some(ContextState::NotYet));
+    watching(agent).is_some() && agent.context_registry.of(context).is_none_or(not_yet)
 }
 
 #[cold]
@@ -135,8 +135,8 @@ fn make_live_for_host(agent: &'static Agent) {
     let Some(context) = agent.driver.current() else {
         return;
     };
-    let shard = agent.lives.of(context);
-    let sleeps = |shard: Arc<Shard>| matches!(shard.look().as_deref(), Some(LiveState::NotYet));
+    let shard = agent.context_registry.of(context);
+    let sleeps = |shard: Arc<Shard>| matches!(shard.look().as_deref(), Some(ContextState::NotYet));
     let asleep = shard.is_none_or(sleeps);
     if asleep {
         modules::instrument_pending(agent);
@@ -301,7 +301,12 @@ impl Agent {
 
     /// Contexts that the application is known to have.
     pub(crate) fn known_contexts(&self) -> Vec<Context> {
-        let mut all: Vec<Context> = self.lives.all().iter().map(|shard| shard.context).collect();
+        let mut all: Vec<Context> = self
+            .context_registry
+            .all()
+            .iter()
+            .map(|shard| shard.context)
+            .collect();
         for held in self.retains.held() {
             if !all.contains(&held) {
                 all.push(held);

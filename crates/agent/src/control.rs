@@ -17,10 +17,10 @@ use warpbpf_wire::{AgentConnection, HANDSHAKE, NoteLevel, ToAgent, ToTool, WireE
 
 use crate::agent::{Agent, Mode};
 use crate::compaction::Compaction;
+use crate::context_registry::{ContextState, Shard};
 use crate::descriptors::Identity;
 use crate::guard::{caught, said_by};
 use crate::host_ops::{Reply, Requests};
-use crate::lives::{LiveState, Shard};
 use crate::notes::internal_failure;
 use crate::outbox::Outgoing;
 use crate::poll_interval::{BUSY, DRAIN_SHORT, PollInterval};
@@ -77,7 +77,7 @@ pub(crate) fn ask(agent: &'static Agent) -> Result<Mode, WireError> {
                 ends::hook(agent);
                 if send(Step::Asked(Ok(mode), true)) {
                     drop(send);
-                    let _beside = agent.work_beside();
+                    let _background = agent.work_in_background();
                     run(agent, connection);
                 }
             }
@@ -221,7 +221,7 @@ impl Control {
                     ToAgent::Snapshot { token } => self.tokens.push(token),
                     ToAgent::Drain { token } => drain::wait(self.agent, token),
                     ToAgent::Forget { client } => {
-                        self.agent.roster.forget(client);
+                        self.agent.kernel_registry.forget(client);
                         self.agent.said.forget(client);
                     }
                     // One request per connection.
@@ -365,10 +365,10 @@ impl Control {
                     agent.driver.relaxed(|| agent.tend_watchdog(context));
                 });
             }
-            let launches = self.agent.roster.launched();
+            let launches = self.agent.kernel_registry.launched();
             if self.told != launches {
                 self.told = launches;
-                let counts = ToTool::Counts(self.agent.roster.counts());
+                let counts = ToTool::Counts(self.agent.kernel_registry.counts());
                 self.connection.queue(&counts, &[], None)?;
             }
         }
@@ -403,7 +403,7 @@ impl Control {
         }
         let mut requests = std::mem::take(&mut self.requests);
         let agent = self.agent;
-        let shards = agent.lives.all();
+        let shards = agent.context_registry.all();
         let mut each = |work: &mut Work<'_>| {
             for shard in &shards {
                 self.in_context(shard, true, |_, number, pump, live| {
@@ -411,10 +411,10 @@ impl Control {
                 });
             }
         };
-        let replies = requests.turn(&mut each, &agent.lives, BEHIND).unwrap_or_else(|| {
+        let replies = requests.turn(&mut each, &agent.context_registry, BEHIND).unwrap_or_else(|| {
             let why = match shards.first().map(|shard| shard.read()).as_deref() {
-                Some(LiveState::Gone(why)) => why,
-                _ if self.agent.lives.made() > 0 => "the context of the maps was destroyed",
+                Some(ContextState::Gone(why)) => why,
+                _ if self.agent.context_registry.made() > 0 => "the context of the maps was destroyed",
                 _ => "there are no maps yet: they are made when the application loads its first kernel",
             };
             requests.refuse_all(why)
@@ -453,7 +453,8 @@ impl Control {
     fn snapshot(&mut self, now: Instant) {
         let launched = self.poll_interval.idle(now).is_some();
         // Before the first launch only what was there from the start, which one round brings.
-        if launched || !self.tokens.is_empty() || self.copied != self.agent.lives.made() {
+        if launched || !self.tokens.is_empty() || self.copied != self.agent.context_registry.made()
+        {
             self.copied = self.each_context(|agent, pump, live| {
                 // What cannot be copied now is tried again the next time, and told at the end.
                 agent.driver.relaxed(|| pump.snapshot(live));
@@ -512,7 +513,7 @@ impl Control {
             }
         };
         let mut ends = ends.filter(|_| !agent.is_at_exit());
-        for shard in agent.lives.all() {
+        for shard in agent.context_registry.all() {
             if ends.is_none() {
                 // What is waited for then is waited for in the driver.
                 Signs::new(&mut self.connection).turn(true);
@@ -547,7 +548,7 @@ impl Control {
         let before = self.agent.counted();
         let ends = drain::wait_for(self.agent, until, |_| true);
         let is_all = self.agent.ends.is_last() && ends.values().all(Result::is_ok);
-        for shard in self.agent.lives.all() {
+        for shard in self.agent.context_registry.all() {
             self.in_context(&shard, false, |agent, number, pump, live| {
                 agent.driver.relaxed(|| {
                     pump.snapshot(live);
@@ -570,7 +571,7 @@ impl Control {
             return Ok(true);
         }
         self.post()?;
-        let counts = ToTool::Counts(self.agent.roster.counts());
+        let counts = ToTool::Counts(self.agent.kernel_registry.counts());
         self.connection.queue(&counts, &[], None)?;
         self.connection.flush()?;
         Ok(false)
@@ -592,7 +593,7 @@ impl Control {
                 false => self.connection.send(&message, &[], fd, FAREWELL)?,
             }
         }
-        let counts = ToTool::Counts(self.agent.roster.counts());
+        let counts = ToTool::Counts(self.agent.kernel_registry.counts());
         self.connection.queue(&counts, &[], None)?;
         let reason = reason.into();
         self.connection
@@ -627,7 +628,7 @@ impl Control {
     /// Runs `work` with what is in each context, which is current on this thread meanwhile and cannot go away. Contexts that
     /// are about to end, and bring their data home themselves, do not hold up the others. Returns how many there were.
     fn each_context(&mut self, mut work: impl FnMut(&Agent, &mut Pump, &Live)) -> u32 {
-        let shards = self.agent.lives.all();
+        let shards = self.agent.context_registry.all();
         let done = shards.iter().filter_map(|shard| {
             self.in_context(shard, false, |agent, _, pump, live| work(agent, pump, live))
         });

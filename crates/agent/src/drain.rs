@@ -18,8 +18,8 @@ use warpbpf_driver::sys::CUcontext;
 use warpbpf_wire::NoteLevel;
 
 use crate::agent::Agent;
+use crate::context_registry::{ContextState, Shard, tried};
 use crate::generation::Generation;
-use crate::lives::{LiveState, Shard, tried};
 use crate::lock::lock;
 use crate::thread;
 
@@ -119,9 +119,9 @@ impl Wait {
         let shard = Arc::clone(&self.shard);
         let state = tried(shard.state.try_read())?;
         match &*state {
-            LiveState::Here(_) => {}
+            ContextState::Here(_) => {}
             // Who ends a context waits for its kernels.
-            LiveState::NotYet | LiveState::Gone(_) => return Some(Ok(())),
+            ContextState::NotYet | ContextState::Gone(_) => return Some(Ok(())),
         }
         let look = || {
             agent
@@ -190,7 +190,7 @@ pub(crate) fn wait_for(
         is_marked: false,
         is_captured: false,
     };
-    let mut waits: Vec<Wait> = agent.lives.all().into_iter().map(wait).collect();
+    let mut waits: Vec<Wait> = agent.context_registry.all().into_iter().map(wait).collect();
     let mut ends = Ends::new();
     loop {
         let mut blocks = || {
@@ -240,7 +240,7 @@ pub(crate) fn wait(agent: &'static Agent, token: u64) {
         return drain.answer(agent, token);
     }
     // Others' counts go on.
-    let clients = agent.roster.leaving();
+    let clients = agent.kernel_registry.leaving();
     let started = thread::start("warpbpf-drain", move || {
         if let Err(why) = have_ended(agent, Instant::now() + LIMIT) {
             agent.note_to(

@@ -164,7 +164,7 @@ pub(crate) fn at_exit(agent: &Agent) {
     agent.replacement.wait_until_idle(Duration::from_secs(2));
     nvrtc::wait_until_idle(Duration::from_secs(2));
     // The driver takes its memory away next. Who holds the lock ends a context, and closes them itself.
-    agent.lives.try_each(stop_calls);
+    agent.context_registry.try_each(stop_calls);
 }
 
 /// Nobody answers calls to the host any more.

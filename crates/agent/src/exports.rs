@@ -348,9 +348,9 @@ hooks! {
     node_set_enabled = "cuGraphNodeSetEnabled"(exec: CUgraphExec, node: CUgraphNode, enabled: c_uint)
         when (agent => agent.graphs.sees_launches()) => graphs::node_set_enabled;
     graph_launch = "cuGraphLaunch"(exec: CUgraphExec, stream: CUstream)
-        when (agent => agent.graphs.sees_launches() || agent.door.is_used()) => graphs::graph_launch;
+        when (agent => agent.graphs.sees_launches() || agent.launch_barrier.is_used()) => graphs::graph_launch;
     graph_launch_ptsz = "cuGraphLaunch_ptsz"(exec: CUgraphExec, stream: CUstream)
-        when (agent => agent.graphs.sees_launches() || agent.door.is_used()) => graphs::graph_launch_ptsz;
+        when (agent => agent.graphs.sees_launches() || agent.launch_barrier.is_used()) => graphs::graph_launch_ptsz;
     mem_alloc = "cuMemAlloc_v2"(address: *mut CUdeviceptr, bytes: usize)
         when (agent => agent.memory.is_watched()) => memory_hooks::alloc;
     mem_alloc_pitch = "cuMemAllocPitch_v2"(address: *mut CUdeviceptr, pitch: *mut usize, width: usize, height: usize, element: c_uint)

@@ -6,7 +6,7 @@ use warpbpf_session::{Live, Session, Unwritten};
 use warpbpf_wire::{NoteLevel, ToTool};
 
 use crate::agent::Agent;
-use crate::lives::{LiveState, tried};
+use crate::context_registry::{ContextState, tried};
 use crate::{replace, thread};
 
 /// How long a context may be busy that is being made or ended: where somebody waits for the answer, and where nobody does.
@@ -101,13 +101,13 @@ impl Agent {
         act: &dyn Fn(&Live) -> Result<(), Unwritten>,
     ) -> Result<(), (i32, String)> {
         let end = Instant::now() + patience;
-        let (mut failed, mut left) = (None, self.lives.all());
+        let (mut failed, mut left) = (None, self.context_registry.all());
         loop {
             left.retain(|shard| {
                 let Some(state) = tried(shard.state.try_read()) else {
                     return true;
                 };
-                if let LiveState::Here(live) = &*state {
+                if let ContextState::Here(live) = &*state {
                     match self.driver.within(live.context(), || act(live)) {
                         Some(Ok(())) => {}
                         Some(Err(error)) => {

@@ -10,9 +10,9 @@ use warpbpf_session::{Growth, Live, Session};
 use warpbpf_wire::{MoreMaps, NoteLevel, ToTool};
 
 use crate::agent::Agent;
+use crate::context_registry::{Shard, tried};
 use crate::descriptors::OwnDescriptor;
-use crate::door::is_beside;
-use crate::lives::{Shard, tried};
+use crate::launch_barrier::is_background;
 use crate::lock::lock;
 use crate::pump::More;
 
@@ -113,7 +113,7 @@ impl Agent {
 
     /// Has all contexts take over what was made in them for the programs that are in force, and made in those that came meanwhile.
     pub(crate) fn adopt_all(&'static self) {
-        for shard in self.lives.all() {
+        for shard in self.context_registry.all() {
             self.with_ours(&shard, |live| self.catch_up(&shard, live));
         }
     }
@@ -124,7 +124,7 @@ impl Agent {
             return;
         };
         // Whoever has the turn does so for whatever is in force next, and the application's threads do not wait for that.
-        let turn = match is_beside() {
+        let turn = match is_background() {
             true => Some(lock(&shard.turn)),
             false => tried(shard.turn.try_lock()),
         };
@@ -154,7 +154,7 @@ impl Agent {
         let Some(in_force) = self.generations.now().session.get() else {
             return;
         };
-        for shard in self.lives.all() {
+        for shard in self.context_registry.all() {
             self.with_ours(&shard, |live| {
                 let growing = lock(&shard.growing).take();
                 let growth = growing.map(|Growing { growth, more, .. }| {

@@ -10,7 +10,7 @@ use warpbpf_maps::merge;
 use warpbpf_session::{Action, Answer, HostOp, Progress, Session};
 use warpbpf_wire::{MapOp, OpCode, Outcome, decode_ops, encode_outcomes};
 
-use crate::lives::Lives;
+use crate::context_registry::ContextRegistry;
 use crate::spread::{Each, Spread};
 
 /// How long the thread asks without a pause: a kernel that finds room is done by then.
@@ -75,7 +75,7 @@ impl Requests {
     pub(crate) fn turn(
         &mut self,
         each: &mut Each<'_>,
-        lives: &Lives,
+        context_registry: &ContextRegistry,
         room: usize,
     ) -> Option<Vec<Reply>> {
         let mut contexts = 0;
@@ -98,7 +98,7 @@ impl Requests {
                     active
                 }
                 (None, None) => return Some(replies),
-                (None, Some(request)) => match begin(each, lives, &request) {
+                (None, Some(request)) => match begin(each, context_registry, &request) {
                     Ok(Begun::Spread(spread)) => (request.token, spread),
                     Ok(Begun::Done(answer)) => {
                         replies.push(done(request.token, vec![answer]));
@@ -110,7 +110,7 @@ impl Requests {
                     }
                 },
             };
-            match spread.turn(each, lives, false) {
+            match spread.turn(each, context_registry, false) {
                 Some(Progress::Done(answers)) => replies.push(done(token, answers)),
                 Some(Progress::Waiting) => {
                     self.active = Some((token, spread));
@@ -160,7 +160,11 @@ enum Begun {
     Spread(Spread),
 }
 
-fn begin(each: &mut Each<'_>, lives: &Lives, request: &Request) -> Result<Begun, String> {
+fn begin(
+    each: &mut Each<'_>,
+    context_registry: &ContextRegistry,
+    request: &Request,
+) -> Result<Begun, String> {
     let ops = decode_ops(&request.blob).map_err(|error| error.to_string())?;
     let map = request.map as usize;
     let (mut session, mut fewest) = (None, usize::MAX);
@@ -189,7 +193,11 @@ fn begin(each: &mut Each<'_>, lives: &Lives, request: &Request) -> Result<Begun,
     let (mut why, mut values) = (None, 0u64);
     // Values that stand side by side have a part for each context up to the last, those included that have ended.
     let side_by_side = merge::is_side_by_side(&session.maps()[map]);
-    let ended = lives.ended().iter().map(|ended| ended.number).max();
+    let ended = context_registry
+        .ended()
+        .iter()
+        .map(|ended| ended.number)
+        .max();
     let mut before = ended.map_or(0, |number| u64::from(number) + 1);
     each(&mut |number, _, live| {
         if live.adopted().map_count() <= map {

@@ -325,10 +325,10 @@ impl Agent {
     /// Gives the driver back what a session has there. No thread is in our code, no graph holds a variant, nothing of it will be launched any more,
     /// and what was has ended.
     pub(crate) fn give_back(&'static self) {
-        let _beside = self.work_beside();
-        for shard in self.lives.all() {
+        let _background = self.work_in_background();
+        for shard in self.context_registry.all() {
             let mut there = shard.state.write().unwrap_or_else(PoisonError::into_inner);
-            let crate::lives::LiveState::Here(live) = &*there else {
+            let crate::context_registry::ContextState::Here(live) = &*there else {
                 continue;
             };
             let context = shard.context.0 as usize;
@@ -340,8 +340,8 @@ impl Agent {
                 if let Some(calls) = live.calls() {
                     calls.pause().close();
                 }
-                let variants = self.roster.variants(context);
-                for some in variants.chunks(modules::IN_A_WINDOW) {
+                let variants = self.kernel_registry.variants(context);
+                for some in variants.chunks(modules::IN_A_SECTION) {
                     if !modules::unload_together(&self.driver, some) {
                         break;
                     }
@@ -357,7 +357,7 @@ impl Agent {
             self.driver
                 .within(shard.context, || self.driver.relaxed(give_back));
             self.bound.give_back(context);
-            *there = crate::lives::LiveState::Gone("the tool detached");
+            *there = crate::context_registry::ContextState::Gone("the tool detached");
             // Memory that was shared with the tool: the thread that used it has ended, and programs on the CPU are off.
             *shard.pump() = None;
         }

@@ -12,9 +12,9 @@ use warpbpf_driver::sys::{self, CUresult};
 use warpbpf_wire::{AgentConnection, LaunchWriter, NoteLevel, SharedError, ToTool, WireError};
 
 use crate::agent::Agent;
+use crate::context_registry::tried;
 use crate::descriptors::OwnDescriptor;
 use crate::entry::{Entry, Runs};
-use crate::lives::tried;
 use crate::lock::lock;
 
 /// See the module.
@@ -93,7 +93,7 @@ impl Agent {
     pub(crate) fn counted(&self) -> Vec<u64> {
         let launches = self.launches.get();
         let of = |number| launches.map_or(0, |launches| launches.launches(number));
-        (0..self.lives.made()).map(of).collect()
+        (0..self.context_registry.made()).map(of).collect()
     }
 
     /// The data came home at the end of the process, and the connection with the tool ends with

@@ -7,7 +7,7 @@ use warpbpf_maps::left::{Done, apply, is_silent, superseded};
 use warpbpf_maps::{MapPlan, MapView, Write, merge, pop};
 use warpbpf_session::{Action, Answer, HostOp};
 
-use crate::lives::{Ended, Lives};
+use crate::context_registry::{ContextRegistry, Ended};
 use crate::lock::lock;
 
 /// See the module. For as long as it is there nobody else has one.
@@ -30,15 +30,15 @@ struct Part {
 impl<'a> Left<'a> {
     /// `None` if somebody else has it just now. `held`: the caller has it.
     pub(crate) fn new(
-        lives: &'a Lives,
+        context_registry: &'a ContextRegistry,
         plan: &'a MapPlan,
         map: usize,
         held: bool,
     ) -> Option<Left<'a>> {
-        let ended = lives.ended();
+        let ended = context_registry.ended();
         let operating = match held || ended.is_empty() {
             true => None,
-            false => Some(lives.operate()?),
+            false => Some(context_registry.operate()?),
         };
         Some(Left {
             ended,

@@ -7,8 +7,9 @@
 //! in a context, where the driver itself loads the kernel only then (`launch`); without a tool in the environment nothing happens at all (`install`), unless somebody who may trace
 //! this process asks for it (`late`).
 //!
-//! Reading order: the ways in (`preload`, `install`, `late`, `child`), the hooks (`hook`, `exports`, `guard`), what they do
-//! (`loads`, `modules`, `launch`, `graphs`, `contexts`), and how it gets out (`agent`, `lives`, `control`, `pump`).
+//! Reading order: the ways in (`preload`, `install`, `late`, `child`), the hooks (`hook`,
+//! `exports`, `guard`), what they do (`loads`, `modules`, `launch`, `graphs`, `contexts`), and how
+//! it gets out (`agent`, `context_registry`, `control`, `pump`).
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!(
@@ -27,13 +28,12 @@ mod hook;
 
 mod arena;
 mod artefacts;
-mod aside;
 mod attributes;
+mod background;
 mod bound;
 mod choice;
 mod clients;
 mod contexts;
-mod door;
 mod drain;
 mod drivers;
 mod ends;
@@ -44,7 +44,9 @@ mod generation;
 mod graphs;
 mod image;
 mod jit_outputs;
+mod kernel_registry;
 mod launch;
+mod launch_barrier;
 mod launches;
 mod links;
 mod list;
@@ -62,7 +64,6 @@ mod params;
 mod preloaded;
 mod quiet;
 mod retired;
-mod roster;
 mod sanitizer;
 mod signs;
 mod slots;
@@ -77,6 +78,7 @@ mod agent;
 mod calls;
 mod code_cache;
 mod compaction;
+mod context_registry;
 mod control;
 mod descriptors;
 mod growth;
@@ -84,7 +86,6 @@ mod handshake;
 mod host_ops;
 mod late;
 mod left;
-mod lives;
 mod lock;
 mod notes;
 mod poll_interval;

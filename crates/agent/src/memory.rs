@@ -15,7 +15,7 @@ use warpbpf_session::{Allocation, Allocations, Fence, Live, Taken};
 use warpbpf_wire::NoteLevel;
 
 use crate::agent::{Agent, Mode};
-use crate::lives::LiveState;
+use crate::context_registry::ContextState;
 
 /// How long the application waits for lanes that read memory which it gives back. They are out within microseconds,
 /// unless they are suspended.
@@ -186,14 +186,14 @@ pub(crate) fn publish_all(agent: &Agent, live: &Live) {
 /// Changes what is known and, if `change` says that something changed, the table on the device.
 fn with_table(agent: &Agent, wait: bool, change: impl FnOnce(&mut Known) -> bool) {
     // In this order everywhere.
-    let shards = agent.lives.all();
+    let shards = agent.context_registry.all();
     let states: Vec<_> = shards.iter().map(|shard| shard.read()).collect();
     let mut known = agent.memory.lock();
     if !agent.memory.is_watched() || !change(&mut known) {
         return;
     }
     for state in &states {
-        if let LiveState::Here(live) = &**state
+        if let ContextState::Here(live) = &**state
             && let Some(fence) = live.fence()
         {
             synchronise(agent, live, fence, &mut known, wait);

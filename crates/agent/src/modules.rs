@@ -12,9 +12,9 @@ use warpbpf_session::{ImageInfo, Prepared, Session, Standing, inspect_compiled, 
 use warpbpf_wire::NoteLevel;
 
 use crate::agent::{Agent, Mode};
+use crate::context_registry::{ContextState, Shard};
 use crate::entry::{self, Entry};
 use crate::jit_outputs::JitOutput;
-use crate::lives::{LiveState, Shard};
 use crate::lock::lock;
 use crate::{artefacts, maps, observe, vendor_check};
 
@@ -28,7 +28,7 @@ pub(crate) use instrument::place_at_launch;
 use instrument::{enlist, instrument_here};
 pub(crate) use load::load;
 pub(crate) use replace_images::{
-    IN_A_WINDOW, catch_up, forgot_images, make_maps, make_ready, n_kept, put_in_force, retire,
+    IN_A_SECTION, catch_up, forgot_images, make_maps, make_ready, n_kept, put_in_force, retire,
     take_back, unload_together, unmade, without,
 };
 #[cfg(test)]
@@ -447,7 +447,11 @@ pub(crate) fn instrument_pending(agent: &'static Agent) {
     let loads = agent.images.loads.load(Ordering::Relaxed);
     let generation = agent.generations.now().number;
     let seen = |shard: &Shard| shard.seen.load(Ordering::Relaxed) == loads;
-    if agent.lives.of(context).is_some_and(|shard| seen(&shard)) {
+    if agent
+        .context_registry
+        .of(context)
+        .is_some_and(|shard| seen(&shard))
+    {
         return;
     }
     let waiting: Vec<Arc<Image>> = lock(&agent.images.by_handle)
@@ -460,7 +464,7 @@ pub(crate) fn instrument_pending(agent: &'static Agent) {
     }
     let instrumented = |image: &Arc<Image>| image.is_instrumented(context.0 as usize, generation);
     if waiting.iter().all(instrumented)
-        && let Some(shard) = agent.lives.of(context)
+        && let Some(shard) = agent.context_registry.of(context)
     {
         shard.seen.store(loads, Ordering::Relaxed);
     }
@@ -533,18 +537,18 @@ impl Leaving {
             .unwanted
             .fetch_sub(self.image.bytes, Ordering::Relaxed);
         let entries: Vec<&'static Entry> = lock(&self.image.entries).values().copied().collect();
-        agent.roster.retire(&entries);
+        agent.kernel_registry.retire(&entries);
         for place in entries.iter().flat_map(|entry| entry.places()) {
             let Some((context, variant)) = place.context().zip(place.variant.as_ref()) else {
                 continue;
             };
             let context = Context(context as CUcontext);
-            let Some(shard) = agent.lives.of(context) else {
+            let Some(shard) = agent.context_registry.of(context) else {
                 continue;
             };
             // It goes with its context if that ends first.
             let state = shard.read();
-            if let LiveState::Here(_) = &*state {
+            if let ContextState::Here(_) = &*state {
                 agent.graphs.forget(variant.function.0);
                 agent.driver.within(context, || {
                     // What cannot be unloaded costs memory until the context ends.
@@ -607,7 +611,7 @@ pub(crate) fn context_gone(agent: &Agent, context: usize) {
     });
     drop(images);
     agent.graphs.context_gone(context);
-    agent.roster.retire(&dead);
+    agent.kernel_registry.retire(&dead);
 }
 
 /// The driver gave out `function` for the kernel `name` of an image.

@@ -44,7 +44,7 @@ impl Agent {
         self.turn_off();
         self.files.close();
         drop(self.take_outbox());
-        for shard in self.lives.all() {
+        for shard in self.context_registry.all() {
             shard.keep_no_memory();
         }
     }

@@ -323,7 +323,7 @@ pub(crate) fn ask(agent: &Agent, function: CUfunction) -> Option<&'static Entry>
         }
         return None;
     }
-    let entry = agent.roster.add(&name, agent.launches.get());
+    let entry = agent.kernel_registry.add(&name, agent.launches.get());
     // That it is not instrumented yet is no news.
     entry.told_context.store(true, Ordering::Relaxed);
     agent.table.insert(function as usize, entry);
@@ -353,7 +353,7 @@ pub(crate) fn serve(agent: &'static Agent) {
         return;
     };
     agent.preloaded.driver.get_or_init(|| questions);
-    let _beside = agent.work_beside_for(LOADS);
+    let _background = agent.work_in_background_for(LOADS);
     agent.preloaded.open.store(true, Ordering::Relaxed);
     contexts::watch_those_there(agent);
     agent.send(ToTool::Attached, None);

@@ -1,8 +1,10 @@
 //! Programs are replaced while the application runs: on a thread of its own, beside what is in
 //! force.
 //!
-//! Proof, compilation and memory are done while launches go on with the old programs, and loads while nothing runs (`door`), which may
-//! never be: so the control thread gives up after a while, tells the tool, and the thread here takes back what it made. Then the new programs are put in force by one step (`generation`), and the tool is told.
+//! Proof, compilation and memory are done while launches go on with the old programs, and loads
+//! while nothing runs (`launch_barrier`), which may never be: so the control thread gives up after
+//! a while, tells the tool, and the thread here takes back what it made. Then the new programs are
+//! put in force by one step (`generation`), and the tool is told.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
@@ -193,7 +195,7 @@ impl Agent {
             functions,
         };
         let started = thread::start_large("warpbpf-replace", move || {
-            let _beside = self.work_beside_until(end);
+            let _background = self.work_in_background_until(end);
             run(self, token, &before, request);
         });
         if let Err(error) = started {
@@ -279,7 +281,7 @@ fn run(agent: &'static Agent, token: u64, before: &Arc<Session>, request: Reques
     let done = done_or_taken_back(
         |progress| make_and_put_in_force(agent, before, request, progress),
         |session| {
-            let _beside = agent.work_beside();
+            let _background = agent.work_in_background();
             modules::take_back(agent, session.generation());
         },
     );
@@ -298,7 +300,7 @@ fn run(agent: &'static Agent, token: u64, before: &Arc<Session>, request: Reques
     agent.wake();
     // The tool does not wait for this.
     if let Some(old) = left {
-        let _beside = agent.work_beside();
+        let _background = agent.work_in_background();
         let since = Instant::now();
         while !old.is_left() && since.elapsed() < LEAVING && agent.is_on() {
             std::thread::sleep(PAUSE);
@@ -403,11 +405,11 @@ fn make_and_put_in_force(
     };
     progress.old = Some(old);
     // What is left to do is not bound by the tool's limit.
-    let _beside = agent.work_beside();
+    let _background = agent.work_in_background();
     agent.drain.leave(old);
     match &request.change {
-        Change::Join { client, .. } => agent.roster.welcome(*client),
-        Change::Leave { client } => agent.roster.farewell(*client),
+        Change::Join { client, .. } => agent.kernel_registry.welcome(*client),
+        Change::Leave { client } => agent.kernel_registry.farewell(*client),
         _ => {}
     }
     agent.adopt_all();

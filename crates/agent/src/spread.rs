@@ -12,8 +12,8 @@ use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, E2BIG, EEXIST, EIO, ENO
 use warpbpf_maps::{MapPlan, merge, words};
 use warpbpf_session::{Action, Answer, HostOp, Live, Progress, Session};
 
+use crate::context_registry::ContextRegistry;
 use crate::left::Left;
-use crate::lives::Lives;
 use crate::pump::Pump;
 
 /// Does something with the maps of a context, which is current meanwhile; the first argument is their number.
@@ -72,18 +72,18 @@ impl Spread {
         }
     }
 
-    /// Goes on until something is waited for; `None` if no context has maps any more. `held`: the caller has [`Lives::operate`], where there
-    /// is anything to have it for.
+    /// Goes on until something is waited for; `None` if no context has maps any more. `held`: the
+    /// caller has [`ContextRegistry::operate`], where there is anything to have it for.
     pub(crate) fn turn(
         &mut self,
         each: &mut Each<'_>,
-        lives: &Lives,
+        context_registry: &ContextRegistry,
         held: bool,
     ) -> Option<Progress> {
         let session = Arc::clone(&self.session);
         let (plan, map) = (&session.maps()[self.map], self.map);
         // Made anew behind each look at the contexts: one that was waited for may have ended meanwhile, and is in one of the two.
-        let left = || Left::new(lives, plan, map, held);
+        let left = || Left::new(context_registry, plan, map, held);
         loop {
             let mut numbers = Vec::new();
             each(&mut |number, _, live| {

@@ -11,7 +11,7 @@ pub mod own_memory;
 pub mod regular;
 pub mod sys;
 
-mod beside;
+mod exclusive;
 #[cfg(debug_assertions)]
 mod faults;
 mod fixed;
@@ -24,7 +24,7 @@ mod safe;
 mod tensor;
 mod wait;
 
-pub use beside::Window;
+pub use exclusive::ExclusiveSection;
 pub use jit::JitOptions;
 pub use load::{LoadError, open};
 pub use mark::Mark;

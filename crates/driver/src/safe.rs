@@ -5,7 +5,7 @@
 use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use std::ptr;
 
-use crate::beside::Window;
+use crate::exclusive::ExclusiveSection;
 use crate::jit::JitOptions;
 use crate::result::DriverError;
 use crate::sys::{self, Api, CUdeviceptr, CUresult};
@@ -55,7 +55,7 @@ pub struct Driver {
     /// The raw table.
     pub api: Api,
     /// When calls are made that wait for kernels and hold up launches; at once without.
-    pub(crate) window: Option<Window>,
+    pub(crate) exclusive: Option<ExclusiveSection>,
 }
 
 impl std::fmt::Debug for Driver {
@@ -116,7 +116,10 @@ impl Driver {
             true => api.faulty(),
             false => api,
         };
-        Driver { api, window: None }
+        Driver {
+            api,
+            exclusive: None,
+        }
     }
 
     pub(crate) fn check(

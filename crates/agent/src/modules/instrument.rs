@@ -48,7 +48,7 @@ pub(super) fn enlist(
         if let Some(entry) = entries.get(mangled) {
             return entry;
         }
-        let entry = agent.roster.add(mangled, agent.launches.get());
+        let entry = agent.kernel_registry.add(mangled, agent.launches.get());
         entry.told_context.store(quietly, Ordering::Relaxed);
         agent.graphs.expect();
         entries.insert(mangled.to_owned(), entry);
@@ -319,7 +319,7 @@ fn register(
     alone: &Alone,
 ) {
     let summaries = Summaries::of(image);
-    let shard = agent.lives.of(context);
+    let shard = agent.context_registry.of(context);
     let number = shard.and_then(|shard| shard.number.get().copied());
     let sms = agent.device().map_or(0, |device| device.sms);
     for kernel in &version.prepared.kernels {

@@ -98,7 +98,7 @@ fn make_image_ready(agent: &'static Agent, image: &Image, before: u64, session: 
     for context in contexts {
         let wait = || await_programs(agent, image, &version, context, before);
         let handle = Context(context as CUcontext);
-        let shard = agent.lives.of(handle);
+        let shard = agent.context_registry.of(handle);
         let instrument = |live: &Live| {
             wait();
             instrument_in(agent, image, &version, live);
@@ -122,7 +122,7 @@ fn await_programs(
     context: usize,
     before: u64,
 ) {
-    let shard = agent.lives.of(Context(context as CUcontext));
+    let shard = agent.context_registry.of(Context(context as CUcontext));
     let number = shard
         .and_then(|shard| shard.number.get().copied())
         .unwrap_or(0);
@@ -248,7 +248,7 @@ fn tell(agent: &Agent, image: &Image, version: &Version) {
 /// # Errors
 /// Why not, for the user.
 pub(crate) fn make_maps(agent: &'static Agent, session: &Arc<Session>) -> Result<(), String> {
-    for shard in agent.lives.all() {
+    for shard in agent.context_registry.all() {
         let made = agent.with_ours(&shard, |live| agent.prepare(&shard, live, session));
         made.unwrap_or(Ok(()))?;
     }
@@ -412,11 +412,12 @@ fn unload_all(agent: &'static Agent, variants: Vec<(usize, Arc<LoadedVariant>)>)
     }
     for (context, variants) in by_context {
         let handle = Context(context as CUcontext);
-        let Some(shard) = agent.lives.of(handle) else {
+        let Some(shard) = agent.context_registry.of(handle) else {
             continue;
         };
-        for some in variants.chunks(IN_A_WINDOW) {
-            // They go with their context if that ends first, and it may between two windows.
+        for some in variants.chunks(IN_A_SECTION) {
+            // They go with their context if that ends first, and it may between two exclusive
+            // sections.
             let unloaded = agent.with_ours(&shard, |_| {
                 for variant in some {
                     agent.graphs.forget(variant.function.0);
@@ -430,11 +431,12 @@ fn unload_all(agent: &'static Agent, variants: Vec<(usize, Arc<LoadedVariant>)>)
     }
 }
 
-/// So many variants are unloaded in one window, as each holds launches up: an unload takes some tens of microseconds.
-pub(crate) const IN_A_WINDOW: usize = 16;
+/// So many variants are unloaded in one exclusive section, as each holds launches up: an unload
+/// takes some tens of microseconds.
+pub(crate) const IN_A_SECTION: usize = 16;
 
-/// Unloads them in the current context, in one window. False where there was none, which goes on for as long as kernels run: what is
-/// not unloaded costs memory until the context ends.
+/// Unloads them in the current context, in one exclusive section. False where there was none, which
+/// goes on for as long as kernels run: what is not unloaded costs memory until the context ends.
 pub(crate) fn unload_together(driver: &Driver, variants: &[Arc<LoadedVariant>]) -> bool {
     let unload = || {
         for variant in variants {

@@ -13,8 +13,8 @@ use warpbpf_wire::{KernelCount, Occupancy, Options, ToAgent, ToTool, ToolConnect
 use super::fake::agent;
 use super::world::World;
 use crate::agent::Agent;
+use crate::context_registry::{self, ContextState};
 use crate::guard::Outcome;
-use crate::lives::{self, LiveState};
 use crate::{contexts, launch, loads};
 
 #[path = "../../../../tests/clang.rs"]
@@ -370,7 +370,7 @@ fn a_module_that_is_unloaded_takes_its_slices_with_it() {
     // What stays is the clock's module.
     assert_eq!(modules, [1; 100]);
     assert_eq!(app.answers, [0; 400]);
-    assert_eq!(app.agent.roster.entries(), 0);
+    assert_eq!(app.agent.kernel_registry.entries(), 0);
     let said = app.said();
     let [inc] = counts(&said).try_into().unwrap();
     assert_eq!((inc.launches, inc.uninstrumented), (100, 0));
@@ -432,13 +432,13 @@ pub(super) fn context_number(message: &ToTool) -> Option<u32> {
 fn more_contexts_than_there_are_numbers_for_run_without_probes() {
     let mut app = Application::new();
     let mut last = 0;
-    for _ in 0..=lives::MOST {
+    for _ in 0..=context_registry::MOST {
         let module = app.load();
         last = app.function(module);
         app.launch(last, 1, 32);
         app.context = app.world.another_context();
     }
-    let most = lives::MOST as usize;
+    let most = context_registry::MOST as usize;
     let launched = app.world.launched();
     assert_eq!((launched.len(), app.world.with_probes()), (most + 1, most));
     assert_eq!(launched.last(), Some(&last));
@@ -446,7 +446,10 @@ fn more_contexts_than_there_are_numbers_for_run_without_probes() {
     let said = app.said();
     assert_eq!(said.iter().filter_map(context_number).count(), most);
     let [inc] = counts(&said).try_into().unwrap();
-    assert_eq!((inc.launches, inc.uninstrumented), (lives::MOST.into(), 1));
+    assert_eq!(
+        (inc.launches, inc.uninstrumented),
+        (context_registry::MOST.into(), 1)
+    );
     let note = "kernel `inc` runs without probes in a further context: 64 contexts have had maps, and no more get any";
     assert!(notes(&said).contains(&note));
     let rows = said.iter().filter(|m| matches!(m, ToTool::Kernel(_)));
@@ -599,12 +602,12 @@ fn only_the_last_release_of_the_primary_context_waits_for_kernels() {
     app.launch(function, 1, 32);
     let waits = |app: &Application| app.world.calls().get("cuCtxSynchronize").copied();
     let here = |app: &Application| {
-        let all = app.agent.lives.all();
+        let all = app.agent.context_registry.all();
         all.iter()
-            .any(|shard| matches!(&*shard.read(), LiveState::Here(_)))
+            .any(|shard| matches!(&*shard.read(), ContextState::Here(_)))
     };
     // Somebody loads code there meanwhile, which may wait for kernels, too.
-    let shard = app.agent.lives.all().remove(0);
+    let shard = app.agent.context_registry.all().remove(0);
     let loading = shard.read();
     // SAFETY: no pointers.
     let code = unsafe { contexts::primary_release(app.agent, &outcome, 0) };

@@ -34,7 +34,7 @@ fn programs(all: &[(&str, u64)]) -> InPrograms {
 /// Of the one kernel: launches with probes, uninstrumented and skipped; of each program; and those
 /// of each program by context.
 fn counts(app: &Application) -> ([u64; 3], InPrograms, Vec<(u32, InPrograms)>) {
-    let counts = app.agent.roster.counts();
+    let counts = app.agent.kernel_registry.counts();
     let [kernel] = &counts.kernels[..] else {
         panic!("{counts:?}");
     };

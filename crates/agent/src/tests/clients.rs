@@ -36,7 +36,7 @@ fn leave(app: &mut Application, client: u32) {
 
 /// Launches with programs of each tool, uninstrumented, skipped and unwanted ones, by its number.
 pub(super) fn told(app: &Application) -> Vec<(u32, [u64; 4])> {
-    let clients = app.agent.roster.counts().clients.into_iter();
+    let clients = app.agent.kernel_registry.counts().clients.into_iter();
     let of = |count: &KernelCount| {
         [
             count.launches,

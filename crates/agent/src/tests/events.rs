@@ -7,7 +7,7 @@ use warpbpf_abi::layout::{MapLayout, RingLayout};
 use warpbpf_wire::{SharedReader, ToTool};
 
 use super::attached::{Application, notes};
-use crate::lives::LiveState;
+use crate::context_registry::ContextState;
 
 /// The ring of the program.
 const EVENTS: u32 = 1;
@@ -23,9 +23,9 @@ impl Ring {
         let module = app.load();
         let function = app.function(module);
         app.launch(function, 2, 64);
-        let shard = app.agent.lives.all().remove(0);
+        let shard = app.agent.context_registry.all().remove(0);
         let state = shard.read();
-        let LiveState::Here(live) = &*state else {
+        let ContextState::Here(live) = &*state else {
             panic!("there are no maps");
         };
         let MapLayout::Ring(layout) = live.layouts()[EVENTS as usize].layout else {

@@ -10,7 +10,7 @@ use warpbpf_wire::ToTool;
 
 use super::attached::{Application, notes};
 use super::world::World;
-use crate::lives::LiveState;
+use crate::context_registry::ContextState;
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -70,10 +70,10 @@ fn live(fault: Fault) -> (Arc<World>, Vec<c_int>, usize) {
             app.unload(module);
         }
     }
-    let gave_up = app.agent.lives.all().iter().any(|shard| {
+    let gave_up = app.agent.context_registry.all().iter().any(|shard| {
         matches!(
             &*shard.read(),
-            LiveState::Gone("its maps could not be made")
+            ContextState::Gone("its maps could not be made")
         )
     });
     let left = if gave_up { app.world.held() } else { 0 };

@@ -343,7 +343,7 @@ fn what_a_context_left_gives_way_when_nobody_else_has_it() {
         Outcome::done(value(6))
     );
     // Nothing is done while another thread is at what was left, and nothing is lost by that.
-    let held = bench.app.agent.lives.operate().unwrap();
+    let held = bench.app.agent.context_registry.operate().unwrap();
     let (plain, key) = (bench.map("plain"), 1u32.to_le_bytes());
     let op = |code, value| MapOp {
         code,

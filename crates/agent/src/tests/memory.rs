@@ -21,10 +21,10 @@ use super::attached::compile;
 use super::fake;
 use super::world::World;
 use crate::agent::Agent;
+use crate::context_registry::ContextState;
 use crate::ends::at_exit;
 use crate::exports::trampolines;
 use crate::guard::Outcome;
-use crate::lives::LiveState;
 use crate::memory_hooks::{self, AccessDescription, IpcHandle};
 use crate::{contexts, loads};
 
@@ -260,9 +260,9 @@ impl Test {
     fn load(&mut self) -> usize {
         let (code, module) = fake::load_module(self.agent, PTX);
         assert_eq!(code, 0);
-        let shards = self.agent.lives.all();
+        let shards = self.agent.context_registry.all();
         let state = shards[0].read();
-        let LiveState::Here(live) = &*state else {
+        let ContextState::Here(live) = &*state else {
             panic!("{state:?}")
         };
         let base = live.fence().map_or(0, |fence| fence.base());

@@ -18,7 +18,7 @@ static ONE: Mutex<()> = Mutex::new(());
 /// An agent with a kernel that was launched, and what it shares with its thread for descriptors.
 fn agent() -> (&'static Agent, Arc<FileThread>) {
     let (agent, _) = fake::agent();
-    let entry: &Entry = agent.roster.add("kernel", None);
+    let entry: &Entry = agent.kernel_registry.add("kernel", None);
     entry.add(Place::new(16, (0, 4), 1, (None, Choices::default())));
     entry.tally(agent.generations.now());
     agent.table.insert(16, entry);

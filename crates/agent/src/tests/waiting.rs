@@ -10,9 +10,9 @@ use warpbpf_driver::Context;
 use super::attached::{Application, context_number, counts, notes};
 use super::world::World;
 use crate::agent::Agent;
+use crate::context_registry::ContextState;
 use crate::contexts;
 use crate::guard::Outcome;
-use crate::lives::LiveState;
 use crate::modules::{self, Handle};
 
 #[test]
@@ -104,7 +104,7 @@ fn meanwhile(
     std::thread::scope(|scope| {
         let ours = scope.spawn(|| {
             world.switch_to(context);
-            let _beside = agent.work_beside_for(Duration::from_secs(60));
+            let _background = agent.work_in_background_for(Duration::from_secs(60));
             work(&|| {
                 at_work.wait();
                 at_work.wait();
@@ -128,7 +128,11 @@ fn a_launch_does_not_wait_for_a_thread_of_ours_which_may_wait_for_it() {
     let library = app.library();
     let kernel = app.kernel(library);
     let loaded = app.world.modules().len();
-    let shard = app.agent.lives.of(Context(first as *mut _)).unwrap();
+    let shard = app
+        .agent
+        .context_registry
+        .of(Context(first as *mut _))
+        .unwrap();
     let (agent, world) = (app.agent, Arc::clone(&app.world));
     let work = |wait: &dyn Fn()| {
         let hold = || {
@@ -164,19 +168,19 @@ fn a_launch_does_not_wait_for_the_first_maps_that_a_thread_of_ours_makes() {
     let (agent, world) = (app.agent, Arc::clone(&app.world));
     let work = |wait: &dyn Fn()| {
         let hold = || {
-            let _founding = agent.lives.founding.lock().unwrap();
+            let _founding = agent.context_registry.founding.lock().unwrap();
             wait();
         };
-        (agent.lives.founders).make(hold, || agent.instrument_elsewhere());
+        (agent.context_registry.founders).make(hold, || agent.instrument_elsewhere());
     };
     meanwhile((agent, &world, first), work, || {
         // SAFETY: a local.
         let code = unsafe { contexts::primary_retain(agent, &outcome, &mut held, 0) };
         app.answers.push(code);
         app.launch(kernel, 1, 32);
-        assert_eq!((agent.lives.made(), world.with_probes()), (0, 0));
+        assert_eq!((agent.context_registry.made(), world.with_probes()), (0, 0));
     });
-    assert_eq!(agent.lives.made(), 1, "ours made up for it");
+    assert_eq!(agent.context_registry.made(), 1, "ours made up for it");
     app.launch(kernel, 1, 32);
     assert_eq!(world.with_probes(), 1);
     let [inc] = counts(&app.said()).try_into().unwrap();
@@ -195,7 +199,13 @@ fn launches_of_a_library_that_waits_are_uninstrumented() {
     let kernel = app.kernel(library);
     app.launch(kernel, 1, 32);
     let counted = |app: &Application| {
-        let [inc] = app.agent.roster.counts().kernels.try_into().unwrap();
+        let [inc] = app
+            .agent
+            .kernel_registry
+            .counts()
+            .kernels
+            .try_into()
+            .unwrap();
         (inc.launches, inc.uninstrumented)
     };
     assert_eq!((counted(&app), app.world.with_probes()), ((0, 2), 0));
@@ -211,9 +221,12 @@ fn launches_of_a_library_that_waits_are_uninstrumented() {
     app.launch(once as usize, 1, 32);
     assert_eq!((counted(&app), app.world.with_probes()), ((2, 2), 2));
     // It takes its entry with it, and leaves its counts.
-    assert_eq!(app.agent.roster.entries(), 1);
+    assert_eq!(app.agent.kernel_registry.entries(), 1);
     app.unload_library(library);
-    assert_eq!((counted(&app), app.agent.roster.entries()), ((2, 2), 0));
+    assert_eq!(
+        (counted(&app), app.agent.kernel_registry.entries()),
+        ((2, 2), 0)
+    );
     for handle in [kernel, once as usize] {
         assert!(app.agent.table.get(handle).is_none());
     }
@@ -231,7 +244,7 @@ fn a_library_that_goes_while_it_waits_leaves_its_counts() {
     app.launch(kernel, 1, 32);
     app.unload_library(library);
     assert!(!app.agent.has_pending());
-    assert_eq!(app.agent.roster.entries(), 0);
+    assert_eq!(app.agent.kernel_registry.entries(), 0);
     assert_eq!(app.answers, [0; 4]);
     let [inc] = counts(&app.said()).try_into().unwrap();
     assert_eq!((inc.launches, inc.uninstrumented), (0, 1));
@@ -246,9 +259,9 @@ fn what_was_loaded_before_the_primary_context_lived_is_instrumented_when_it_is_h
     let module = app.load();
     let function = app.function(module);
     let not_yet = |app: &Application| {
-        let all = app.agent.lives.all();
+        let all = app.agent.context_registry.all();
         all.iter()
-            .all(|shard| matches!(&*shard.read(), LiveState::NotYet))
+            .all(|shard| matches!(&*shard.read(), ContextState::NotYet))
     };
     assert_eq!((app.agent.has_pending(), not_yet(&app)), (true, true));
     let (outcome, mut context) = (Outcome::default(), ptr::null_mut());

@@ -16,7 +16,7 @@ use warpbpf_wire::{NoteLevel, ToTool};
 
 use super::lost::{LIMIT, Lost, count, within_patience};
 use super::{Site, Sites};
-use crate::lives::{LiveState, tried};
+use crate::context_registry::{ContextState, tried};
 use crate::spread::{Spread, Work};
 
 /// See the module.
@@ -60,7 +60,7 @@ impl<'s> World<'s> {
 
     fn try_once(&self, map: usize, op: &HostOp) -> Answer {
         let agent = self.sites.agent;
-        let shards = agent.lives.try_all().ok_or(EBUSY)?;
+        let shards = agent.context_registry.try_all().ok_or(EBUSY)?;
         let states = shards.iter().map(|shard| tried(shard.state.try_read()));
         let states: Option<Vec<_>> = states.collect();
         let states = states.ok_or(EBUSY)?;
@@ -69,11 +69,11 @@ impl<'s> World<'s> {
         let pumps: Option<Vec<_>> = pumps.collect();
         let mut pumps = pumps.ok_or(EBUSY)?;
         // Who has what ended contexts left may wait for the pumps. No context ends while its state is held.
-        let _operating = agent.lives.operate().ok_or(EBUSY)?;
+        let _operating = agent.context_registry.operate().ok_or(EBUSY)?;
         let mut refused = false;
         let mut each = |work: &mut Work<'_>| {
             for ((shard, state), pump) in shards.iter().zip(&states).zip(&mut pumps) {
-                if let (LiveState::Here(live), Some(pump)) = (&**state, &mut **pump)
+                if let (ContextState::Here(live), Some(pump)) = (&**state, &mut **pump)
                     && let Some(number) = shard.number.get()
                 {
                     let context = live.context();
@@ -90,7 +90,7 @@ impl<'s> World<'s> {
         }
         let mut spread = Spread::new(Arc::clone(&self.sites.session), map, vec![op.clone()]);
         loop {
-            match spread.turn(&mut each, &agent.lives, true) {
+            match spread.turn(&mut each, &agent.context_registry, true) {
                 Some(Progress::Done(mut answers)) => return answers.pop().unwrap_or(Err(EIO)),
                 // Bounded: the device's part is given up after a while.
                 Some(Progress::Waiting) => std::hint::spin_loop(),
@@ -119,7 +119,7 @@ impl Surroundings for World<'_> {
                 (Err(ENOENT), BPF_EXIST) => return Err(ENOENT),
                 (Err(ENOENT), _) => {
                     let agent = self.sites.agent;
-                    let copies = agent.cpus() as usize * agent.lives.made() as usize;
+                    let copies = agent.cpus() as usize * agent.context_registry.made() as usize;
                     all.resize(value.len().next_multiple_of(8) * copies, 0);
                 }
                 (Err(errno), _) => return Err(errno),
@@ -161,7 +161,7 @@ impl Surroundings for World<'_> {
     fn output(&mut self, map: u32, record: &[u8]) -> Result<(), i64> {
         // The first context that has maps takes it. `None` is that nobody could be asked.
         let output = || {
-            for shard in self.sites.agent.lives.try_all()? {
+            for shard in self.sites.agent.context_registry.try_all()? {
                 if let Some(pump) = &mut *tried(shard.pump.try_lock())? {
                     return Some(pump.event(map, record).then_some(()).ok_or(EAGAIN));
                 }

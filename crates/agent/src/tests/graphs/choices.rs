@@ -48,7 +48,7 @@ fn what_nobody_chose_is_skipped_in_bodies_too() {
     test.add_any(1, NODE_CONDITIONAL, [0, 2 << 32]);
     test.add(71, 4);
     test.add(71, 100);
-    let [count] = &test.app.agent.roster.counts().kernels[..] else {
+    let [count] = &test.app.agent.kernel_registry.counts().kernels[..] else {
         panic!("one kernel");
     };
     assert_eq!([count.uninstrumented, count.skipped], [0, 1]);

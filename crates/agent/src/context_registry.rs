@@ -16,7 +16,7 @@ use warpbpf_session::{Calls, Live, Session};
 use warpbpf_wire::{NoteLevel, SharedWriter, ToTool};
 
 use crate::agent::{Absent, Agent, Unmade};
-use crate::aside::Ours;
+use crate::background::Ours;
 use crate::descriptors::OwnDescriptor;
 use crate::drain::NotDrained;
 use crate::growth::Growing;
@@ -30,7 +30,7 @@ pub(crate) const MOST: u32 = 64;
 
 /// What there is in a context.
 #[derive(Debug, Default)]
-pub(crate) enum LiveState {
+pub(crate) enum ContextState {
     /// Nothing yet: the context is not alive, or nothing was loaded in it.
     #[default]
     NotYet,
@@ -44,7 +44,7 @@ pub(crate) enum LiveState {
 #[derive(Debug)]
 pub(crate) struct Shard {
     pub(crate) context: Context,
-    pub(crate) state: RwLock<LiveState>,
+    pub(crate) state: RwLock<ContextState>,
     /// What takes data out of it. Held while data are copied: the application's threads stay away from it.
     pub(crate) pump: Mutex<Option<Pump>>,
     /// The number by which the tool knows its maps, once it has some.
@@ -64,11 +64,11 @@ pub(crate) struct Shard {
 }
 
 impl Shard {
-    pub(crate) fn read(&self) -> RwLockReadGuard<'_, LiveState> {
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, ContextState> {
         self.state.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, LiveState> {
+    fn write(&self) -> RwLockWriteGuard<'_, ContextState> {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -119,7 +119,7 @@ impl Shard {
             None if wait => self.read(),
             None => return None,
         };
-        let LiveState::Here(live) = &*state else {
+        let ContextState::Here(live) = &*state else {
             return None;
         };
         let mut pump = self.pump();
@@ -127,7 +127,8 @@ impl Shard {
     }
 }
 
-/// A context that has ended, and the memory that it shared. Who uses that has [`Lives::operate`].
+/// A context that has ended, and the memory that it shared. Who uses that has
+/// [`ContextRegistry::operate`].
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) number: u32,
@@ -138,7 +139,7 @@ pub(crate) struct Ended {
 
 /// All contexts that were looked at and have not ended.
 #[derive(Debug, Default)]
-pub(crate) struct Lives {
+pub(crate) struct ContextRegistry {
     all: RwLock<Vec<Arc<Shard>>>,
     /// How many were made so far: the number of the next.
     made: AtomicU32,
@@ -167,7 +168,7 @@ pub(crate) fn tried<T>(result: Result<T, TryLockError<T>>) -> Option<T> {
     }
 }
 
-impl Lives {
+impl ContextRegistry {
     /// Those that there are now. In the order in which they were seen, so that the first maps come first.
     pub(crate) fn all(&self) -> Vec<Arc<Shard>> {
         let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
@@ -249,7 +250,7 @@ impl Lives {
         let Ok(all) = self.all.try_read() else { return };
         for shard in all.iter() {
             if let Ok(state) = shard.state.try_read()
-                && let LiveState::Here(live) = &*state
+                && let ContextState::Here(live) = &*state
             {
                 work(live);
             }
@@ -258,10 +259,10 @@ impl Lives {
 }
 
 /// Who answers calls to maps on the host.
-fn calls_of(state: &LiveState) -> Option<Arc<Calls>> {
+fn calls_of(state: &ContextState) -> Option<Arc<Calls>> {
     match state {
-        LiveState::Here(live) => live.calls().cloned(),
-        LiveState::NotYet | LiveState::Gone(_) => None,
+        ContextState::Here(live) => live.calls().cloned(),
+        ContextState::NotYet | ContextState::Gone(_) => None,
     }
 }
 
@@ -276,34 +277,39 @@ impl Agent {
         work: impl FnOnce(&Live) -> T,
     ) -> Result<T, Absent> {
         let context = self.driver.current().ok_or(Absent::NoContext)?;
-        let shard = self.lives.of_or_new(context);
+        let shard = self.context_registry.of_or_new(context);
         let make = || {
             let look = || shard.look().ok_or(Absent::Busy);
-            let not_yet = matches!(*look()?, LiveState::NotYet);
+            let not_yet = matches!(*look()?, ContextState::NotYet);
             if not_yet && self.context_is_usable() {
                 // Not those of programs that may never come into force.
                 let in_force = self.generations.now().session.get();
                 self.make_live(in_force.unwrap_or(session), &shard);
-                if let LiveState::Here(live) = &*look()? {
+                if let ContextState::Here(live) = &*look()? {
                     self.catch_up(&shard, live);
                 }
             }
             match &*look()? {
-                LiveState::Here(live) => Ok(work(live)),
-                LiveState::NotYet => Err(Absent::NoContext),
-                LiveState::Gone(why) => Err(Absent::Gone(why)),
+                ContextState::Here(live) => Ok(work(live)),
+                ContextState::NotYet => Err(Absent::NoContext),
+                ContextState::Gone(why) => Err(Absent::Gone(why)),
             }
         };
         let here = || (shard.ours).make(make, || modules::instrument_pending(self));
-        self.lives
+        self.context_registry
             .founders
             .make(here, || self.instrument_elsewhere())
     }
 
     /// Instruments what waits in contexts that have no maps yet because their threads were turned away.
     pub(crate) fn instrument_elsewhere(&'static self) {
-        let waits = |shard: &Arc<Shard>| matches!(*shard.read(), LiveState::NotYet);
-        for shard in self.lives.all().iter().filter(|shard| waits(shard)) {
+        let waits = |shard: &Arc<Shard>| matches!(*shard.read(), ContextState::NotYet);
+        for shard in self
+            .context_registry
+            .all()
+            .iter()
+            .filter(|shard| waits(shard))
+        {
             self.driver
                 .within(shard.context, || modules::instrument_pending(self));
         }
@@ -313,14 +319,14 @@ impl Agent {
     pub(crate) fn why_nothing_in(&self, context: Option<usize>) -> Option<&'static str> {
         let nothing = "nothing was loaded there through a call that is hooked";
         let context = context.map(|context| Context(context as CUcontext));
-        let Some(shard) = context.and_then(|c| self.lives.of(c)) else {
+        let Some(shard) = context.and_then(|c| self.context_registry.of(c)) else {
             return Some(nothing);
         };
         Some(match &*shard.look()? {
-            LiveState::Gone(why) => why,
-            LiveState::Here(_) if shard.ours.is_here() => return None,
-            LiveState::Here(_) => "its image was not instrumented there",
-            LiveState::NotYet => nothing,
+            ContextState::Gone(why) => why,
+            ContextState::Here(_) if shard.ours.is_here() => return None,
+            ContextState::Here(_) => "its image was not instrumented there",
+            ContextState::NotYet => nothing,
         })
     }
 
@@ -347,21 +353,23 @@ impl Agent {
         let Some(mut state) = shard.look_to_make() else {
             return;
         };
-        if self.lives.made() >= MOST || warpbpf_faults::strikes("agent/contexts") {
-            *state = LiveState::Gone("64 contexts have had maps, and no more get any");
+        if self.context_registry.made() >= MOST || warpbpf_faults::strikes("agent/contexts") {
+            *state = ContextState::Gone("64 contexts have had maps, and no more get any");
             return;
         }
         // Who comes second meanwhile waits for the number, and not for kernels: there were none with programs.
-        let founding = match self.lives.made() {
+        let founding = match self.context_registry.made() {
             0 => {
-                match (self.lives.founders).unless_here(|| tried(self.lives.founding.try_lock())) {
+                match (self.context_registry.founders)
+                    .unless_here(|| tried(self.context_registry.founding.try_lock()))
+                {
                     Some(founding) => Some(founding),
                     None => return,
                 }
             }
             _ => None,
         };
-        let first = self.lives.made() == 0;
+        let first = self.context_registry.made() == 0;
         let _founding = founding.filter(|_| first);
         let ring = self.ring_bytes();
         let context = shard.context.0 as usize;
@@ -390,7 +398,7 @@ impl Agent {
                     );
                 }
                 shard.set_mark(self.driver.relaxed(|| self.driver.new_mark()).ok());
-                *state = LiveState::Here(Box::new(live));
+                *state = ContextState::Here(Box::new(live));
                 // They are the process's, and see all contexts.
                 if shard.number.get() == Some(&0) {
                     crate::uprobe::install(self, session, probes);
@@ -402,7 +410,7 @@ impl Agent {
             }
             Err(Unmade(message)) => {
                 self.bound.give_back(context);
-                *state = LiveState::Gone("its maps could not be made");
+                *state = ContextState::Gone("its maps could not be made");
                 if first {
                     self.send(ToTool::Refused { message }, None);
                     self.table.close();
@@ -425,8 +433,8 @@ impl Agent {
         mut pump: Pump,
         fd: OwnDescriptor,
     ) {
-        let numbering = lock(&self.lives.numbering);
-        let number = self.lives.made.fetch_add(1, Ordering::SeqCst);
+        let numbering = lock(&self.context_registry.numbering);
+        let number = self.context_registry.made.fetch_add(1, Ordering::SeqCst);
         let context = context_info(self, number);
         let message = match number {
             0 => ToTool::Ready(ready(session, context)),
@@ -538,7 +546,7 @@ impl Agent {
         end: impl FnOnce() -> T,
         ended: impl FnOnce(&T) -> bool,
     ) -> T {
-        let Some(shard) = self.lives.of(context) else {
+        let Some(shard) = self.context_registry.of(context) else {
             let result = end();
             if ended(&result) {
                 self.forget_context(context.0 as usize);
@@ -556,7 +564,7 @@ impl Agent {
             true => state.as_deref().and_then(calls_of),
             false => tried(shard.state.try_read()).and_then(|state| calls_of(&state)),
         };
-        if let (true, Some(LiveState::Here(live))) = (wait, state.as_deref()) {
+        if let (true, Some(ContextState::Here(live))) = (wait, state.as_deref()) {
             self.driver.within(context, || {
                 if let Some(pump) = &mut *shard.pump() {
                     let before = pump.counted();
@@ -585,9 +593,9 @@ impl Agent {
         let mut state = state.unwrap_or_else(|| shard.write());
         // It is in one of the lists all the time.
         if let (Some(number), Some(shared)) = (shard.number.get(), shard.left()) {
-            self.lives.add_ended(*number, shared);
+            self.context_registry.add_ended(*number, shared);
         }
-        self.lives.remove(context);
+        self.context_registry.remove(context);
         if let Some(timeline) = timeline::of(self) {
             timeline.close(context);
         }
@@ -595,10 +603,10 @@ impl Agent {
         if shard.number.get() == Some(&0) {
             self.quiet.forget();
         }
-        if let LiveState::Here(live) = &*state {
+        if let ContextState::Here(live) = &*state {
             live.context_ended();
         }
-        let gone = LiveState::Gone("its context was destroyed");
+        let gone = ContextState::Gone("its context was destroyed");
         // Its handles died with the context: not even its destructors may use them.
         std::mem::forget(std::mem::replace(&mut *state, gone));
         drop(state);

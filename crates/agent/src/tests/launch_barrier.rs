@@ -36,8 +36,8 @@ fn a_thread_of_the_applications_waits_for_nobody() {
     app.world.set_busy(true);
     app.agent.driver.free(memory).unwrap();
     assert_eq!(frees(&app), 1);
-    assert!(!app.agent.door.is_used());
-    assert!(!app.agent.driver.works_beside());
+    assert!(!app.agent.launch_barrier.is_used());
+    assert!(!app.agent.driver.works_in_background());
 }
 
 #[test]
@@ -49,13 +49,13 @@ fn what_runs_is_waited_for_and_then_the_work_is_done_once() {
     std::thread::scope(|scope| {
         let ours = scope.spawn(|| {
             app.world.switch_to(app.context);
-            let _beside = app.agent.work_beside_for(Duration::from_secs(60));
-            assert!(app.agent.driver.works_beside());
+            let _background = app.agent.work_in_background_for(Duration::from_secs(60));
+            assert!(app.agent.driver.works_in_background());
             app.agent.driver.free(memory).unwrap();
             done.store(true, Ordering::SeqCst);
         });
         // Launches go on meanwhile, between the tries: more of them than there are tries in their time.
-        while !app.agent.door.is_used() {
+        while !app.agent.launch_barrier.is_used() {
             std::thread::yield_now();
         }
         for _ in 0..50 {
@@ -76,7 +76,7 @@ fn without_a_moment_for_it_nothing_is_called_and_the_error_says_why() {
     let app = Application::new();
     let memory = some_memory(&app);
     app.world.set_busy(true);
-    let _beside = app.agent.work_beside_for(Duration::from_millis(5));
+    let _background = app.agent.work_in_background_for(Duration::from_millis(5));
     let error = app.agent.driver.free(memory).unwrap_err();
     assert_eq!((error.call, error.code), ("cuMemFree", sys::NOT_READY));
     assert!(
@@ -90,7 +90,7 @@ fn without_a_moment_for_it_nothing_is_called_and_the_error_says_why() {
     let error = app.agent.driver.unload(module).unwrap_err();
     assert_eq!((error.call, error.code), ("cuModuleUnload", sys::NOT_READY));
     assert_eq!(app.world.calls().get("cuModuleUnload"), None);
-    // The door is open.
+    // The launch barrier is open.
     drop(app.agent.begin_launch(stream()));
     app.world.set_busy(false);
     app.agent.driver.free(memory).unwrap();
@@ -98,13 +98,13 @@ fn without_a_moment_for_it_nothing_is_called_and_the_error_says_why() {
 }
 
 #[test]
-fn where_nothing_can_be_asked_calls_within_a_window_are_made_at_once() {
+fn where_nothing_can_be_asked_calls_within_a_section_are_made_at_once() {
     let app = Application::new();
     let (first, second) = (some_memory(&app), some_memory(&app));
     app.world.refuse("cuEventCreate", 999);
     assert!(app.agent.driver.new_mark().is_err());
     // For longer than the test may take.
-    let _beside = app.agent.work_beside_for(Duration::from_secs(3600));
+    let _background = app.agent.work_in_background_for(Duration::from_secs(3600));
     let free = || {
         app.agent.driver.free(first).unwrap();
         app.agent.driver.free(second).unwrap();
@@ -133,7 +133,7 @@ fn no_launch_is_on_its_way_while_the_work_is_done() {
             });
         }
         begun.wait();
-        let _beside = app.agent.work_beside_for(Duration::from_secs(60));
+        let _background = app.agent.work_in_background_for(Duration::from_secs(60));
         let mut most = 0;
         for _ in 0..200 {
             let work = || most = most.max(launching.load(Ordering::SeqCst));
@@ -145,10 +145,10 @@ fn no_launch_is_on_its_way_while_the_work_is_done() {
 }
 
 #[test]
-fn one_window_is_enough_for_calls_within_it() {
+fn one_section_is_enough_for_calls_within_it() {
     let app = Application::new();
     let memory = some_memory(&app);
-    let _beside = app.agent.work_beside();
+    let _background = app.agent.work_in_background();
     let free = || app.agent.driver.free(memory);
     let freed = app.agent.driver.while_nothing_runs("both", free);
     freed.unwrap().unwrap();
@@ -161,11 +161,11 @@ fn a_capture_is_not_spoilt_by_a_mark() {
     let app = Application::new();
     let memory = some_memory(&app);
     let begins = app.agent.graphs.captures.begins();
-    let beside = app.agent.work_beside_for(Duration::from_millis(5));
+    let background = app.agent.work_in_background_for(Duration::from_millis(5));
     let error = app.agent.driver.free(memory).unwrap_err();
     assert_eq!(error.code, sys::NOT_READY);
     assert_eq!(app.world.calls().get("cuCtxRecordEvent"), None);
-    drop(beside);
+    drop(background);
     drop(begins);
     // One after the other, for longer than any single one is waited for.
     let stream = Stream((1usize << 63 | 1) as *mut _);
@@ -182,20 +182,22 @@ fn a_capture_is_not_spoilt_by_a_mark() {
                 std::thread::sleep(Duration::from_millis(1));
             }
         });
-        let _beside = app.agent.work_beside_for(Duration::from_millis(1200));
+        let _background = app
+            .agent
+            .work_in_background_for(Duration::from_millis(1200));
         let freed = app.agent.driver.free(memory);
         over.store(true, Ordering::Relaxed);
         assert_eq!(freed.unwrap_err().code, sys::NOT_READY);
     });
     // One that goes on for long is no reason to wait for ever.
     capture(true);
-    let beside = app.agent.work_beside_for(Duration::from_secs(60));
+    let background = app.agent.work_in_background_for(Duration::from_secs(60));
     app.agent.driver.free(memory).unwrap();
     assert_eq!(app.world.calls().get("cuCtxRecordEvent"), None);
-    drop(beside);
+    drop(background);
     capture(false);
     let memory = some_memory(&app);
-    let _beside = app.agent.work_beside();
+    let _background = app.agent.work_in_background();
     app.agent.driver.free(memory).unwrap();
     assert_eq!(app.world.calls().get("cuCtxRecordEvent"), Some(&1));
 }
@@ -206,7 +208,7 @@ fn a_driver_without_marks_is_called_as_it_is() {
     let memory = some_memory(&app);
     app.world.refuse("cuCtxRecordEvent", sys::NOT_SUPPORTED);
     app.world.set_busy(true);
-    let _beside = app.agent.work_beside_for(Duration::from_millis(5));
+    let _background = app.agent.work_in_background_for(Duration::from_millis(5));
     app.agent.driver.free(memory).unwrap();
     assert_eq!(frees(&app), 1);
 }
@@ -218,11 +220,11 @@ fn what_is_made_for_a_tool_ends_with_it_and_what_is_taken_back_does_not() {
     app.world.set_busy(true);
     app.agent.turn_off();
     {
-        let _beside = app.agent.work_beside_for(Duration::from_secs(3600));
+        let _background = app.agent.work_in_background_for(Duration::from_secs(3600));
         assert_eq!(app.agent.driver.free(one).unwrap_err().code, sys::NOT_READY);
     }
     app.world.set_busy(false);
-    let _beside = app.agent.work_beside();
+    let _background = app.agent.work_in_background();
     app.agent.driver.free(two).unwrap();
     assert_eq!(frees(&app), 1);
 }
@@ -233,10 +235,10 @@ fn what_nobody_saw_begin_is_not_spoilt_by_a_mark() {
     let memory = some_memory(&app);
     app.agent.graphs.captures.come_late();
     app.world.set_busy(true);
-    let _beside = app.agent.work_beside_for(Duration::from_secs(60));
+    let _background = app.agent.work_in_background_for(Duration::from_secs(60));
     app.agent.driver.free(memory).unwrap();
     assert_eq!(frees(&app), 1);
     assert_eq!(app.world.calls().get("cuCtxRecordEvent"), None);
-    // The door is open.
+    // The launch barrier is open.
     drop(app.agent.begin_launch(stream()));
 }

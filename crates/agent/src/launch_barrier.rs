@@ -1,11 +1,15 @@
 //! Code comes in, and memory goes, beside an application only while nothing runs.
 //!
-//! A driver that loads a module, or frees memory, waits for every kernel in the context and lets nobody launch until they have ended
-//! (docs/measurements.md). Two kernels that wait for each other, of which one was launched, then wait for ever. An application
-//! that does so itself sees to that; of what a thread of ours does it knows nothing. So our threads do it in a *window*: launches wait at a door,
-//! what was launched before is looked after by a mark, and once that has passed, the work is done on an empty context, in which it takes a tenth of a
-//! millisecond. If kernels do not end soon, those who stand there are let in, one launch each, since what runs may wait for just these; what comes behind them
-//! is not. If that does not help either, the door opens and it is tried later: so whoever waits for whom, the application goes on.
+//! A driver that loads a module, or frees memory, waits for every kernel in the context and lets
+//! nobody launch until they have ended (docs/measurements.md). Two kernels that wait for each
+//! other, of which one was launched, then wait for ever. An application that does so itself sees to
+//! that; of what a thread of ours does it knows nothing. So our threads do it in an *exclusive
+//! section*: launches wait at a launch barrier, what was launched before is looked after by a mark,
+//! and once that has passed, the work is done on an empty context, in which it takes a tenth of a
+//! millisecond. If kernels do not end soon, those who stand there are let in, one launch each,
+//! since what runs may wait for just these; what comes behind them is not. If that does not help
+//! either, the launch barrier opens and it is tried later: so whoever waits for whom, the
+//! application goes on.
 //!
 //! On a thread of the application's nothing of this happens: what is loaded there stands beside a load of its own.
 
@@ -14,14 +18,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use warpbpf_driver::{Driver, Mark, Window};
+use warpbpf_driver::{Driver, ExclusiveSection, Mark};
 
 use crate::agent::Agent;
 use crate::generation::Flight;
 use crate::launch::StreamName;
 use crate::lock::lock;
 
-/// How long the door is closed at least, and at most.
+/// How long the launch barrier is closed at least, and at most.
 const SHORTEST: Duration = Duration::from_millis(2);
 const LONGEST: Duration = Duration::from_millis(1024);
 /// How often, in that time, those who stand there are let in.
@@ -30,7 +34,8 @@ const TURNS: u32 = 4;
 const OPEN: u32 = 2;
 /// How often a launch looks whether somebody forgot it.
 const LOOK: Duration = Duration::from_millis(20);
-/// From the first window on all launches are seen; those that began before are through by then.
+/// From the first exclusive section on all launches are seen; those that began before are through
+/// by then.
 const SLIPPED: Duration = Duration::from_millis(1);
 /// For so long it is looked all the time, and then as often.
 const SOON: Duration = Duration::from_micros(50);
@@ -41,17 +46,17 @@ const PATIENCE: Duration = Duration::from_secs(2);
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Door {
+pub(crate) struct LaunchBarrier {
     closed: AtomicBool,
     /// All launches pass here, those of kernels that nobody wants, too.
     used: AtomicBool,
-    /// One window at a time; how long the door was closed for the last one.
-    windows: Mutex<Duration>,
+    /// One exclusive section at a time; how long the launch barrier was closed for the last one.
+    sections: Mutex<Duration>,
     waiting: Mutex<Waiting>,
     changed: Condvar,
 }
 
-/// Who stands at the door.
+/// Who waits at the launch barrier.
 #[derive(Debug, Default)]
 struct Waiting {
     /// How often those were let in who stood there.
@@ -61,8 +66,8 @@ struct Waiting {
     let_in: usize,
 }
 
-/// The door is closed while this lives.
-struct Closed<'d>(&'d Door);
+/// The launch barrier is closed while this lives.
+struct Closed<'d>(&'d LaunchBarrier);
 
 impl Drop for Closed<'_> {
     fn drop(&mut self) {
@@ -97,25 +102,25 @@ impl Limit {
 
 thread_local! {
     /// This thread is ours, and works beside the application.
-    static BESIDE: Cell<Option<(&'static Agent, Limit)>> = const { Cell::new(None) };
-    /// It has a window just now.
+    static BACKGROUND: Cell<Option<(&'static Agent, Limit)>> = const { Cell::new(None) };
+    /// It has an exclusive section just now.
     static INSIDE: Cell<bool> = const { Cell::new(false) };
 }
 
 /// This thread works beside the application while it lives.
 #[derive(Debug)]
-pub(crate) struct Beside(Option<(&'static Agent, Limit)>);
+pub(crate) struct Background(Option<(&'static Agent, Limit)>);
 
-impl Drop for Beside {
+impl Drop for Background {
     fn drop(&mut self) {
-        BESIDE.set(self.0);
+        BACKGROUND.set(self.0);
     }
 }
 
 impl Agent {
     /// The calling thread is ours: it loads and frees when that harms nobody, or not at all. It takes back what was made, whoever is gone.
-    pub(crate) fn work_beside(&'static self) -> Beside {
-        self.beside(Limit {
+    pub(crate) fn work_in_background(&'static self) -> Background {
+        self.background(Limit {
             each: PATIENCE,
             until: None,
             to_the_end: true,
@@ -123,8 +128,8 @@ impl Agent {
     }
 
     /// The same for a thread that makes something while there is a tool: each call of it is tried for so long.
-    pub(crate) fn work_beside_for(&'static self, each: Duration) -> Beside {
-        self.beside(Limit {
+    pub(crate) fn work_in_background_for(&'static self, each: Duration) -> Background {
+        self.background(Limit {
             each,
             until: None,
             to_the_end: false,
@@ -132,22 +137,24 @@ impl Agent {
     }
 
     /// The same, and all of it until then.
-    pub(crate) fn work_beside_until(&'static self, until: Instant) -> Beside {
-        self.beside(Limit {
+    pub(crate) fn work_in_background_until(&'static self, until: Instant) -> Background {
+        self.background(Limit {
             each: until.saturating_duration_since(Instant::now()),
             until: Some(until),
             to_the_end: false,
         })
     }
 
-    fn beside(&'static self, limit: Limit) -> Beside {
-        Beside(BESIDE.replace(Some((self, limit))))
+    fn background(&'static self, limit: Limit) -> Background {
+        Background(BACKGROUND.replace(Some((self, limit))))
     }
 
     /// A launch by this handle is our business.
     #[inline]
     pub(crate) fn has_launch(&self, handle: usize) -> bool {
-        self.table.get(handle).is_some() || self.preloaded.is_new(handle) || self.door.is_used()
+        self.table.get(handle).is_some()
+            || self.preloaded.is_new(handle)
+            || self.launch_barrier.is_used()
     }
 
     /// No launch that was seen to begin is still on its way to the device.
@@ -160,14 +167,15 @@ impl Agent {
     pub(crate) fn begin_launch(&'static self, stream: StreamName) -> Flight {
         loop {
             let flight = self.generations.enter();
-            // In one order with the door: who closes it sees this launch, or this launch sees it closed.
-            if !self.door.closed.load(Ordering::SeqCst) || !self.has_to_wait(stream) {
+            // In one order with the launch barrier: who closes it sees this launch, or this launch
+            // sees it closed.
+            if !self.launch_barrier.closed.load(Ordering::SeqCst) || !self.has_to_wait(stream) {
                 return flight;
             }
             drop(flight);
-            if self.door.is_let_in(self) {
+            if self.launch_barrier.is_let_in(self) {
                 let flight = self.generations.enter();
-                lock(&self.door.waiting).let_in -= 1;
+                lock(&self.launch_barrier.waiting).let_in -= 1;
                 return flight;
             }
         }
@@ -180,14 +188,14 @@ impl Agent {
     }
 }
 
-impl Door {
+impl LaunchBarrier {
     /// Launches of every kernel are to be seen.
     #[inline]
     pub(crate) fn is_used(&self) -> bool {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Waits at the closed door. True if this launch was let in; else it is open.
+    /// Waits at the closed launch barrier. True if this launch was let in; else it is open.
     #[cold]
     fn is_let_in(&self, agent: &Agent) -> bool {
         let mut waiting = lock(&self.waiting);
@@ -203,7 +211,7 @@ impl Door {
         waiting.turn != turn
     }
 
-    /// Whoever stands at the door goes in.
+    /// Whoever waits at the launch barrier goes on.
     fn let_in(&self) {
         let mut waiting = lock(&self.waiting);
         waiting.turn += 1;
@@ -223,15 +231,20 @@ impl Door {
         self.used.store(false, Ordering::Relaxed);
     }
 
-    /// Does the work in a window in the current context. False if there was none.
-    fn window(&self, agent: &'static Agent, limit: Limit, work: &mut dyn FnMut()) -> bool {
-        if warpbpf_faults::strikes("agent/window") {
+    /// Does the work in an exclusive section in the current context. False if there was none.
+    fn exclusive_section(
+        &self,
+        agent: &'static Agent,
+        limit: Limit,
+        work: &mut dyn FnMut(),
+    ) -> bool {
+        if warpbpf_faults::strikes("agent/exclusive-section") {
             return false;
         }
         let end = limit.end();
         // Another thread of ours may try for long.
         let mut last = loop {
-            match self.windows.try_lock() {
+            match self.sections.try_lock() {
                 Ok(last) => break last,
                 Err(TryLockError::Poisoned(broken)) => break broken.into_inner(),
                 Err(TryLockError::WouldBlock) if limit.is_over(agent, end) => return false,
@@ -241,7 +254,7 @@ impl Door {
         if !self.used.swap(true, Ordering::SeqCst) {
             std::thread::sleep(SLIPPED);
         }
-        // A mark of each window's own: others wait for theirs. Without one nothing can be asked.
+        // A mark of each section's own: others wait for theirs. Without one nothing can be asked.
         let Ok(mark) = agent.driver.relaxed(|| agent.driver.new_mark()) else {
             let _inside = Inside::enter();
             work();
@@ -298,7 +311,8 @@ impl Door {
             } else if self.is_empty(agent) {
                 match agent.driver.relaxed(|| put(agent, mark)) {
                     Put::Behind => (is_there, is_captured) = (true, false),
-                    // As without us: the driver waits by itself. Nobody stands at the door for that.
+                    // As without us: the driver waits by itself. Nobody waits at the launch barrier
+                    // for that.
                     Put::Never => return Tried::Never,
                     Put::Captured => is_captured = true,
                 }
@@ -342,7 +356,7 @@ enum Put {
     Never,
 }
 
-/// This thread has a window while it lives.
+/// This thread has an exclusive section while it lives.
 struct Inside;
 
 impl Inside {
@@ -366,8 +380,10 @@ fn pause(since: Instant) {
     }
 }
 
-/// By how much longer launches wait at the try of this number, from 1: 1, 1, 2, 1, 1, 2, 4, ... Kernels that wait for what stands at the door ask for many
-/// short tries, a long queue for a long one, and nobody knows which it is: this costs at most a little more than to know it (Luby, Sinclair and Zuckerman, 1993).
+/// By how much longer launches wait at the try of this number, from 1: 1, 1, 2, 1, 1, 2, 4, ...
+/// Kernels that wait for what waits at the launch barrier ask for many short tries, a long queue
+/// for a long one, and nobody knows which it is: this costs at most a little more than to know it
+/// (Luby, Sinclair and Zuckerman, 1993).
 fn factor(turn: u32) -> u32 {
     let bits = u32::BITS - turn.leading_zeros();
     match turn == (1 << bits) - 1 {
@@ -398,20 +414,20 @@ fn put(agent: &Agent, mark: &Mark) -> Put {
 }
 
 /// The calling thread works beside the application.
-pub(crate) fn is_beside() -> bool {
-    BESIDE.get().is_some()
+pub(crate) fn is_background() -> bool {
+    BACKGROUND.get().is_some()
 }
 
-/// The calling thread works beside the application, in a context, and has no window yet.
+/// The calling thread works beside the application, in a context, and has no exclusive section yet.
 fn is_needed() -> bool {
-    BESIDE
+    BACKGROUND
         .get()
         .is_some_and(|(agent, _)| !INSIDE.get() && agent.driver.current().is_some())
 }
 
 fn open(work: &mut dyn FnMut()) -> bool {
-    match BESIDE.get() {
-        Some((agent, limit)) => agent.door.window(agent, limit, work),
+    match BACKGROUND.get() {
+        Some((agent, limit)) => agent.launch_barrier.exclusive_section(agent, limit, work),
         None => {
             work();
             true
@@ -420,8 +436,8 @@ fn open(work: &mut dyn FnMut()) -> bool {
 }
 
 /// The driver as our threads have it.
-pub(crate) fn with_door(driver: Driver) -> Driver {
-    driver.with_window(Window { open, is_needed })
+pub(crate) fn with_launch_barrier(driver: Driver) -> Driver {
+    driver.with_exclusive_sections(ExclusiveSection { open, is_needed })
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use crate::entry::Entry;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(crate) struct Roster {
+pub(crate) struct KernelRegistry {
     inner: Mutex<Inner>,
     /// All that there were.
     kept: Arena<Entry>,
@@ -201,7 +201,7 @@ impl Inner {
     }
 }
 
-impl Roster {
+impl KernelRegistry {
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -211,7 +211,7 @@ impl Roster {
     pub(crate) fn made(&self, mangled: &str) -> &'static AtomicU64 {
         let mut inner = self.lock();
         let made = inner.made.entry(mangled.to_owned());
-        // SAFETY: the roster is a part of an agent.
+        // SAFETY: the kernel registry is a part of an agent.
         made.or_insert_with(|| unsafe { self.numbers.keep(AtomicU64::default()) })
     }
 
@@ -223,7 +223,7 @@ impl Roster {
         shared: Option<&'static LaunchWriter>,
     ) -> &'static Entry {
         let entry = Entry::new(mangled.to_owned(), self.made(mangled)).counted_in(shared);
-        // SAFETY: the roster is a part of an agent.
+        // SAFETY: the kernel registry is a part of an agent.
         let entry = unsafe { self.kept.keep(entry) };
         self.lock().entries.push(entry);
         entry
@@ -342,11 +342,11 @@ mod tests {
 
     #[test]
     fn what_is_retired_still_counts() {
-        let roster = Roster::default();
+        let kernel_registry = KernelRegistry::default();
         let (a, again, b) = (
-            roster.add("a", None),
-            roster.add("a", None),
-            roster.add("b", None),
+            kernel_registry.add("a", None),
+            kernel_registry.add("a", None),
+            kernel_registry.add("b", None),
         );
         a.add(Place::new(16, (0, 4), 1, (None, Choices::default())));
         b.add(Place::new(16, (0, 4), 1, (None, Choices::default())));
@@ -360,8 +360,8 @@ mod tests {
         let tally = again.tally(generations.now());
         tally.uninstrumented.store(2, Ordering::Relaxed);
         launch(b, 32, 1);
-        let expected = |roster: &Roster| {
-            let counts = roster.counts().kernels.into_iter();
+        let expected = |kernel_registry: &KernelRegistry| {
+            let counts = kernel_registry.counts().kernels.into_iter();
             counts
                 .map(|k| (k.mangled, k.launches, k.uninstrumented, k.contexts))
                 .collect::<Vec<_>>()
@@ -370,55 +370,71 @@ mod tests {
             ("a".to_string(), 5, 2, vec![(0, 5)]),
             ("b".to_string(), 1, 0, vec![(1, 1)]),
         ];
-        assert_eq!((expected(&roster), roster.launched()), (all.to_vec(), 8));
-        roster.retire(&[a, b]);
-        assert_eq!((expected(&roster), roster.launched()), (all.to_vec(), 8));
-        assert_eq!(roster.entries(), 1);
+        assert_eq!(
+            (expected(&kernel_registry), kernel_registry.launched()),
+            (all.to_vec(), 8)
+        );
+        kernel_registry.retire(&[a, b]);
+        assert_eq!(
+            (expected(&kernel_registry), kernel_registry.launched()),
+            (all.to_vec(), 8)
+        );
+        assert_eq!(kernel_registry.entries(), 1);
     }
 
     #[test]
     fn nothing_is_kept_of_who_is_told_no_more() {
-        let roster = Roster::default();
+        let kernel_registry = KernelRegistry::default();
         let wanted = || -> &'static Entry {
-            let entry = roster.add("a", None);
+            let entry = kernel_registry.add("a", None);
             let place = Place::new(16, (0, 4), 1, (None, Choices::default()));
             entry.add(place.of(&[1, 2], &[]));
             entry
         };
-        roster.welcome(1);
-        roster.welcome(2);
-        roster.farewell(1);
-        roster.retire(&[wanted()]);
-        let known = |roster: &Roster| roster.lock().retired_of.keys().copied().collect::<Vec<_>>();
-        assert_eq!(known(&roster), [OWN, 1, 2]);
-        let told = |roster: &Roster| {
-            let clients = roster.counts().clients.into_iter();
+        kernel_registry.welcome(1);
+        kernel_registry.welcome(2);
+        kernel_registry.farewell(1);
+        kernel_registry.retire(&[wanted()]);
+        let known = |kernel_registry: &KernelRegistry| {
+            kernel_registry
+                .lock()
+                .retired_of
+                .keys()
+                .copied()
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(known(&kernel_registry), [OWN, 1, 2]);
+        let told = |kernel_registry: &KernelRegistry| {
+            let clients = kernel_registry.counts().clients.into_iter();
             clients.map(|one| one.client).collect::<Vec<_>>()
         };
         assert_eq!(
-            (roster.leaving(), told(&roster)),
+            (kernel_registry.leaving(), told(&kernel_registry)),
             (vec![1], vec![2, 1, OWN])
         );
-        roster.forget(1);
+        kernel_registry.forget(1);
         // It is still there, and its end will be heard of.
-        roster.forget(2);
-        roster.retire(&[wanted()]);
-        assert_eq!(known(&roster), [OWN, 2]);
-        assert_eq!((roster.leaving(), told(&roster)), (vec![], vec![2, OWN]));
-        roster.farewell(2);
-        roster.forget(2);
+        kernel_registry.forget(2);
+        kernel_registry.retire(&[wanted()]);
+        assert_eq!(known(&kernel_registry), [OWN, 2]);
+        assert_eq!(
+            (kernel_registry.leaving(), told(&kernel_registry)),
+            (vec![], vec![2, OWN])
+        );
+        kernel_registry.farewell(2);
+        kernel_registry.forget(2);
         // What clients alone were in is no launch of the first tool's, for good.
-        assert_eq!(told(&roster), [OWN]);
+        assert_eq!(told(&kernel_registry), [OWN]);
     }
 
     #[test]
     fn numbers_go_on_by_name() {
-        let roster = Roster::default();
-        let (a, b) = (roster.made("a"), roster.made("b"));
+        let kernel_registry = KernelRegistry::default();
+        let (a, b) = (kernel_registry.made("a"), kernel_registry.made("b"));
         assert_eq!(a.fetch_add(3, Ordering::Relaxed), 0);
         assert_eq!(b.fetch_add(1, Ordering::Relaxed), 0);
-        assert_eq!(roster.made("a").load(Ordering::Relaxed), 3);
-        assert_eq!(roster.begun(), 4);
-        assert!(std::ptr::eq(roster.made("a"), a));
+        assert_eq!(kernel_registry.made("a").load(Ordering::Relaxed), 3);
+        assert_eq!(kernel_registry.begun(), 4);
+        assert!(std::ptr::eq(kernel_registry.made("a"), a));
     }
 }

@@ -1,7 +1,8 @@
 //! What there is in a context, for a thread that makes something there: an application's never waits for one of ours.
 //!
-//! Ours loads code beside the application when no launch is under way (see `door`), for which it may try for long. A launch that waited for it until then would
-//! be what it waits for. So the launch goes on without, and ours makes up for what was not made for it.
+//! Ours loads code beside the application when no launch is under way (see `launch_barrier`), for
+//! which it may try for long. A launch that waited for it until then would be what it waits for. So
+//! the launch goes on without, and ours makes up for what was not made for it.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{RwLockReadGuard, RwLockWriteGuard};
@@ -10,8 +11,8 @@ use std::time::Duration;
 use warpbpf_session::Live;
 
 use crate::agent::Agent;
-use crate::door::is_beside;
-use crate::lives::{LiveState, Shard, tried};
+use crate::context_registry::{ContextState, Shard, tried};
+use crate::launch_barrier::is_background;
 use crate::modules::instrument_pending;
 
 /// Between two looks whether another thread is done.
@@ -36,7 +37,7 @@ impl Drop for Here<'_> {
 impl Ours {
     /// Runs `work`, which makes something; then `after`, if it was on a thread of ours and others were turned away meanwhile.
     pub(crate) fn make<T>(&self, work: impl FnOnce() -> T, after: impl FnOnce()) -> T {
-        if !is_beside() {
+        if !is_background() {
             return work();
         }
         self.here.fetch_add(1, Ordering::SeqCst);
@@ -67,7 +68,7 @@ impl Ours {
 
     /// Another thread is not to wait for one that is here now.
     fn turns_away(&self) -> bool {
-        if is_beside() || !self.is_here() {
+        if is_background() || !self.is_here() {
             return false;
         }
         // In one order with who leaves: they see this, or this sees that they have left.
@@ -78,14 +79,14 @@ impl Ours {
 
 impl Shard {
     /// What is there. None where that would be to wait for a thread of ours.
-    pub(crate) fn look(&self) -> Option<RwLockReadGuard<'_, LiveState>> {
+    pub(crate) fn look(&self) -> Option<RwLockReadGuard<'_, ContextState>> {
         self.ours.unless_here(|| tried(self.state.try_read()))
     }
 
     /// The same, to put something there. None where there is something by now, too.
-    pub(crate) fn look_to_make(&self) -> Option<RwLockWriteGuard<'_, LiveState>> {
+    pub(crate) fn look_to_make(&self) -> Option<RwLockWriteGuard<'_, ContextState>> {
         let look = || {
-            let empty = |state: &LiveState| matches!(state, LiveState::NotYet);
+            let empty = |state: &ContextState| matches!(state, ContextState::NotYet);
             if let Some(state) = tried(self.state.try_write()) {
                 return Some(empty(&state).then_some(state));
             }
@@ -105,8 +106,8 @@ impl Agent {
         work: impl FnOnce(&Live) -> T,
     ) -> Option<T> {
         let work = || match &*shard.read() {
-            LiveState::Here(live) => self.driver.within(shard.context, || work(live)),
-            LiveState::NotYet | LiveState::Gone(_) => None,
+            ContextState::Here(live) => self.driver.within(shard.context, || work(live)),
+            ContextState::NotYet | ContextState::Gone(_) => None,
         };
         let after = || {
             self.driver
