@@ -11,7 +11,7 @@ use std::sync::{
 };
 
 use warpbpf_driver::sys::CUcontext;
-use warpbpf_driver::{Context, Mark};
+use warpbpf_driver::{CompletionEvent, Context};
 use warpbpf_session::{Calls, Live, Session};
 use warpbpf_wire::{NoteLevel, SharedWriter, ToTool};
 
@@ -56,7 +56,7 @@ pub(crate) struct Shard {
     /// Held by the thread that sees to that.
     pub(crate) turn: Mutex<()>,
     /// To be put behind what is launched there. None where the driver made none, or it was given back.
-    pub(crate) mark: RwLock<Option<Mark>>,
+    pub(crate) completion_event: RwLock<Option<CompletionEvent>>,
     /// Images that had been loaded when it was last looked for some that wait for it.
     pub(crate) seen: AtomicU64,
     /// Who of us makes something in it.
@@ -72,10 +72,16 @@ impl Shard {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What its mark was until now.
-    pub(crate) fn set_mark(&self, mark: Option<Mark>) -> Option<Mark> {
-        let mut there = self.mark.write().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *there, mark)
+    /// What its completion event was until now.
+    pub(crate) fn set_completion_event(
+        &self,
+        completion_event: Option<CompletionEvent>,
+    ) -> Option<CompletionEvent> {
+        let mut there = self
+            .completion_event
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *there, completion_event)
     }
 
     /// Keeps memory that it shares with the tool, for when its context has ended.
@@ -203,7 +209,7 @@ impl ContextRegistry {
             memory: Mutex::default(),
             growing: Mutex::default(),
             turn: Mutex::default(),
-            mark: RwLock::default(),
+            completion_event: RwLock::default(),
             seen: AtomicU64::new(0),
             ours: Ours::default(),
         });
@@ -397,7 +403,11 @@ impl Agent {
                         format!("nobody answers calls to maps on the host, they will time out: no thread could be started ({error})"),
                     );
                 }
-                shard.set_mark(self.driver.relaxed(|| self.driver.new_mark()).ok());
+                shard.set_completion_event(
+                    self.driver
+                        .relaxed(|| self.driver.new_completion_event())
+                        .ok(),
+                );
                 *state = ContextState::Here(Box::new(live));
                 // They are the process's, and see all contexts.
                 if shard.number.get() == Some(&0) {

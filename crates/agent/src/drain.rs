@@ -101,7 +101,7 @@ impl fmt::Display for NotDrained {
 #[derive(Debug)]
 struct Wait {
     shard: Arc<Shard>,
-    /// The mark is behind it.
+    /// The completion event is behind it.
     is_marked: bool,
     /// Captures were what was in the way at the last look.
     is_captured: bool,
@@ -109,7 +109,7 @@ struct Wait {
 
 impl Wait {
     /// It has ended, or that will not be known; `None`: not yet. The context cannot end meanwhile. Nothing here waits for the device, unless the driver has
-    /// no marks, and then `blocks` is called before.
+    /// no completion events, and then `blocks` is called before.
     fn look(
         &mut self,
         agent: &Agent,
@@ -141,9 +141,9 @@ impl Wait {
         blocks: &mut dyn FnMut(),
     ) -> Option<Result<(), NotDrained>> {
         let (driver, context) = (&agent.driver, self.shard.context);
-        let mark = self
+        let completion_event = self
             .shard
-            .mark
+            .completion_event
             .read()
             .unwrap_or_else(PoisonError::into_inner);
         if !self.is_marked {
@@ -152,10 +152,11 @@ impl Wait {
             if self.is_captured {
                 return (since.elapsed() >= CAPTURES).then_some(Err(NotDrained::Captures));
             }
-            match mark
+            match completion_event
                 .as_ref()
-                .map_or(Ok(false), |mark| driver.mark(context, mark))
-            {
+                .map_or(Ok(false), |completion_event| {
+                    driver.record_completion(context, completion_event)
+                }) {
                 Ok(true) => self.is_marked = true,
                 Ok(false) => {
                     // For as long as a kernel runs, which may wait for the thread that begins a capture.
@@ -166,7 +167,7 @@ impl Wait {
                 Err(error) => return Some(Err(NotDrained::Driver(error))),
             }
         }
-        match driver.has_passed(mark.as_ref()?) {
+        match driver.has_passed(completion_event.as_ref()?) {
             Ok(false) => None,
             Ok(true) => Some(Ok(())),
             Err(error) => Some(Err(NotDrained::Driver(error))),

@@ -333,8 +333,8 @@ impl Agent {
             };
             let context = shard.context.0 as usize;
             let give_back = || {
-                if let Some(mark) = shard.set_mark(None) {
-                    self.driver.forget(mark);
+                if let Some(completion_event) = shard.set_completion_event(None) {
+                    self.driver.forget(completion_event);
                 }
                 self.give_timers_back(context);
                 if let Some(calls) = live.calls() {

@@ -4,12 +4,12 @@
 //! nobody launch until they have ended (docs/measurements.md). Two kernels that wait for each
 //! other, of which one was launched, then wait for ever. An application that does so itself sees to
 //! that; of what a thread of ours does it knows nothing. So our threads do it in an *exclusive
-//! section*: launches wait at a launch barrier, what was launched before is looked after by a mark,
-//! and once that has passed, the work is done on an empty context, in which it takes a tenth of a
-//! millisecond. If kernels do not end soon, those who stand there are let in, one launch each,
-//! since what runs may wait for just these; what comes behind them is not. If that does not help
-//! either, the launch barrier opens and it is tried later: so whoever waits for whom, the
-//! application goes on.
+//! section*: launches wait at a launch barrier, what was launched before is looked after by a
+//! completion event, and once that has passed, the work is done on an empty context, in which it
+//! takes a tenth of a millisecond. If kernels do not end soon, those who stand there are let in,
+//! one launch each, since what runs may wait for just these; what comes behind them is not. If that
+//! does not help either, the launch barrier opens and it is tried later: so whoever waits for whom,
+//! the application goes on.
 //!
 //! On a thread of the application's nothing of this happens: what is loaded there stands beside a load of its own.
 
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use warpbpf_driver::{Driver, ExclusiveSection, Mark};
+use warpbpf_driver::{CompletionEvent, Driver, ExclusiveSection};
 
 use crate::agent::Agent;
 use crate::generation::Flight;
@@ -181,7 +181,7 @@ impl Agent {
         }
     }
 
-    /// What is captured runs later, and a mark waits for the capture's end.
+    /// What is captured runs later, and a completion event waits for the capture's end.
     #[cold]
     fn has_to_wait(&'static self, stream: StreamName) -> bool {
         self.is_on() && self.graphs.captured(self, stream).is_none()
@@ -254,8 +254,10 @@ impl LaunchBarrier {
         if !self.used.swap(true, Ordering::SeqCst) {
             std::thread::sleep(SLIPPED);
         }
-        // A mark of each section's own: others wait for theirs. Without one nothing can be asked.
-        let Ok(mark) = agent.driver.relaxed(|| agent.driver.new_mark()) else {
+        // A completion event of each section's own: others wait for theirs. Without one nothing can
+        // be asked.
+        let Ok(completion_event) = agent.driver.relaxed(|| agent.driver.new_completion_event())
+        else {
             let _inside = Inside::enter();
             work();
             return true;
@@ -264,7 +266,7 @@ impl LaunchBarrier {
         for turn in 1.. {
             // As long as was enough the last time, as kernels are as long as they were.
             let hold = (SHORTEST * factor(turn)).max(*last * 2).min(LONGEST);
-            match self.tried(agent, &mark, hold, work) {
+            match self.tried(agent, &completion_event, hold, work) {
                 Tried::Done => {
                     (*last, done) = (begun.elapsed().min(hold), true);
                     break;
@@ -286,7 +288,7 @@ impl LaunchBarrier {
             }
             std::thread::sleep((hold * OPEN).min(end.saturating_duration_since(Instant::now())));
         }
-        agent.driver.forget(mark);
+        agent.driver.forget(completion_event);
         done
     }
 
@@ -294,7 +296,7 @@ impl LaunchBarrier {
     fn tried(
         &self,
         agent: &'static Agent,
-        mark: &Mark,
+        completion_event: &CompletionEvent,
         hold: Duration,
         work: &mut dyn FnMut(),
     ) -> Tried {
@@ -305,11 +307,11 @@ impl LaunchBarrier {
         let mut turns = 1;
         loop {
             if is_there {
-                if let Ok(true) = agent.driver.has_passed(mark) {
+                if let Ok(true) = agent.driver.has_passed(completion_event) {
                     break;
                 }
             } else if self.is_empty(agent) {
-                match agent.driver.relaxed(|| put(agent, mark)) {
+                match agent.driver.relaxed(|| put(agent, completion_event)) {
                     Put::Behind => (is_there, is_captured) = (true, false),
                     // As without us: the driver waits by itself. Nobody waits at the launch barrier
                     // for that.
@@ -347,7 +349,7 @@ enum Tried {
     Never,
 }
 
-/// Where a mark is.
+/// Where a completion event is.
 enum Put {
     Behind,
     /// It would have spoilt a capture.
@@ -392,8 +394,8 @@ fn factor(turn: u32) -> u32 {
     }
 }
 
-/// Puts the mark behind all of the current context.
-fn put(agent: &Agent, mark: &Mark) -> Put {
+/// Puts the completion event behind all of the current context.
+fn put(agent: &Agent, completion_event: &CompletionEvent) -> Put {
     let Some(context) = agent.driver.current() else {
         return Put::Never;
     };
@@ -406,7 +408,7 @@ fn put(agent: &Agent, mark: &Mark) -> Put {
     if captures.is_any(agent) {
         return Put::Captured;
     }
-    match agent.driver.mark(context, mark) {
+    match agent.driver.record_completion(context, completion_event) {
         Ok(true) => Put::Behind,
         // A context that is broken says so to whoever asks next.
         Ok(false) | Err(_) => Put::Never,

@@ -27,7 +27,7 @@ impl Driver {
     }
 
     /// The calling thread works beside an application. What takes long in a load is compilation, and the linker does that without holding anybody up.
-    pub fn works_beside(&self) -> bool {
+    pub fn works_in_background(&self) -> bool {
         self.exclusive.is_some_and(|section| (section.is_needed)())
     }
 

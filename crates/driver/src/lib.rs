@@ -11,6 +11,7 @@ pub mod own_memory;
 pub mod regular;
 pub mod sys;
 
+mod completion_event;
 mod exclusive;
 #[cfg(debug_assertions)]
 mod faults;
@@ -18,16 +19,15 @@ mod fixed;
 mod library;
 mod link;
 mod load;
-mod mark;
 mod result;
 mod safe;
 mod tensor;
 mod wait;
 
+pub use completion_event::CompletionEvent;
 pub use exclusive::ExclusiveSection;
 pub use jit::JitOptions;
 pub use load::{LoadError, open};
-pub use mark::Mark;
 pub use result::DriverError;
 pub use safe::{Context, DeviceInfo, Driver, Function, Library, Module, Stream};
 pub use tensor::{TENSOR_MAP_WORDS, TensorShape};

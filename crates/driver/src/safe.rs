@@ -324,7 +324,7 @@ impl Driver {
     /// Loads PTX text of kernels of our own. On failure the error carries the JIT's log.
     pub fn load_ptx(&self, ptx: &str) -> Result<Module, DriverError> {
         let jit = JitOptions::default();
-        if self.works_beside()
+        if self.works_in_background()
             && let Ok((code, _)) = self.link_ptx(ptx, &jit)
         {
             return self.load_image(&code);

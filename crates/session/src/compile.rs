@@ -34,7 +34,7 @@ impl Loading<'_> {
         });
         let known = self.cache.and_then(|cache| Some((cache, device().ok()?)));
         let Some((cache, device)) = known else {
-            if driver.works_beside() && is_linkable(ptx) {
+            if driver.works_in_background() && is_linkable(ptx) {
                 let linked = driver.link_ptx(ptx, jit);
                 let loaded = linked.and_then(|(code, log)| Ok((driver.load_image(&code)?, log)));
                 match loaded {

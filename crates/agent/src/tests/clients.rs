@@ -229,7 +229,7 @@ fn drained(app: &mut Application, asked: u64) -> Vec<String> {
     }
 }
 
-/// Waits for the whole context, marks behind all of it, and questions to those.
+/// Waits for the whole context, completion events behind all of it, and questions to those.
 fn asked(app: &Application) -> [u32; 3] {
     let calls = app.world.calls();
     let asked = ["cuCtxSynchronize", "cuCtxRecordEvent", "cuEventQuery"];
@@ -270,8 +270,8 @@ fn kernels_of_who_goes_are_waited_for_beside_captures() {
     capture(&app, true);
     app.world.set_busy(false);
     assert_eq!(drained(&mut app, 7), [""; 0]);
-    let [waits, marks, _] = asked(&app);
-    assert_eq!([waits, marks], [before[0], before[1] + 1]);
+    let [waits, events, _] = asked(&app);
+    assert_eq!([waits, events], [before[0], before[1] + 1]);
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn where_nothing_can_be_asked_calls_within_a_section_are_made_at_once() {
     let app = Application::new();
     let (first, second) = (some_memory(&app), some_memory(&app));
     app.world.refuse("cuEventCreate", 999);
-    assert!(app.agent.driver.new_mark().is_err());
+    assert!(app.agent.driver.new_completion_event().is_err());
     // For longer than the test may take.
     let _background = app.agent.work_in_background_for(Duration::from_secs(3600));
     let free = || {

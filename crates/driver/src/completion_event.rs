@@ -1,4 +1,5 @@
-//! A mark behind all work of a context: it says when that has ended, and nobody is held up.
+//! A completion event behind all work of a context: it says when that has ended, and nobody is held
+//! up.
 
 use std::ptr;
 
@@ -8,28 +9,32 @@ use crate::sys::{self, CUevent};
 
 /// An event that is put behind what is in all streams of a context. It stays until it is given back, or its context ends.
 #[derive(Debug)]
-pub struct Mark(CUevent);
+pub struct CompletionEvent(CUevent);
 
 // SAFETY: the driver's handles may be used by any thread.
-unsafe impl Send for Mark {}
+unsafe impl Send for CompletionEvent {}
 // SAFETY: as above, by several at once.
-unsafe impl Sync for Mark {}
+unsafe impl Sync for CompletionEvent {}
 
 impl Driver {
     /// Makes one for the current context. The driver waits for room where too much was launched there, so this is done ahead.
-    pub fn new_mark(&self) -> Result<Mark, DriverError> {
+    pub fn new_completion_event(&self) -> Result<CompletionEvent, DriverError> {
         let mut event = ptr::null_mut();
         // SAFETY: a writable local.
         let code = unsafe { (self.api.event_create)(&mut event, sys::EVENT_DISABLE_TIMING) };
         self.check("cuEventCreate", code, String::new)
-            .map(|()| Mark(event))
+            .map(|()| CompletionEvent(event))
     }
 
     /// Puts it behind all that is in its context, and waits for nothing; false if the driver has no such function (`cuCtxRecordEvent` came with CUDA
     /// 12.5). Streams that no other thread can name are covered. As a wait for the context would, it spoils captures in it: there may be none.
-    pub fn mark(&self, context: Context, mark: &Mark) -> Result<bool, DriverError> {
+    pub fn record_completion(
+        &self,
+        context: Context,
+        event: &CompletionEvent,
+    ) -> Result<bool, DriverError> {
         // SAFETY: an event of ours, of this context, which is alive.
-        match unsafe { (self.api.ctx_record_event)(context.0, mark.0) } {
+        match unsafe { (self.api.ctx_record_event)(context.0, event.0) } {
             sys::NOT_SUPPORTED => Ok(false),
             code => self
                 .check("cuCtxRecordEvent", code, String::new)
@@ -38,17 +43,17 @@ impl Driver {
     }
 
     /// Whether all that has ended which was there when it was put in place last.
-    pub fn has_passed(&self, mark: &Mark) -> Result<bool, DriverError> {
+    pub fn has_passed(&self, event: &CompletionEvent) -> Result<bool, DriverError> {
         // SAFETY: an event of ours, whose context is alive.
-        match unsafe { (self.api.event_query)(mark.0) } {
+        match unsafe { (self.api.event_query)(event.0) } {
             sys::NOT_READY => Ok(false),
             code => self.check("cuEventQuery", code, String::new).map(|()| true),
         }
     }
 
     /// Gives it back. It costs its memory if it stays.
-    pub fn forget(&self, mark: Mark) {
+    pub fn forget(&self, event: CompletionEvent) {
         // SAFETY: an event of ours that nobody else knows.
-        unsafe { (self.api.event_destroy)(mark.0) };
+        unsafe { (self.api.event_destroy)(event.0) };
     }
 }
