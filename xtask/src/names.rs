@@ -40,7 +40,6 @@ const OLD_NAMES: &[(&str, &str, &str)] = &[
     ("crates/agent", "Beside", "Background"),
     ("crates/agent", "LiveState", "ContextState"),
     ("crates/agent", "Lives", "ContextRegistry"),
-    ("crates/agent", "Mark", "CompletionEvent"),
     ("crates/agent", "Made", "JitOutputs"),
     ("crates/agent", "lives", "context_registry"),
     ("crates/cli", "way", "method"),
@@ -57,6 +56,7 @@ const OLD_NAMES: &[(&str, &str, &str)] = &[
 const OLD_FILES: &[(&str, &str, &str)] = &[
     ("", "aside", "background"),
     ("", "beside", "background` or `exclusive"),
+    ("", "crowds", "stress"),
     ("", "exchange", "replace"),
     ("", "made", "jit_outputs"),
     ("", "mark", "completion_event"),

@@ -25,7 +25,7 @@ pub fn cases() -> Vec<Case> {
     let case = |name, check| Case { name, check };
     vec![
         case("user ring: records of the host, in order", records),
-        case("user ring: a crowd of records, each once", crowd),
+        case("user ring: records under stress, each once", stress),
     ]
 }
 
@@ -64,8 +64,8 @@ fn records(bench: &Bench) -> Told {
 }
 
 /// Records by the million. One lane drains at a time, so here a GPU is not what it is elsewhere: as many as a minute allows, or
-/// `WARPBPF_CROWD_SECONDS`.
-fn crowd(bench: &Bench) -> Told {
+/// `WARPBPF_STRESS_SECONDS`.
+fn stress(bench: &Bench) -> Told {
     beside(bench, "userring_large", crowded)
 }
 
@@ -114,7 +114,7 @@ fn crowded(bench: &Bench, process: &Process, _: u32) -> Told {
         (true, true) => (1_000_000, 1_000_000),
         (false, _) => (1_000_000, 100_000_000),
     };
-    let seconds = std::env::var("WARPBPF_CROWD_SECONDS").ok();
+    let seconds = std::env::var("WARPBPF_STRESS_SECONDS").ok();
     let seconds = seconds.and_then(|seconds| seconds.parse().ok());
     let minute = Instant::now() + seconds.map_or(PATIENCE, Duration::from_secs);
     let (mut number, mut refused) = (0, 0u64);

@@ -897,9 +897,9 @@ fn refused_inserts_use_up_no_slot() {
     }
 }
 
-/// A crowd that inserts one key after the other gives back the nodes that it did not need.
+/// A stress test that inserts one key after the other gives back the nodes that it did not need.
 #[test]
-fn a_crowd_gives_its_nodes_back() {
+fn stress_gives_its_nodes_back() {
     for map_type in [MapType::Hash, MapType::PercpuHash, MapType::LruHash] {
         for value_words in [1, 4] {
             for case in kinds(&machine(map_type, 1, value_words, 8, 4096, 1)) {

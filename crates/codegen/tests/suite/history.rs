@@ -21,7 +21,7 @@ use warpbpf_softgpu::Config;
 const THREADS: usize = 6;
 const PER_THREAD: usize = 6;
 /// Threads where only sums are looked at.
-const CROWD: usize = 192;
+const STRESS_THREADS: usize = 192;
 /// Workloads and schedules of each kind of map.
 const CASES: u32 = 40;
 /// Situations after which a search is given up: none of these needs a hundredth.
@@ -473,13 +473,13 @@ fn operations_on_a_stack_have_an_order() {
 }
 
 /// Random operations of many lanes, with a schedule.
-fn crowds(op: impl Strategy<Value = Todo>) -> impl Strategy<Value = (Vec<Todo>, u64, u32, usize)> {
-    let workload = prop::collection::vec(op, CROWD * PER_THREAD);
+fn stress(op: impl Strategy<Value = Todo>) -> impl Strategy<Value = (Vec<Todo>, u64, u32, usize)> {
+    let workload = prop::collection::vec(op, STRESS_THREADS * PER_THREAD);
     let block = prop_oneof![Just(32usize), Just(48), Just(96)];
     (workload, any::<u64>(), 1..=4u32, block)
 }
 
-fn try_crowds(
+fn try_stress(
     op: impl Strategy<Value = Todo>,
     check: impl Fn(&[Todo], u64, u32, usize) -> Result<(), TestCaseError>,
 ) {
@@ -488,7 +488,7 @@ fn try_crowds(
         failure_persistence: None,
         ..Cases::default()
     };
-    let result = TestRunner::new(config).run(&crowds(op), |(todo, seed, sms, block)| {
+    let result = TestRunner::new(config).run(&stress(op), |(todo, seed, sms, block)| {
         check(&todo, seed, sms, block)
     });
     result.unwrap_or_else(|error| panic!("{error}"));
@@ -496,7 +496,7 @@ fn try_crowds(
 
 /// A key comes and goes: it is there in the end if it came once more than it went.
 #[test]
-fn a_crowd_leaves_the_keys_that_came_and_did_not_go() {
+fn stress_leaves_the_keys_that_came_and_did_not_go() {
     let what = prop_oneof![
         3 => Just((What::Update, BPF_NOEXIST)),
         3 => Just((What::Delete, 0)),
@@ -505,9 +505,9 @@ fn a_crowd_leaves_the_keys_that_came_and_did_not_go() {
     ];
     let op =
         (what, 0..PER_THREAD as u64).prop_map(|((what, flags), key)| Todo { what, flags, key });
-    let hash = machine(MapType::Hash, 64, 3, CROWD);
-    let small = machine(MapType::GpuHash, 64, 1, CROWD);
-    try_crowds(op, |todo, seed, sms, block| {
+    let hash = machine(MapType::Hash, 64, 3, STRESS_THREADS);
+    let small = machine(MapType::GpuHash, 64, 1, STRESS_THREADS);
+    try_stress(op, |todo, seed, sms, block| {
         for case in [&hash, &small] {
             let device = device(case, seed, sms);
             let done = run(&device, todo, block);
@@ -543,16 +543,16 @@ fn a_crowd_leaves_the_keys_that_came_and_did_not_go() {
 
 /// What was pushed comes out once, during the run or after it.
 #[test]
-fn a_crowd_loses_no_value_and_gets_none_twice() {
+fn stress_loses_no_value_and_gets_none_twice() {
     let lists: Vec<_> = [
         (MapType::Queue, 40),
         (MapType::Stack, 40),
         (MapType::Queue, 700),
         (MapType::Stack, 700),
     ]
-    .map(|(map_type, entries)| machine(map_type, entries, 3, CROWD))
+    .map(|(map_type, entries)| machine(map_type, entries, 3, STRESS_THREADS))
     .into();
-    try_crowds(of_list(), |todo, seed, sms, block| {
+    try_stress(of_list(), |todo, seed, sms, block| {
         for case in &lists {
             let device = device(case, seed, sms);
             let done = run(&device, todo, block);

@@ -344,7 +344,7 @@ fn many_lanes_lose_nothing_and_get_nothing_twice() {
 /// All threads use one stack at once: lanes that are together go as one, so all get through, and nearly all where a schedule parts
 /// lanes wherever it can.
 #[test]
-fn a_stack_serves_crowds() {
+fn a_stack_under_stress() {
     let (grid, block) = (8, 128);
     let threads = grid * block;
     let case = busy(stack(8, 2 * threads), 0, threads);

@@ -2,7 +2,6 @@
 
 mod access;
 mod common;
-mod crowds;
 mod each;
 mod hash;
 mod hosted;
@@ -12,4 +11,5 @@ mod merge;
 mod plan;
 mod printk;
 mod ring;
+mod stress;
 mod user_ring;

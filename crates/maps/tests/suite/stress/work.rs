@@ -11,8 +11,8 @@ use warpbpf_softgpu::Config;
 
 use super::device::{Case, Device, clang};
 
-/// Threads of a crowd, and operations of each.
-pub const CROWD: usize = 96;
+/// Threads of a stress test, and operations of each.
+pub const STRESS_THREADS: usize = 96;
 pub const PER_THREAD: usize = 6;
 /// Operations of a lane that is alone.
 pub const ALONE: usize = 60;
@@ -133,7 +133,7 @@ char LICENSE[] SEC("license") = "GPL";
 "#,
         operations = threads * per_thread,
     );
-    clang(&format!("crowd-{name}-{threads}"), &source, "v3")
+    clang(&format!("stress-{name}-{threads}"), &source, "v3")
 }
 
 /// A proved program with the maps that this crate makes of its definitions.
@@ -166,9 +166,9 @@ impl Machine {
         }
     }
 
-    /// For a crowd, one on each number of multiprocessors.
-    pub fn crowd(parts: &Parts<'_>) -> Vec<Machine> {
-        let object = object(parts, CROWD, PER_THREAD);
+    /// For stress, one on each number of multiprocessors.
+    pub fn stress(parts: &Parts<'_>) -> Vec<Machine> {
+        let object = object(parts, STRESS_THREADS, PER_THREAD);
         let machine = |sms: &u32| Machine::new(&object, *sms, PER_THREAD);
         SMS.iter().map(machine).collect()
     }
@@ -271,13 +271,14 @@ pub fn numbered(mut todo: Vec<Todo>) -> Vec<Todo> {
     todo
 }
 
-/// Workloads of a crowd, with a schedule, a machine of `machines` and a size of blocks: `check` gets them all.
-pub fn try_crowds(
+/// Workloads for stress, with a schedule, a machine of `machines` and a size of blocks: `check`
+/// gets them all.
+pub fn try_stress(
     machines: &[Machine],
     op: impl Strategy<Value = Todo>,
     check: impl Fn(&Machine, Vec<Todo>, u64, usize) -> Result<(), TestCaseError>,
 ) {
-    let workload = prop::collection::vec(op, CROWD * PER_THREAD);
+    let workload = prop::collection::vec(op, STRESS_THREADS * PER_THREAD);
     let block = prop_oneof![Just(32usize), Just(48), Just(96)];
     let input = (workload, any::<u64>(), 0..machines.len(), block);
     let ran = runner(24).run(&input, |(todo, seed, machine, block)| {
@@ -313,7 +314,7 @@ fn runner(cases: u32) -> TestRunner {
     TestRunner::new(Cases {
         cases,
         failure_persistence: None,
-        // A smaller crowd meets in other ways.
+        // Fewer threads meet in other ways.
         max_shrink_iters: 0,
         ..Cases::default()
     })

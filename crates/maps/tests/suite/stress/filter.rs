@@ -1,4 +1,4 @@
-//! A bloom filter under a crowd: no push is forgotten, and nothing is found whose bits nobody set.
+//! A bloom filter under stress: no push is forgotten, and nothing is found whose bits nobody set.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::{BPF_ANY, ENOENT, MapType};
 
-use super::work::{Done, Machine, Parts, Todo, What, try_crowds};
+use super::work::{Done, Machine, Parts, Todo, What, try_stress};
 
 #[test]
 fn a_filter_says_no_only_before_a_push_and_yes_only_for_bits_that_are_set() {
@@ -23,7 +23,7 @@ struct {{
 }} table SEC(".maps");"#,
                 MapType::BloomFilter as u32
             );
-            Machine::crowd(&Parts {
+            Machine::stress(&Parts {
                 name: &format!("bloom-{entries}"),
                 declared: &declared,
                 act: r"
@@ -42,7 +42,7 @@ struct {{
         key,
         value: 0,
     });
-    try_crowds(&machines, op, |machine, todo, seed, block| {
+    try_stress(&machines, op, |machine, todo, seed, block| {
         let device = machine.device(seed);
         let done = machine.run(&device, &todo, block);
         let MapLayout::Bloom(layout) = machine.layout("table") else {

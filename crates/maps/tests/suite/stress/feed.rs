@@ -1,4 +1,5 @@
-//! A user ring buffer that a crowd drains: every record that the host pushed is taken once, whole, in the host's order.
+//! A user ring buffer that many threads drain: every record that the host pushed is taken once,
+//! whole, in the host's order.
 
 use proptest::prelude::*;
 use warpbpf_abi::layout::{MapLayout, UserRingLayout};
@@ -6,7 +7,7 @@ use warpbpf_abi::maps::{BPF_ANY, EBUSY};
 use warpbpf_maps::user_ring::Producer;
 
 use super::device::Device;
-use super::work::{CROWD, Machine, PER_THREAD, Parts, Todo, What, try_crowds};
+use super::work::{Machine, PER_THREAD, Parts, STRESS_THREADS, Todo, What, try_stress};
 
 /// Records that are numbered, at most.
 const RECORDS: usize = 1200;
@@ -88,8 +89,8 @@ fn push(
 }
 
 #[test]
-fn a_crowd_takes_each_record_once_and_in_order() {
-    let machines = Machine::crowd(&Parts {
+fn stress_takes_each_record_once_and_in_order() {
+    let machines = Machine::stress(&Parts {
         name: "feed",
         declared: DECLARED,
         act: "op->result = bpf_user_ringbuf_drain(&table, take, 0, 0);",
@@ -101,7 +102,7 @@ fn a_crowd_takes_each_record_once_and_in_order() {
         key,
         value: 0,
     });
-    try_crowds(&machines, op, |machine, todo, seed, block| {
+    try_stress(&machines, op, |machine, todo, seed, block| {
         let MapLayout::UserRing(layout) = machine.layout("table") else {
             panic!("a user ring");
         };
@@ -124,7 +125,7 @@ fn a_crowd_takes_each_record_once_and_in_order() {
             }
             // Somebody drains in each round, at least 16 records or what is there.
             prop_assert!(
-                rounds < 2 * CROWD * PER_THREAD,
+                rounds < 2 * STRESS_THREADS * PER_THREAD,
                 "{pushed} pushed, {taken} taken"
             );
         }

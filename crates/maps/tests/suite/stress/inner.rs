@@ -7,7 +7,7 @@ use warpbpf_maps::{Value, inner};
 use super::arrays::check;
 use super::device::Device;
 use super::tables::key_of;
-use super::work::{Done, Machine, Parts, Todo, What, numbered, try_alone, try_crowds};
+use super::work::{Done, Machine, Parts, Todo, What, numbered, try_alone, try_stress};
 
 /// Elements of each map that stands in another one.
 const ELEMENTS: u64 = 3;
@@ -116,10 +116,10 @@ fn element(machine: &Machine, device: &Device, map: &str, element: u64) -> u64 {
 }
 
 #[test]
-fn a_crowd_does_to_each_map_what_came_there_by_any_key() {
+fn stress_does_to_each_map_what_came_there_by_any_key() {
     for map_type in [MapType::ArrayOfMaps, MapType::HashOfMaps] {
-        let machines = with_parts(map_type, Machine::crowd);
-        try_crowds(&machines, ops(), |machine, todo, seed, block| {
+        let machines = with_parts(map_type, Machine::stress);
+        try_stress(&machines, ops(), |machine, todo, seed, block| {
             let device = device(machine, seed);
             let done = machine.run(&device, &numbered(todo), block);
             prop_assert!(done.iter().all(says_what_is_there));

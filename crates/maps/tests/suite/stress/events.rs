@@ -7,7 +7,7 @@ use warpbpf_abi::maps::{BPF_ANY, EAGAIN, ENOSPC, MapType};
 use warpbpf_maps::ring::Reader;
 
 use super::device::Device;
-use super::work::{Done, Machine, PER_THREAD, Parts, Todo, What, numbered, try_crowds};
+use super::work::{Done, Machine, PER_THREAD, Parts, Todo, What, numbered, try_stress};
 
 /// A record: thread, number of the operation, and what tells a whole one.
 const RECORD: &str = r"
@@ -59,7 +59,7 @@ const PERF: &str = r"
         __builtin_memset(record.tail, op->value, sizeof(record.tail));
         op->result = bpf_perf_event_output(ctx, &table, BPF_F_CURRENT_CPU, &record, 24 + (op->key & 31));";
 
-fn crowd(map_type: MapType, bytes: u32) -> Vec<Machine> {
+fn stress(map_type: MapType, bytes: u32) -> Vec<Machine> {
     let table = match map_type {
         MapType::Ringbuf => format!("__uint(max_entries, {bytes});"),
         _ => "__uint(key_size, 4); __uint(value_size, 4);".to_owned(),
@@ -72,7 +72,7 @@ struct {{
 }} table SEC(".maps");"#,
         map_type as u32
     );
-    Machine::crowd(&Parts {
+    Machine::stress(&Parts {
         name: &format!("{}-{bytes}", map_type.name()),
         declared: &declared,
         act: if map_type == MapType::Ringbuf {
@@ -144,7 +144,7 @@ fn expected(done: &Done) -> Option<Vec<u8>> {
 }
 
 fn try_rings(machines: &[Machine], op: impl Strategy<Value = Todo>) {
-    try_crowds(machines, op, |machine, todo, seed, block| {
+    try_stress(machines, op, |machine, todo, seed, block| {
         let device = machine.device(seed);
         let mut host = Host::new(machine);
         let todo = numbered(todo);
@@ -210,14 +210,14 @@ fn of(what: impl Strategy<Value = What>) -> impl Strategy<Value = Todo> {
 fn a_ring_gives_the_host_just_what_was_submitted() {
     let small =
         prop_oneof![3 => Just(What::Output), 2 => Just(What::Submit), 1 => Just(What::Discard)];
-    try_rings(&crowd(MapType::Ringbuf, 1 << 20), of(small.clone()));
+    try_rings(&stress(MapType::Ringbuf, 1 << 20), of(small.clone()));
     let mixed = prop_oneof![2 => small, 1 => Just(What::Large)];
-    try_rings(&crowd(MapType::Ringbuf, 1 << 16), of(mixed));
+    try_rings(&stress(MapType::Ringbuf, 1 << 16), of(mixed));
 }
 
 #[test]
 fn perf_buffers_and_bpftimes_ring_give_the_host_just_what_was_sent() {
     for map_type in [MapType::PerfEventArray, MapType::GpuRingbuf] {
-        try_rings(&crowd(map_type, 0), of(Just(What::Output)));
+        try_rings(&stress(map_type, 0), of(Just(What::Output)));
     }
 }

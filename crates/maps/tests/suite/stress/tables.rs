@@ -8,7 +8,7 @@ use warpbpf_abi::maps::{
 };
 use warpbpf_maps::Value;
 
-use super::work::{Machine, Parts, Todo, What, numbered, try_crowds};
+use super::work::{Machine, Parts, Todo, What, numbered, try_stress};
 
 /// What a program does with a table whose values are `struct value { __u64 w[WORDS]; }`. A value that is not the same number throughout is told as
 /// a result that cannot be.
@@ -62,10 +62,10 @@ pub fn key_of(bytes: &[u8]) -> u64 {
         .fold(0, |key, byte| key << 8 | u64::from(*byte))
 }
 
-fn crowd(map_type: MapType, entries: u32, words: usize) -> Vec<Machine> {
+fn stress(map_type: MapType, entries: u32, words: usize) -> Vec<Machine> {
     let name = format!("{}-{entries}-{words}", map_type.name());
     let declared = declared(map_type, "__u64", entries, words, "");
-    Machine::crowd(&Parts {
+    Machine::stress(&Parts {
         name: &name,
         declared: &declared,
         act: ACT,
@@ -92,8 +92,8 @@ fn values_of_multiprocessors_hold_what_was_added_there() {
         (kept, 0..KEPT).prop_map(todo),
         (gone, KEPT..2 * KEPT).prop_map(todo),
     ];
-    let machines = crowd(MapType::PercpuHash, 64, 1);
-    try_crowds(&machines, op, |machine, todo, seed, block| {
+    let machines = stress(MapType::PercpuHash, 64, 1);
+    try_stress(&machines, op, |machine, todo, seed, block| {
         let device = machine.device(seed);
         let done = machine.run(&device, &todo, block);
         let entries = machine.view(&device, |view| view.entries().collect::<Vec<_>>());
@@ -132,7 +132,7 @@ fn values_of_multiprocessors_hold_what_was_added_there() {
 
 /// More keys than there is room for: at rest no more than that are there, each once, with a value that was written to it, whole.
 #[test]
-fn what_a_crowd_leaves_in_an_lru_hash_is_its_own() {
+fn what_stress_leaves_in_an_lru_hash_is_its_own() {
     let what = prop_oneof![
         5 => prop_oneof![Just(BPF_ANY), Just(BPF_NOEXIST), Just(BPF_EXIST)].prop_map(|flags| (What::Update, flags)),
         1 => Just((What::Delete, 0)),
@@ -149,8 +149,8 @@ fn what_a_crowd_leaves_in_an_lru_hash_is_its_own() {
         (MapType::LruHash, 300, 1),
         (MapType::LruPercpuHash, 40, 1),
     ] {
-        let machines = crowd(map_type, entries, words);
-        try_crowds(&machines, &op, |machine, todo, seed, block| {
+        let machines = stress(map_type, entries, words);
+        try_stress(&machines, &op, |machine, todo, seed, block| {
             let device = machine.device(seed);
             let done = machine.run(&device, &numbered(todo), block);
             let (entries_there, counters) = machine.view(&device, |view| {
@@ -196,7 +196,7 @@ fn what_a_crowd_leaves_in_an_lru_hash_is_its_own() {
 
 /// A full hash holds what it is declared for, and not a key more; a refused insert leaves nothing.
 #[test]
-fn a_crowd_does_not_fill_a_hash_beyond_its_entries() {
+fn stress_does_not_fill_a_hash_beyond_its_entries() {
     let what = prop_oneof![
         5 => Just((What::Update, BPF_ANY)),
         2 => Just((What::Delete, 0)),
@@ -214,8 +214,8 @@ fn a_crowd_does_not_fill_a_hash_beyond_its_entries() {
         (MapType::GpuHash, 2),
         (MapType::PercpuHash, 1),
     ] {
-        let machines = crowd(map_type, 24, words);
-        try_crowds(&machines, &op, |machine, todo, seed, block| {
+        let machines = stress(map_type, 24, words);
+        try_stress(&machines, &op, |machine, todo, seed, block| {
             let device = machine.device(seed);
             let done = machine.run(&device, &numbered(todo), block);
             let (keys, counters) = machine.view(&device, |view| {

@@ -8,7 +8,7 @@ use warpbpf_maps::Value;
 
 use super::device::Device;
 use super::tables::{ACT, declared, key_of};
-use super::work::{CROWD, Done, Machine, PER_THREAD, Parts, Todo, What, try_crowds};
+use super::work::{Done, Machine, PER_THREAD, Parts, STRESS_THREADS, Todo, What, try_stress};
 
 /// Elements. What is done to one depends on its number modulo 3; further ones are not there.
 const ELEMENTS: u64 = 6;
@@ -24,7 +24,7 @@ pub const SINGLE: [MapType; 4] = [
 pub fn parts(map_type: MapType) -> (String, String) {
     let more = match map_type {
         MapType::PerThreadArray | MapType::PerThreadHostArray => {
-            format!("__uint(map_extra, {CROWD});")
+            format!("__uint(map_extra, {STRESS_THREADS});")
         }
         _ => String::new(),
     };
@@ -32,9 +32,9 @@ pub fn parts(map_type: MapType) -> (String, String) {
     (map_type.name().to_owned(), declared)
 }
 
-fn crowd(map_type: MapType) -> Vec<Machine> {
+fn stress(map_type: MapType) -> Vec<Machine> {
     let (name, declared) = parts(map_type);
-    Machine::crowd(&Parts {
+    Machine::stress(&Parts {
         name: &name,
         declared: &declared,
         act: ACT,
@@ -141,10 +141,10 @@ fn value_of(machine: &Machine, device: &Device, key: u64) -> Value {
 }
 
 #[test]
-fn a_crowd_leaves_in_an_array_what_it_added_and_wrote() {
+fn stress_leaves_in_an_array_what_it_added_and_wrote() {
     for map_type in SINGLE {
-        try_crowds(
-            &crowd(map_type),
+        try_stress(
+            &stress(map_type),
             of_arrays(),
             |machine, todo, seed, block| {
                 let device = machine.device(seed);
@@ -164,8 +164,8 @@ fn a_crowd_leaves_in_an_array_what_it_added_and_wrote() {
 
 #[test]
 fn each_multiprocessor_has_its_own_element() {
-    let machines = crowd(MapType::PercpuArray);
-    try_crowds(&machines, of_arrays(), |machine, todo, seed, block| {
+    let machines = stress(MapType::PercpuArray);
+    try_stress(&machines, of_arrays(), |machine, todo, seed, block| {
         let device = machine.device(seed);
         let done = machine.run(&device, &todo, block);
         prop_assert!(done.iter().all(says_what_arrays_say));
@@ -186,16 +186,16 @@ fn each_multiprocessor_has_its_own_element() {
 #[test]
 fn each_thread_has_its_own_element() {
     for map_type in [MapType::PerThreadArray, MapType::PerThreadHostArray] {
-        try_crowds(
-            &crowd(map_type),
+        try_stress(
+            &stress(map_type),
             of_arrays(),
             |machine, todo, seed, block| {
                 let device = machine.device(seed);
                 let done = machine.run(&device, &todo, block);
                 prop_assert!(done.iter().all(says_what_arrays_say));
-                prop_assert_eq!(done.len(), CROWD * PER_THREAD);
+                prop_assert_eq!(done.len(), STRESS_THREADS * PER_THREAD);
                 for (key, of_key) in by_key(&done) {
-                    for thread in 0..CROWD {
+                    for thread in 0..STRESS_THREADS {
                         let own = of_key.iter().filter(|d| d.thread == thread).copied();
                         let value = machine.view(&device, |view| {
                             let value = view.thread_value(key as u32, thread as u64);
