@@ -71,6 +71,7 @@ pub fn run(depth: Depth) -> Result<(), Failure> {
             log.run(&mut command)?;
             line_with(log, "faults at")
         });
+        plan.cargo("other", &["cargo"], other_processor);
         plan.cargo("fuzz", BUILT, |log| fuzz::all(log, fuzz::SECONDS));
         plan.cargo("bare machine", BUILT, bare::run);
     }
@@ -122,7 +123,6 @@ fn add_slow<'p>(
         log.cargo(command.args(["test", "--doc", "--workspace", "--quiet"]))?;
         units::passed(&log.text())
     });
-    plan.cargo("other", &["cargo"], other_processor);
     // What the parts of tests/gpu/run.sh make of reports, without a GPU.
     plan.step("scripts", &[], |log| {
         let script = root().join("tests/gpu/test_backends.py");
