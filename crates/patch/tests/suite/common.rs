@@ -200,13 +200,18 @@ pub fn nvcc(dir: &Path, source: &str, arch: &str, options: &[&str]) -> String {
     std::fs::read_to_string(out).unwrap()
 }
 
+/// Whether searches by chance, and what is like them, are to be whole.
+pub fn is_deep() -> bool {
+    std::env::var_os("WARPBPF_DEEP").is_some()
+}
+
 /// What ptxas is to do with a text beside accepting it: nothing. It optimises in `cargo xtask test
 /// --deep` alone, which takes three times as long.
 fn level(arch: &str, options: &[&str]) -> Option<&'static str> {
     // Without it, ptxas has something to say of warpgroups, which the architectures `sm_NNa` have.
     let is_chosen =
         arch.ends_with('a') || options.iter().any(|o| o.starts_with("-O") || *o == "-g");
-    (!is_chosen && std::env::var_os("WARPBPF_DEEP").is_none()).then_some("-O0")
+    (!is_chosen && !is_deep()).then_some("-O0")
 }
 
 /// ptxas accepts `text` for `arch` and has nothing to say about it.

@@ -2,7 +2,7 @@
 //! what we took them for, and the stubs read as they were meant.
 
 use crate::common::{
-    Line, PARTS, TELLS, corpus, disassemble, half, is_deep, names_what_it_has, probe_cubin,
+    Line, PARTS, TELLS, corpus, disassemble, is_deep, names_what_it_has, probe_cubin,
 };
 use warpbpf_fatbin::Cubin;
 use warpbpf_sass::elf::Image;
@@ -44,7 +44,7 @@ fn kernels_stay_what_they_were() {
     let probes = [probe("tells", TELLS), probe("parts", PARTS)];
     let (mut kernels, mut accesses, mut guarded, mut refused) = (0, 0, 0, 0);
     let (mut hints, mut others) = (0, 0);
-    for (name, original) in half(corpus(90), 1) {
+    for (name, original) in corpus(90) {
         let image = Image::parse(&original).expect("a cubin");
         let file = File::parse(&original).expect("a cubin");
         let mut edits: Vec<(String, Edit, &Probe)> = Vec::new();

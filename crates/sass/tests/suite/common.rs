@@ -397,14 +397,6 @@ const ALWAYS: &[&str] = &["accesses", "doubles"];
 /// Compiled for the device linker only; and an application whose kernels are of instructions that others here have one by one.
 const LEFT_OUT: &[&str] = &["device_launch", "instructions"];
 
-/// Every other one of them, from the first or the second. What two tests make of the corpus is disassembled for one half by the one
-/// and for the other half by the other, as that takes longest; all of it by both in `cargo xtask test --deep`.
-pub fn half<T>(all: Vec<T>, first: usize) -> Vec<T> {
-    let step = if is_deep() { 1 } else { 2 };
-    let first = if is_deep() { 0 } else { first };
-    all.into_iter().skip(first).step_by(step).collect()
-}
-
 /// Cubins of all our kernels, with their names. `arch` is 80 or 90.
 pub fn corpus(arch: u32) -> Vec<(String, Vec<u8>)> {
     let mut sources = Vec::new();
@@ -422,13 +414,13 @@ pub fn corpus(arch: u32) -> Vec<(String, Vec<u8>)> {
         );
     }
     sources.sort();
-    // The gate has a fourth of them for one processor and another for the other, whose table is the
+    // The gate has an eighth of them for one processor and another for the other, whose table is the
     // same but for a few rows; and what has instructions that others have not. A name decides, so
     // that a new source moves no other.
     let (step, first) = match (is_deep(), arch) {
         (true, _) => (1, 0),
-        (false, 80) => (4, 0),
-        (false, _) => (4, 2),
+        (false, 80) => (8, 0),
+        (false, _) => (8, 2),
     };
     let mut wanted = Vec::new();
     for source in sources {

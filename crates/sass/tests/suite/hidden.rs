@@ -1,6 +1,6 @@
 //! One more parameter of a kernel, by which launches tell probes something: the file is as the compiler would have made it of a kernel that was written with it.
 
-use crate::common::{disassemble, probe_cubin, ptxas};
+use crate::common::{disassemble, is_deep, probe_cubin, ptxas};
 use warpbpf_fatbin::{Cubin, Param};
 use warpbpf_sass::check::{Put, check_all};
 use warpbpf_sass::elf::Image;
@@ -129,8 +129,15 @@ fn a_file_is_as_the_compiler_makes_it_of_a_kernel_with_the_parameter() {
     for arch in ["sm_80", "sm_90"] {
         let near = probe("near", ARGS, arch);
         let far = probe("far_away", ARGS_FAR, arch);
-        for (shape, own) in shapes() {
-            for bytes in [24, 32] {
+        for (number, (shape, own)) in shapes().into_iter().enumerate() {
+            // The gate has one of the two sizes for each shape, the other one for the other
+            // processor.
+            let sizes = if is_deep() {
+                vec![24, 32]
+            } else {
+                vec![[24, 32][(number + usize::from(arch == "sm_90")) % 2]]
+            };
+            for bytes in sizes {
                 let name = format!("hidden-{shape}-{bytes}");
                 let original = kernels(&name, arch, &own);
                 let mut all = own.clone();

@@ -1,8 +1,8 @@
 //! Probes in all our kernels, seen with NVIDIA's disassembler: whatever was not replaced reads as it did before.
 
 use crate::common::{
-    BRANCHES, CALLS, COUNT, KEEPS, Line, corpus, disassemble, half, is_deep, names_what_it_has,
-    nvcc, probe_cubin, workspace,
+    BRANCHES, CALLS, COUNT, KEEPS, Line, corpus, disassemble, is_deep, names_what_it_has, nvcc,
+    probe_cubin, workspace,
 };
 use warpbpf_fatbin::Cubin;
 use warpbpf_sass::elf::Image;
@@ -68,11 +68,7 @@ fn stay_what_they_were(arch: u32) {
     let kept = keeps.chunks(16).any(|word| word[..2] == [0x55, 0x73]);
     assert!(kept, "the assembler keeps no barrier");
     let (mut kernels, mut exits, mut guarded) = (0, 0, 0);
-    let cubins = match arch {
-        90 => half(corpus(90), 0),
-        _ => corpus(arch),
-    };
-    for (name, original) in cubins {
+    for (name, original) in corpus(arch) {
         let image = Image::parse(&original).expect("a cubin");
         // Each kernel gets its probes behind those of the kernels before it.
         let mut cubin = original.clone();
