@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT OR Apache-2.0
 // Maps that the user places on the host: a hash that is asked for key by key, and arrays. Run with
-// `--place asked=host --place pairs=host --place counts=host`; what comes out is the same where they lie on the device.
+// `--map-memory asked=host --map-memory pairs=host --map-memory counts=host`; what comes out is the same where they lie on the device.
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include "warpbpf.h"

@@ -73,7 +73,7 @@ fn refusal(device: i32, most: u64, others: u64, bytes: u64, needs: &[(String, u6
         others => format!(", of which other contexts have {others}"),
     };
     format!(
-        "the programs need {bytes} bytes of device {device}'s memory, and `--max-device-memory` allows {most}{before}: {}; make maps smaller (`max_entries`) or put them on the host (`--place MAP=host`)",
+        "the programs need {bytes} bytes of device {device}'s memory, and `--max-device-memory` allows {most}{before}: {}; make maps smaller (`max_entries`) or put them on the host (`--map-memory MAP=host`)",
         named.join(", ")
     )
 }
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(
             refused,
             "the programs need 700 bytes of device 0's memory, and `--max-device-memory` allows 1000, of which other contexts have 700: \
-             map `a` 600, map `b` 100; make maps smaller (`max_entries`) or put them on the host (`--place MAP=host`)"
+             map `a` 600, map `b` 100; make maps smaller (`max_entries`) or put them on the host (`--map-memory MAP=host`)"
         );
         assert_eq!(bound.of(32), 0);
         // Another device, the same context once more, and the first one's place when it is gone.

@@ -141,11 +141,11 @@ pub struct ProgramFlags {
     pub threads: Option<u64>,
     /// Whose memory a map lies in: `counts=host`, `counts=device`. A hash on the host is asked for by programs, one key at a
     /// time
-    #[arg(long, value_name = "MAP=WHERE", value_parser = place)]
-    pub place: Vec<(String, Place)>,
+    #[arg(long, value_name = "MAP=WHERE", value_parser = map_memory)]
+    pub map_memory: Vec<(String, Place)>,
     /// Milliseconds that a program waits for the host when it asks for a key of such a hash
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=10000))]
-    pub call_limit: u64,
+    pub hostcall_timeout: u64,
 }
 
 fn placement(place: Place) -> Placement {
@@ -155,7 +155,7 @@ fn placement(place: Place) -> Placement {
     }
 }
 
-fn place(text: &str) -> Result<(String, Place), String> {
+fn map_memory(text: &str) -> Result<(String, Place), String> {
     match text.rsplit_once('=') {
         Some((map, "host")) if !map.is_empty() => Ok((map.to_owned(), Place::Host)),
         Some((map, "device")) if !map.is_empty() => Ok((map.to_owned(), Place::Device)),
@@ -176,11 +176,11 @@ impl ProgramFlags {
             strict_uniform: self.strict_uniform,
             threads: self.threads,
             place: self
-                .place
+                .map_memory
                 .iter()
                 .map(|(map, place)| (map.clone(), placement(*place)))
                 .collect(),
-            call_limit: Some(Duration::from_millis(self.call_limit)),
+            call_limit: Some(Duration::from_millis(self.hostcall_timeout)),
             ..warpbpf_session::Options::default()
         }
     }

@@ -52,6 +52,7 @@ mod plain;
 mod pretty;
 mod ptxas;
 mod python;
+mod renamed;
 mod render;
 mod replace;
 mod request;
@@ -79,7 +80,15 @@ fn main() -> std::process::ExitCode {
     let surroundings = unsafe { target::Surroundings::take() };
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(answer) => return std::process::ExitCode::from(answered(&answer)),
+        Err(answer) => {
+            if let Some(advice) = renamed::advice(&answer) {
+                output::tell_line(&format!("warpbpf: {advice}"));
+                return std::process::ExitCode::from(
+                    output::final_status(answer.exit_code() as u8),
+                );
+            }
+            return std::process::ExitCode::from(answered(&answer));
+        }
     };
     let done = match cli.command {
         Command::Run(flags) => commands::run::run(&flags, &surroundings),

@@ -76,7 +76,7 @@ pub struct SlotsFlags {
 #[derive(Debug, Subcommand)]
 pub enum SlotsVerb {
     /// Programs of an object, in place of what is in slots: at sites of programs with the same section
-    Put(ReplaceFlags),
+    Load(ReplaceFlags),
     /// Nothing is in slots
     Clear(ToFlags),
 }
@@ -85,7 +85,7 @@ impl SlotsVerb {
     /// Which application.
     pub fn to(&self) -> &ToFlags {
         match self {
-            SlotsVerb::Put(flags) => &flags.to,
+            SlotsVerb::Load(flags) => &flags.to,
             SlotsVerb::Clear(to) => to,
         }
     }

@@ -74,8 +74,9 @@ pub(crate) fn given(words: u8) -> impl Iterator<Item = (u8, u32)> {
 
 /// Where the parameter is among all of a kernel that has so many bytes of its own, and how many there are with it.
 pub(crate) fn behind(own: u32, bytes: u32) -> (u32, u32) {
-    let offset = own.next_multiple_of(WORD);
-    (offset, offset + bytes)
+    // A file may say any number; beyond the last one it is too many in any case.
+    let offset = own.checked_next_multiple_of(WORD).unwrap_or(u32::MAX);
+    (offset, offset.saturating_add(bytes))
 }
 
 /// The attribute of a parameter.
@@ -130,13 +131,17 @@ impl File<'_> {
                 limit: LIMIT,
             });
         }
-        let last = facts.params.iter().map(|p| p.offset + p.size).max();
+        let last = facts
+            .params
+            .iter()
+            .map(|p| p.offset.saturating_add(p.size))
+            .max();
         if last.unwrap_or(0) != own || facts.params.iter().any(|p| p.size == 0) {
             return Err(odd("its list of parameters has gaps"));
         }
         let bank = self.section(&bank_of(kernel));
         let bank = bank.ok_or(odd("its parameters are in no bank of its own"))?;
-        if self.image.sections[bank].size != u64::from(base + own) {
+        if self.image.sections[bank].size != u64::from(base) + u64::from(own) {
             return Err(odd("the bank of its parameters has something else in it"));
         }
         let symbol = symbol_of(&self.image, bank);

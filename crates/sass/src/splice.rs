@@ -22,6 +22,8 @@ use crate::word::{BYTES, Word};
 const REGISTER_FILE: u32 = 65536;
 /// Most threads of a block.
 const MAX_THREADS: u32 = 1024;
+/// Most registers of a thread, with the one that is always zero.
+const MAX_REGISTERS: u32 = 256;
 
 /// A probe and what it is given.
 #[derive(Debug, Clone, Copy)]
@@ -442,8 +444,9 @@ fn check_registers(registers: u32, old: u32, bounds: Option<[u32; 3]>) -> Result
         let per_block = registers.next_multiple_of(8) * threads.next_multiple_of(32);
         per_block <= REGISTER_FILE
     };
-    // One that did not fit before is launched with fewer threads anyway, and gets no more registers than it had.
-    if fits(registers) || registers == old {
+    // A file may say any number. One that did not fit before is launched with fewer threads anyway,
+    // and gets no more registers than it had.
+    if registers <= MAX_REGISTERS && (fits(registers) || registers == old) {
         Ok(())
     } else {
         Err(Refusal::Registers { registers, threads })

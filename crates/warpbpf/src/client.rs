@@ -80,7 +80,7 @@ impl ClientRequest<'_> {
             (options.live_sums, "`--live-sums`", BEGUN),
             (
                 !options.place.is_empty(),
-                "`--place`",
+                "`--map-memory`",
                 "maps in the host's memory are made when a session begins",
             ),
             (

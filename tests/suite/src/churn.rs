@@ -22,14 +22,14 @@ const THREADS: u64 = 256;
 struct Keys {
     came: u64,
     busy: u64,
-    missed: u64,
+    uninstrumented: u64,
 }
 
 /// What holds however often the maps were compacted: nothing is lost, doubled or mixed up.
 fn check(run: &Run) -> Result<Keys, String> {
     let kernel = run.kernel("add")?;
     let number = |field: &str| kernel[field].as_u64().ok_or(format!("no `{field}`"));
-    let (launches, missed) = (number("launches")?, number("missed")?);
+    let (launches, uninstrumented) = (number("launches")?, number("uninstrumented")?);
     let result = |i| run.value("results", i);
     let (came, busy) = (result(0)?, result(1)?);
     same(
@@ -66,7 +66,11 @@ fn check(run: &Run) -> Result<Keys, String> {
     }
     large.sort_unstable();
     same("keys in `large`", &large, &mine)?;
-    Ok(Keys { came, busy, missed })
+    Ok(Keys {
+        came,
+        busy,
+        uninstrumented,
+    })
 }
 
 fn with_pauses(bench: &Bench) -> Told {
@@ -90,7 +94,7 @@ fn compacted(bench: &Bench, pause: &str) -> Result<Told, String> {
     same(
         "launches that met a compaction are told",
         met,
-        keys.missed > 0,
+        keys.uninstrumented > 0,
     )?;
     if keys.busy > 0 {
         return Ok(Err(format!("{} keys were refused", keys.busy)));
@@ -104,7 +108,7 @@ fn compacted(bench: &Bench, pause: &str) -> Result<Told, String> {
     }
     Ok(Ok(format!(
         "{} keys came, {} launches met a compaction",
-        keys.came, keys.missed
+        keys.came, keys.uninstrumented
     )))
 }
 

@@ -27,11 +27,11 @@ pub fn cases() -> Vec<Case> {
 const PLACES: [&str; 8] = [
     "--budget",
     "8192",
-    "--place",
+    "--map-memory",
     "asked=host",
-    "--place",
+    "--map-memory",
     "pairs=host",
-    "--place",
+    "--map-memory",
     "counts=host",
 ];
 
@@ -39,7 +39,7 @@ const PLACES: [&str; 8] = [
 fn run(bench: &Bench, limit: &str, launches: u64) -> Result<(Run, u64), String> {
     let elements = if bench.soft { "3000" } else { "100000" };
     let mut flags = PLACES.to_vec();
-    flags.extend(["--call-limit", limit]);
+    flags.extend(["--hostcall-timeout", limit]);
     let launches = launches.to_string();
     let run = bench.both_with(&flags, "maps_host", "vectoradd", &[elements, &launches])?;
     let threads = elements.parse::<u64>().unwrap_or(0).div_ceil(256) * 256;
@@ -180,7 +180,12 @@ fn running(program: &Path) -> Vec<u32> {
 
 /// The host's own operations need no kernel here, and so no `--host-ops`.
 fn changed(bench: &Bench) -> Told {
-    let run = Running::start(bench, "host-changed", &["--place", "orders=host"], 120_000)?;
+    let run = Running::start(
+        bench,
+        "host-changed",
+        &["--map-memory", "orders=host"],
+        120_000,
+    )?;
     run.spins(bench)?;
     let is = |expected: u64| move |value: &Value| value.as_u64() == Some(expected);
     run.change(
@@ -205,7 +210,12 @@ fn changed(bench: &Bench) -> Told {
 
 /// Nothing of a call goes through the tool.
 fn killed(bench: &Bench) -> Told {
-    let mut run = Running::start(bench, "host-killed", &["--place", "orders=host"], 3_000)?;
+    let mut run = Running::start(
+        bench,
+        "host-killed",
+        &["--map-memory", "orders=host"],
+        3_000,
+    )?;
     run.spins(bench)?;
     run.change(bench, &["update", "orders", "7", "value=9", "times=1"])?;
     run.child.kill().map_err(|e| e.to_string())?;
@@ -219,7 +229,7 @@ fn killed(bench: &Bench) -> Told {
 
 /// The whole process stands still, and with it who answers; a GPU goes on.
 fn stopped(bench: &Bench) -> Told {
-    let flags = ["--place", "orders=host", "--call-limit", "20"];
+    let flags = ["--map-memory", "orders=host", "--hostcall-timeout", "20"];
     let run = Running::start(bench, "host-stopped", &flags, 120_000)?;
     run.spins(bench)?;
     let sessions = run.ask(bench, &["list"])?;
@@ -269,7 +279,7 @@ fn refused(bench: &Bench) -> Told {
         ),
         ("asked", "maps_host", "write `MAP=host` or `MAP=device`"),
     ] {
-        let flags = ["--budget", "8192", "--place", place];
+        let flags = ["--budget", "8192", "--map-memory", place];
         let run = bench.probed(
             &flags,
             &bench.object(object),

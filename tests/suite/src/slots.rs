@@ -205,19 +205,19 @@ fn commands(bench: &Bench) -> Told {
     rounds.go(1)?;
     until_known(bench, &pid)?;
     says(
-        &slots(&["put"], Some("slots_first"))?,
+        &slots(&["load"], Some("slots_first"))?,
         ": `first` in slots\n",
     )?;
     rounds.go(2)?;
     says(
-        &slots(&["put"], Some("slots_refused"))?,
+        &slots(&["load"], Some("slots_refused"))?,
         "program `draws` cannot run in a slot: instruction `",
     )?;
     rounds.go(1)?;
     says(&slots(&["clear"], None)?, ": nothing is in slots\n")?;
     rounds.go(1)?;
     says(
-        &slots(&["put", "--json"], Some("slots_second"))?,
+        &slots(&["load", "--json"], Some("slots_second"))?,
         "\"slots\":[\"second\",\"third\"]",
     )?;
     same(

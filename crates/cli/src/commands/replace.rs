@@ -58,7 +58,7 @@ pub fn gate(flags: &GateFlags) -> Result<u8, CliError> {
 /// Puts programs into slots of kernels that run, or takes them out.
 pub fn slots(verb: &SlotsVerb) -> Result<u8, CliError> {
     match verb {
-        SlotsVerb::Put(flags) => {
+        SlotsVerb::Load(flags) => {
             let loaded = objects::bring(&flags.object)?;
             let object = Some((loaded.name.as_str(), loaded.bytes.as_slice()));
             apply(&flags.to, &ProgramChange::Slots, object)

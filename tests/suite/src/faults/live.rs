@@ -78,10 +78,10 @@ pub fn attach(
 /// Programs put into slots of a session, and taken out, as [`operate`] has it.
 pub fn fill(bench: &Bench, tool: u32) {
     let object = bench.object("slots_spin");
-    for verb in ["put", "put", "clear", "put", "put"] {
+    for verb in ["load", "load", "clear", "load", "load"] {
         let mut command = bench.warpbpf("slots");
         command.args([verb, "--json", "--pid", &tool.to_string()]);
-        command.args((verb == "put").then_some(&object));
+        command.args((verb == "load").then_some(&object));
         unheard(command, "`warpbpf slots`");
     }
 }

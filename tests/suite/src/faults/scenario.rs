@@ -158,13 +158,13 @@ pub const SCENARIOS: &[Scenario] = &[
         flags: &[
             "--budget",
             "8192",
-            "--place",
+            "--map-memory",
             "asked=host",
-            "--place",
+            "--map-memory",
             "pairs=host",
-            "--place",
+            "--map-memory",
             "counts=host",
-            "--call-limit",
+            "--hostcall-timeout",
             "20",
         ],
         ..PLAIN
