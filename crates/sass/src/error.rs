@@ -250,6 +250,12 @@ pub enum Refusal {
         /// How many.
         registers: u32,
     },
+    /// More stack than there is local memory.
+    #[error("the probe needs `{bytes}` bytes of stack, and a thread has 524288 of local memory")]
+    ProbeStack {
+        /// How many.
+        bytes: u32,
+    },
     /// A relocation in the probe that is not understood.
     #[error(
         "function `{function}` of the probe has a relocation of type `{kind:#x}` to `{symbol}` at `{at:#x}`, which cannot be resolved here"

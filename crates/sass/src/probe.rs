@@ -17,6 +17,8 @@ use crate::word::{BYTES, Insn, Predicate, Word};
 
 /// Registers of the convention.
 pub const REGISTERS: u32 = 24;
+/// Bytes of local memory that a thread has at most.
+const LOCAL_MEMORY: u32 = 512 << 10;
 
 /// Relocations: low and high half of an address in a `MOV`, and the target of a call.
 const R_MOV_LOW: u32 = 0x38;
@@ -334,6 +336,11 @@ impl Loader<'_> {
         if self.probe.registers > REGISTERS {
             return Err(Refusal::ProbeRegisters {
                 registers: self.probe.registers,
+            });
+        }
+        if self.probe.stack > LOCAL_MEMORY {
+            return Err(Refusal::ProbeStack {
+                bytes: self.probe.stack,
             });
         }
         // The stack pointer of a kernel is aligned to 16 bytes and stays so.

@@ -506,7 +506,8 @@ fn many(bench: &Bench) -> Told {
         drop(agents);
         tool.holds_no_more()?;
         let report = tool.end()?;
-        same("good applications", good_ones(&report), 1)?;
+        same("good applications", good_ones(&report), 1)
+            .map_err(|why| format!("{why}; speaks: {speaks}, {:?}", notes(&report)))?;
         let crowd = format!(
             "process {} is connected 16 times, and is not let in again",
             std::process::id()
