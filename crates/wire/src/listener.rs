@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{AtFlags, Mode, OFlags, fchmod, fstat, lstat, mkdir, open, rmdir, unlinkat};
-use rustix::io::Errno;
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::net::{
     AddressFamily, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen, socket_with,
 };
@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 
 use crate::ToolConnection;
 use crate::connection::{Connection, WireError};
+
+/// Descriptors that an agent's first messages bring, and as many again: maps' memory and launches'.
+const SPARE: usize = 4;
 
 /// A bound control socket. Dropping it removes socket and directory.
 #[derive(Debug)]
@@ -75,6 +78,14 @@ impl Acceptor {
     /// The next one who connects, if somebody does now.
     pub fn accept(&self) -> Result<Option<OwnedFd>, WireError> {
         loop {
+            let mut set = [PollFd::new(&self.socket, PollFlags::IN)];
+            if let Ok(0) = poll(&mut set, Some(&Timespec::default())) {
+                return Ok(None);
+            }
+            self.spare().map_err(|errno| WireError::Os {
+                call: "accept",
+                errno,
+            })?;
             match accept_with(&self.socket, SocketFlags::CLOEXEC) {
                 Ok(socket) => return Ok(Some(socket)),
                 Err(Errno::AGAIN) => return Ok(None),
@@ -87,6 +98,13 @@ impl Acceptor {
                 }
             }
         }
+    }
+
+    /// There are descriptors for what comes with the first messages, too: memory that is shared
+    /// would be lost without, and with it the session. Until there are, who comes waits.
+    fn spare(&self) -> Result<(), Errno> {
+        let spare = (0..SPARE).map(|_| fcntl_dupfd_cloexec(&self.socket, 0));
+        spare.collect::<Result<Vec<OwnedFd>, Errno>>().map(drop)
     }
 }
 
