@@ -1,8 +1,8 @@
 //! What there is in a context, for a thread that makes something there: an application's never waits for one of ours.
 //!
-//! Ours loads code beside the application when no launch is under way (see `launch_barrier`), for
-//! which it may try for long. A launch that waited for it until then would be what it waits for. So
-//! the launch goes on without, and ours makes up for what was not made for it.
+//! A background thread loads code when no launch is under way (see `launch_barrier`), and may try
+//! for long. A launch that waited for that thread would be what the thread waits for. So the launch
+//! goes on without programs, and the background thread does later what was not done for the launch.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{RwLockReadGuard, RwLockWriteGuard};

@@ -112,8 +112,8 @@ impl KernelRequest {
 /// Counters in memory that the tool sees, of uninstrumented, skipped and unwanted launches.
 pub(crate) type Shared = Option<[&'static AtomicU64; 3]>;
 
-/// Launches of a kernel that ran the original, of one generation of programs. It lives as long as the
-/// agent, because a launch may be looking at it.
+/// Launches of a kernel that ran the original, of one generation of programs. It lives as long as
+/// the agent, because a launch may be looking at it.
 #[derive(Debug)]
 pub(crate) struct Tally {
     pub(crate) generation: u64,

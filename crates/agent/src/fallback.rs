@@ -30,7 +30,8 @@ pub(crate) enum FallbackReason {
     Captured(CUresult),
     /// Its graph may be launched by kernels.
     DeviceLaunch,
-    /// It is in a graph, whose nodes would be told each other's argument.
+    /// The launch is a node of a graph: nodes of one kernel would get each other's launch
+    /// arguments.
     Graph,
     /// The user wants no probes in it.
     Skipped,

@@ -17,8 +17,8 @@ const TICK: Duration = Duration::from_millis(1);
 
 impl Agent {
     /// Closes the gate or opens it, and answers the tool when kernels that run see it. On a thread
-    /// of its own, and beside a replacement that waits for the driver: a kernel that keeps such a
-    /// replacement waiting is what a gate is for.
+    /// of its own, also while a replacement waits for the driver: a gate is there to end a kernel
+    /// that such a replacement waits for.
     pub(crate) fn change_gate(&'static self, token: u64, open: bool, names: Vec<String>) {
         let Some(session) = self.generations.now().session.get() else {
             let message = "no programs are attached that could be stopped".to_owned();

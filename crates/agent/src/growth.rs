@@ -1,5 +1,5 @@
-//! Maps that a replacement brings, in the contexts that there are: made beside what is in force,
-//! taken over with the programs that use them, or given back.
+//! Maps that a replacement brings, in the contexts that there are: they are made while the old
+//! programs run, come into force with the programs that use them, or are freed.
 //!
 //! A context that comes meanwhile gets the maps that are in force when it comes; what it lacks then
 //! it gets as soon as the replacement is done.

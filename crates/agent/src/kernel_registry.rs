@@ -404,12 +404,12 @@ mod tests {
                 .collect::<Vec<_>>()
         };
         assert_eq!(known(&kernel_registry), [OWN, 1, 2]);
-        let told = |kernel_registry: &KernelRegistry| {
+        let clients_of = |kernel_registry: &KernelRegistry| {
             let clients = kernel_registry.counts().clients.into_iter();
             clients.map(|one| one.client).collect::<Vec<_>>()
         };
         assert_eq!(
-            (kernel_registry.leaving(), told(&kernel_registry)),
+            (kernel_registry.leaving(), clients_of(&kernel_registry)),
             (vec![1], vec![2, 1, OWN])
         );
         kernel_registry.forget(1);
@@ -418,13 +418,13 @@ mod tests {
         kernel_registry.retire(&[wanted()]);
         assert_eq!(known(&kernel_registry), [OWN, 2]);
         assert_eq!(
-            (kernel_registry.leaving(), told(&kernel_registry)),
+            (kernel_registry.leaving(), clients_of(&kernel_registry)),
             (vec![], vec![2, OWN])
         );
         kernel_registry.farewell(2);
         kernel_registry.forget(2);
         // What clients alone were in is no launch of the first tool's, for good.
-        assert_eq!(told(&kernel_registry), [OWN]);
+        assert_eq!(clients_of(&kernel_registry), [OWN]);
     }
 
     #[test]

@@ -43,8 +43,9 @@ pub struct CodeFlags {
     /// does `warpbpf remove`. A site reads one word more; counters are added to at each pass, as with `--live-sums`
     #[arg(long)]
     pub gate: bool,
-    /// Put a slot beside each program, so that `warpbpf slots load` brings other programs to the same places of kernels that run and perhaps
-    /// never end; they are interpreted there. A site reads what it does with `--gate`, which this is too. Threads get about 2 KiB of local memory
+    /// Put a slot beside each program, so that `warpbpf slots load` brings other programs to the
+    /// same places of kernels that run and perhaps never end; they are interpreted there. A site
+    /// reads what it does with `--gate`, which this is too. Threads get about 2 KiB of local memory
     #[arg(long)]
     pub slots: bool,
     /// With `warpbpf attach`, look for kernels that were loaded before, and are in no file that is mapped, in Triton's cache on disk. One that has its name,

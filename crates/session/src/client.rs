@@ -1,5 +1,5 @@
-//! Programs of a second tool in the session of a first: named apart, so that one object may be there any number of times, and told
-//! apart wherever somebody counts.
+//! Programs of a second tool in the session of a first: named apart, so that one object may be
+//! there any number of times, and told apart wherever somebody counts.
 //!
 //! A *client* is a tool that has its programs in a session which another tool began. It is a
 //! number; the tool that began the session is [`OWN`]. Names of its programs and maps get that
@@ -87,15 +87,17 @@ impl Session {
         self.lineage.clients[map]
     }
 
-    /// The numbers here of programs of another session of the same line, by what identifies them. `None` if one is not here.
+    /// The numbers here of programs of another session of the same line, by what identifies them.
+    /// `None` if one is not here.
     pub fn numbers(&self, ids: &[u64]) -> Option<Vec<usize>> {
         let all = &self.lineage.program_ids;
         let number = |id: &u64| all.iter().position(|known| known == id);
         ids.iter().map(number).collect()
     }
 
-    /// Code of a kernel with programs of another session of the same line may stay where none can be made with all that want the kernel here: it
-    /// lacks programs of clients alone. The numbers here of those that it has.
+    /// Code of a kernel with programs of another session of the same line may stay where none can
+    /// be made with all that want the kernel here: it lacks programs of clients alone. The numbers
+    /// here of those that it has.
     pub fn may_keep(&self, mangled: &str, ids: &[u64]) -> Option<Vec<usize>> {
         let numbers = self.numbers(ids)?;
         let mut wanted = self.matching(mangled).into_iter();

@@ -220,6 +220,50 @@ mod tests {
         std::fs::metadata(path).unwrap().permissions().mode() & 0o777
     }
 
+    /// Runs itself again, as a limit holds for a whole process.
+    #[test]
+    fn who_comes_waits_until_there_are_descriptors_for_memory_too() {
+        const AGAIN: &str = "WARPBPF_TEST_FEW_DESCRIPTORS";
+        let name = "listener::tests::who_comes_waits_until_there_are_descriptors_for_memory_too";
+        if std::env::var_os(AGAIN).is_none() {
+            let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+            again.args(["--exact", name]).env(AGAIN, "1");
+            let output = again.output().unwrap();
+            let text = String::from_utf8_lossy(&output.stdout);
+            assert!(
+                output.status.success() && text.contains("1 passed"),
+                "{text}"
+            );
+            return;
+        }
+        let listener = Listener::bind(&std::env::temp_dir()).unwrap();
+        let _agent = std::os::unix::net::UnixStream::connect(listener.path()).unwrap();
+        let mut held: Vec<OwnedFd> = Vec::new();
+        // All descriptors up to a limit, and then as many are free as one less than are needed.
+        let limit = libc::rlimit {
+            rlim_cur: 64,
+            rlim_max: 64,
+        };
+        // SAFETY: a system call with memory that lives.
+        let limited = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) };
+        assert_eq!(limited, 0);
+        while let Ok(fd) = fcntl_dupfd_cloexec(&listener, 0) {
+            held.push(fd);
+        }
+        held.truncate(held.len() - (SPARE - 1));
+        let refused = listener.accept(Duration::ZERO).map(|_| ()).unwrap_err();
+        let expected = WireError::Os {
+            call: "accept",
+            errno: Errno::MFILE,
+        };
+        assert_eq!(refused.to_string(), expected.to_string());
+        held.pop();
+        assert!(
+            listener.accept(Duration::ZERO).unwrap().is_some(),
+            "it waited"
+        );
+    }
+
     #[test]
     fn the_socket_is_private_and_goes_away() {
         let listener = Listener::bind(&std::env::temp_dir()).unwrap();

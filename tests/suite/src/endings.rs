@@ -253,6 +253,11 @@ fn late(bench: &Bench) -> Told {
         // NVIDIA's runtime refuses launches in handlers that were registered before it was loaded.
         let output = String::from_utf8_lossy(&run.output.stdout);
         let ran = output.matches("sum ").count() == 2;
+        same(
+            "a late launch runs on the soft GPU",
+            ran || !bench.soft,
+            true,
+        )?;
         let late = u64::from(ran);
         let expected = Said {
             launches: [LAUNCHES, late],

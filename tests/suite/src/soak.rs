@@ -23,8 +23,8 @@ const WARM: u64 = 4;
 /// The least that is to be said of: the warm ones and some more.
 const LEAST: u64 = WARM + 3;
 /// What the application's memory may differ by, on the soft GPU and on a GPU: its allocator, and a
-/// GPU's driver, keep more or less of what was given back, by chance. 10.7 MB were seen in 11 rounds
-/// on an H200, where 47 rounds differed by 0.9 MB (docs/measurements.md).
+/// GPU's driver, keep more or less of what was given back, by chance. 10.7 MB were seen in 11
+/// rounds on an H200, where 47 rounds differed by 0.9 MB (docs/measurements.md).
 const SLACK_KB: [u64; 2] = [1 << 10, 16 << 10];
 /// What a round may leave there besides: 4 kB were seen, and where a thread is in a hook for long at
 /// a detach, memory of maps stays.

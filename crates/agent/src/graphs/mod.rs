@@ -69,8 +69,8 @@ pub(crate) struct Graphs {
     bodies: bodies::Bodies,
 }
 
-/// A kernel and what runs in its place in a context. It lives as long as the agent, because a launch
-/// may be looking at it.
+/// A kernel and what runs in its place in a context. It lives as long as the agent, because a
+/// launch may be looking at it.
 #[derive(Debug)]
 pub(crate) struct Variant {
     entry: &'static Entry,

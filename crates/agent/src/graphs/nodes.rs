@@ -1,4 +1,4 @@
-//! The hooks by which kernels are put into nodes, set anew and told again.
+//! The hooks of the functions that put kernels into nodes of graphs, change them and read them.
 
 use std::ffi::c_void;
 use std::ptr;

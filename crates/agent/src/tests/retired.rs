@@ -1,4 +1,5 @@
-//! Agents of sessions that are over: kept while somebody may be in their code, and freed with all that they own.
+//! Agents of sessions that are over: kept while somebody may be in their code, and freed with all
+//! that they own.
 
 use std::cell::Cell;
 use std::sync::{Arc, Mutex};

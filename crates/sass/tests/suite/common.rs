@@ -414,9 +414,9 @@ pub fn corpus(arch: u32) -> Vec<(String, Vec<u8>)> {
         );
     }
     sources.sort();
-    // The gate has an eighth of them for one processor and another for the other, whose table is the
-    // same but for a few rows; and what has instructions that others have not. A name decides, so
-    // that a new source moves no other.
+    // The gate has an eighth of them for one processor and another for the other, whose table is
+    // the same but for a few rows; and what has instructions that others have not. A name decides,
+    // so that a new source moves no other.
     let (step, first) = match (is_deep(), arch) {
         (true, _) => (1, 0),
         (false, 80) => (8, 0),
