@@ -388,6 +388,12 @@ impl Agent {
         self.devices().get(usize::try_from(ordinal).ok()?)
     }
 
+    /// The driver serves launches until the process ends. NVIDIA's ends in an exit handler.
+    pub(crate) fn serves_behind_handlers(&self) -> bool {
+        let devices = self.devices();
+        devices.first().is_some_and(|d| d.name == warpbpf_abi::names::SOFT_DEVICE)
+    }
+
     /// Multiprocessors of the largest device: as many CPU numbers has each context.
     pub(crate) fn cpus(&self) -> u32 {
         self.devices().iter().map(|d| d.sms).max().unwrap_or(0)

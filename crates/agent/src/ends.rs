@@ -6,8 +6,13 @@
 //! for long: no lock is taken on that thread, which may be in a signal handler, and kernels that
 //! still run are not waited for. A process that a signal ends, or that calls the system itself,
 //! brings nothing home but what was there before.
+//!
+//! Handlers and destructors that run behind the agent's handler may launch kernels. NVIDIA's driver
+//! refuses that, as its own handler runs next. The soft GPU serves such launches until `_exit`: there
+//! the handler copies what there is, programs stay in force, and the session ends in `_exit`.
 
 use std::ffi::{c_char, c_int};
+use std::ops::Range;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -40,6 +45,10 @@ const NAMES: [(&str, usize); 2] = [("_exit", 1), ("execve", 3)];
 pub(crate) struct Ends {
     /// What is hooked when there is a session. Looked for before, as that asks the dynamic linker.
     targets: Mutex<Vec<Target>>,
+    /// The code of `_exit`.
+    exit: Range<u64>,
+    /// The process ends by its handlers, and the session ends in `_exit`, which comes behind them.
+    is_put_off: AtomicBool,
     asked: AtomicU32,
     done: AtomicU32,
     /// Nothing comes behind it.
@@ -65,10 +74,17 @@ impl Ends {
         };
         let targets = NAMES.into_iter().zip(replacements).map(target);
         let all: Option<Vec<Target>> = targets.collect();
+        let all = all.unwrap_or_default();
         Ends {
-            targets: Mutex::new(all.unwrap_or_default()),
+            exit: all.first().map(code).unwrap_or_default(),
+            targets: Mutex::new(all),
             ..Ends::default()
         }
+    }
+
+    /// `_exit` leads to [`leave`].
+    fn has_exit(&self) -> bool {
+        in_force().iter().any(|patch| self.exit.contains(&patch.at))
     }
 
     /// An end waits for what is there. For the thread that speaks with the tool; it answers by [`Ends::answer`].
@@ -116,6 +132,10 @@ impl Ends {
     }
 }
 
+fn code(target: &Target) -> Range<u64> {
+    target.address as u64..(target.address + target.code.len()) as u64
+}
+
 /// Puts the hooks in. Where one cannot be, an end by it brings nothing home, which is told.
 pub(crate) fn hook(agent: &Agent) {
     static ONE: Mutex<()> = Mutex::new(());
@@ -123,7 +143,7 @@ pub(crate) fn hook(agent: &Agent) {
     let mut targets = std::mem::take(&mut *lock(&agent.ends.targets));
     // Those of a session before stay where it was not detached.
     targets.retain(|target| {
-        let code = target.address as u64..(target.address + target.code.len()) as u64;
+        let code = code(target);
         !in_force().iter().any(|patch| code.contains(&patch.at))
     });
     if targets.len() < NAMES.len() {
@@ -156,8 +176,14 @@ pub(crate) fn at_exit(agent: &Agent) {
         return;
     }
     agent.begin_exit();
+    if agent.is_on() && agent.serves_behind_handlers() && agent.ends.has_exit() {
+        // A destructor may end the process by a signal.
+        agent.ends.before(agent, false);
+        agent.ends.is_put_off.store(true, Ordering::Release);
+        return;
+    }
     if agent.is_on() {
-        let _ = guard::quietly(|| agent.finish("exit", Duration::from_secs(60)));
+        finish(agent);
     }
     // The driver ends next, and a thread of ours may be in it.
     agent.preloaded.wait_until_idle(Duration::from_secs(10));
@@ -165,6 +191,11 @@ pub(crate) fn at_exit(agent: &Agent) {
     nvrtc::wait_until_idle(Duration::from_secs(2));
     // The driver takes its memory away next. Who holds the lock ends a context, and closes them itself.
     agent.context_registry.try_each(stop_calls);
+}
+
+/// Waits for the kernels, brings everything home and says good-bye.
+fn finish(agent: &Agent) {
+    let _ = guard::quietly(|| agent.finish("exit", Duration::from_secs(60)));
 }
 
 /// Nobody answers calls to the host any more.
@@ -179,7 +210,10 @@ fn before_an_end(is_last: bool) {
     let Some(agent) = agent().filter(|agent| agent.is_on() && agent.is_of_this_process()) else {
         return;
     };
-    agent.ends.before(agent, is_last);
+    match is_last && agent.ends.is_put_off.load(Ordering::Acquire) {
+        true => finish(agent),
+        false => agent.ends.before(agent, is_last),
+    }
 }
 
 /// # Safety
