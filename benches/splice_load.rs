@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use warpbpf_driver::DeviceInfo;
-use warpbpf_session::{Arch, Assembled, ImageInfo, Options, Session, inspect, machine_code};
+use warpbpf_session::{Arch, Assembled, ImageInfo, Means, Options, Session, inspect, machine_code};
 
 const DEVICE: (u32, u32) = (9, 0);
 
@@ -77,18 +77,20 @@ fn session() -> Session {
         sms: 132,
         driver_version: 13000,
     };
-    let session = |options: &Options| Session::new(&object, options, &info).expect("a session");
+    let session =
+        |means| Session::with(&object, &Options::default(), means, &info).expect("a session");
     let mut assembled = Assembled::default();
-    for text in session(&Options::default()).probe_texts(Arch::Sm90) {
+    for text in session(Means::default()).probe_texts(Arch::Sm90) {
         let source = scratch("ptx");
         std::fs::write(&source, &text).expect("a scratch file");
         let flags = ["-arch=sm_90", "--compile-as-tools-patch"];
         assembled.add(text, Ok(compiled("ptxas", &flags, &source)));
     }
-    session(&Options {
+    let means = Means {
         assembled: Some(assembled.into()),
-        ..Options::default()
-    })
+        ..Means::default()
+    };
+    session(means)
 }
 
 fn root() -> PathBuf {

@@ -21,4 +21,5 @@ pub mod linux;
 pub mod maps;
 pub mod names;
 pub mod nearest;
+pub mod options;
 pub mod queue;

@@ -142,7 +142,10 @@ pub fn unserved(number: u32) -> Option<(&'static str, &'static str)> {
 }
 
 /// Whose memory a map lies in.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+#[derive(
+    Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug, serde::Serialize, serde::Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
 pub enum Placement {
     /// The device's.
     Device,

@@ -10,7 +10,7 @@ use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use warpbpf_driver::{Context, DeviceInfo, Driver, DriverError};
-use warpbpf_session::{Assembled, Sanitizer, Session, SessionError};
+use warpbpf_session::{Assembled, Means, Sanitizer, Session, SessionError};
 use warpbpf_wire::{
     AgentConnection, CacheRequest, HANDSHAKE, NoteLevel, SharedError, ToAgent, ToTool, WireError,
     connect_to_own,
@@ -26,7 +26,7 @@ use crate::ends::Ends;
 use crate::entry::Entry;
 use crate::generation::Generations;
 use crate::graphs::Graphs;
-use crate::handshake::{hello, placement};
+use crate::handshake::hello;
 use crate::jit_outputs::JitOutputs;
 use crate::kernel_registry::KernelRegistry;
 use crate::launch_barrier::{LaunchBarrier, with_launch_barrier};
@@ -391,7 +391,9 @@ impl Agent {
     /// The driver serves launches until the process ends. NVIDIA's ends in an exit handler.
     pub(crate) fn serves_behind_handlers(&self) -> bool {
         let devices = self.devices();
-        devices.first().is_some_and(|d| d.name == warpbpf_abi::names::SOFT_DEVICE)
+        devices
+            .first()
+            .is_some_and(|d| d.name == warpbpf_abi::names::SOFT_DEVICE)
     }
 
     /// Multiprocessors of the largest device: as many CPU numbers has each context.
@@ -483,36 +485,17 @@ impl Agent {
                         by_sanitizer.then(|| sanitizer::subscribed(self, options.splice_first));
                     let sanitizer: Option<Option<&Sanitizer>> = sanitizer;
                     let edits = sanitizer.is_none() || options.splice_first;
-                    let options = warpbpf_session::Options {
-                        allow_modify: options.allow_modify,
-                        budget: options.budget,
-                        bound_loops: options.bound_loops,
-                        strict_uniform: options.strict_uniform,
-                        threads: options.threads,
-                        max_registers: options.max_registers,
-                        out_of_line: options.out_of_line,
-                        host_ops: options.host_ops,
-                        live_sums: options.live_sums,
-                        gate: options.gate,
-                        slots: options.slots,
-                        place: options.place.into_iter().map(placement).collect(),
-                        call_limit: options.call_limit_us.map(Duration::from_micros),
-                        timeline: options.timeline,
-                        assembled: (options.splice && edits || sanitizer.flatten().is_some())
-                            .then(|| Arc::new(assembled)),
-                        splice_variables: options.splice_variables,
-                        splice_memory: options.splice_memory,
+                    let by_functions = options.splice && edits || sanitizer.flatten().is_some();
+                    let means = Means {
+                        assembled: by_functions.then(|| Arc::new(assembled)),
                         sanitizer: sanitizer.flatten(),
-                        splice_first: options.splice_first,
-                        choice: options.choice,
-                        choose: options.choose,
-                        nvtx_comes_to_us: nvtx::comes_to_us(matches!(self.tool, Tool::Path(_))),
                         cache: code_cache::open(self, device, &cache),
+                        nvtx_comes_to_us: nvtx::comes_to_us(matches!(self.tool, Tool::Path(_))),
                     };
                     // An object that is cut short is refused as any that is damaged.
                     let cut = usize::from(warpbpf_faults::strikes("agent/object"));
                     let object = &frame.blob[..frame.blob.len() >> cut];
-                    let made = Session::new(object, &options, &largest)
+                    let made = Session::with(object, &options, means, &largest)
                         .map_err(|error| error.to_string())
                         .and_then(|session| host_ops::preset(session, &presets));
                     match made {

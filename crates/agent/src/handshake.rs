@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use warpbpf_driver::DeviceInfo;
-use warpbpf_session::{MapLayoutInfo, Placement, PlannedProgram, Session};
+use warpbpf_session::{MapLayoutInfo, PlannedProgram, Session};
 use warpbpf_wire::{
-    AgentConnection, ContextInfo, Device, Hello, MapInfo, PROTOCOL, Place, Program, Ready, ToTool,
+    AgentConnection, ContextInfo, Device, Hello, MapInfo, PROTOCOL, Program, Ready, ToTool,
     WireError,
 };
 
@@ -102,13 +102,4 @@ pub(crate) fn programs(session: &Session) -> Vec<Program> {
         glob: p.spec.kernels.clone(),
     };
     session.programs().iter().map(program).collect()
-}
-
-/// Where a map is to lie, as a session has it.
-pub(crate) fn placement((map, place): (String, Place)) -> (String, Placement) {
-    let place = match place {
-        Place::Device => Placement::Device,
-        Place::Host => Placement::Host,
-    };
-    (map, place)
 }

@@ -311,20 +311,6 @@ fn run(agent: &'static Agent, token: u64, before: &Arc<Session>, request: Reques
     }
 }
 
-/// What a second tool may ask for, for its programs.
-fn options_of_client(options: &warpbpf_wire::Options) -> warpbpf_session::Options {
-    warpbpf_session::Options {
-        allow_modify: options.allow_modify,
-        budget: options.budget,
-        bound_loops: options.bound_loops,
-        strict_uniform: options.strict_uniform,
-        threads: options.threads,
-        choice: options.choice.clone(),
-        choose: options.choose.clone(),
-        ..warpbpf_session::Options::default()
-    }
-}
-
 /// Makes the next session and puts it in force. Where it fails, what was made is still there.
 fn make_and_put_in_force(
     agent: &'static Agent,
@@ -340,15 +326,16 @@ fn make_and_put_in_force(
         );
         return Err((ENOMEM, message));
     }
+    let none = warpbpf_session::Options::default();
     let requested = match &request.change {
-        Change::Join { options, .. } => options_of_client(options),
-        _ => warpbpf_session::Options::default(),
+        Change::Join { options, .. } => options,
+        _ => &none,
     };
     let change = match &request.change {
         Change::Join { client, .. } => ProgramChange::Join {
             client: *client,
             object: &request.object,
-            options: &requested,
+            options: requested,
         },
         Change::Leave { client } => ProgramChange::Leave { client: *client },
         Change::Replace => ProgramChange::Replace(&request.object),

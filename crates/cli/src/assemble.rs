@@ -10,7 +10,7 @@ use std::time::Instant;
 use clap::ValueEnum;
 use warpbpf::{Function, Functions, Replacement};
 use warpbpf_driver::DeviceInfo;
-use warpbpf_session::{Arch, Options, ProgramChange, Session};
+use warpbpf_session::{Arch, Means, Options, ProgramChange, Session};
 
 use crate::ptxas::{Hang, Ptxas, Refused, assemble};
 use crate::python;
@@ -121,11 +121,12 @@ impl Maker {
         let (major, minor) = device.capability;
         let arch = Arch::of(major * 10 + minor);
         // The agent knows, and refuses: here it only matters which functions programs need.
-        let options = Options {
+        let means = Means {
             nvtx_comes_to_us: true,
-            ..options.clone()
+            ..Means::default()
         };
-        let of = arch.and_then(|arch| Some((Session::new(object, &options, device).ok()?, arch)));
+        let session = |arch| Some((Session::with(object, options, means, device).ok()?, arch));
+        let of = arch.and_then(session);
         Maker {
             ptxas: ptxas.clone(),
             hang: Arc::clone(hang),
@@ -212,15 +213,15 @@ impl Functions for Maker {
 
     fn after(&self, replacement: &Replacement) -> Option<Arc<dyn Functions>> {
         let (session, arch) = self.of.as_ref()?;
-        let client_options = match replacement {
-            Replacement::Join { options, .. } => client_options(options),
-            _ => Options::default(),
-        };
         let change = match replacement {
-            Replacement::Join { client, object, .. } => ProgramChange::Join {
+            Replacement::Join {
+                client,
+                object,
+                options,
+            } => ProgramChange::Join {
                 client: *client,
                 object: object.bytes(),
-                options: &client_options,
+                options,
             },
             Replacement::Leave { client } => ProgramChange::Leave { client: *client },
             Replacement::Replace(object) => ProgramChange::Replace(object.bytes()),
@@ -250,20 +251,6 @@ impl Functions for Maker {
             .collect();
         drop(made);
         Some(Arc::new(next))
-    }
-}
-
-/// What a second tool may ask for, for its programs, as the agent reads it.
-fn client_options(request: &warpbpf::Options) -> Options {
-    Options {
-        allow_modify: request.allow_modify,
-        budget: request.budget,
-        bound_loops: request.bound_loops,
-        strict_uniform: request.strict_uniform,
-        threads: request.threads,
-        choice: request.choice.clone(),
-        choose: request.choose.clone(),
-        ..Options::default()
     }
 }
 

@@ -4,7 +4,7 @@ use clap::Args;
 use warpbpf_session::PlannedProgram;
 
 use crate::error::CliError;
-use warpbpf::{Choice, ChoiceError, ChoiceRequest, StreamPick, Tool};
+use warpbpf::{Choice, ChoiceError, ChoiceRequest, Options, StreamPick, Tool};
 
 /// Which launches get probes. Others run as they are, and are counted as skipped.
 #[derive(Debug, Clone, Args)]
@@ -148,8 +148,20 @@ impl ChoiceFlags {
         }
     }
 
+    /// `options` with what they choose.
+    pub fn chosen(&self, options: Options) -> Options {
+        Options {
+            choice: self.choice(),
+            choose: self.choose.clone(),
+            ranges: self.ranges,
+            max_overhead_ppm: self.max_overhead,
+            max_device_memory: self.max_device_memory,
+            ..options
+        }
+    }
+
     /// As the agent takes them.
-    pub fn choice(&self) -> Choice {
+    fn choice(&self) -> Choice {
         Choice {
             // One of one is all.
             every: if self.every == 1 { 0 } else { self.every },

@@ -1,6 +1,7 @@
 //! Flags that say how programs are put into kernels, and what those can be told while they run.
 
 use clap::{Args, ValueEnum};
+use warpbpf::Options;
 
 use crate::assemble::Backend;
 use crate::cache::KeepFlags;
@@ -58,4 +59,23 @@ pub struct CodeFlags {
     pub occupancy: Occupancy,
     #[command(flatten)]
     pub keep: KeepFlags,
+}
+
+impl CodeFlags {
+    /// `options` with what they choose. Where programs are assembled for machine code depends on the
+    /// machine, too, and is chosen with the back end.
+    pub fn chosen(&self, options: Options) -> Options {
+        Options {
+            max_registers: self.max_registers,
+            out_of_line: self.out_of_line,
+            live_sums: self.live_sums,
+            gate: self.gate,
+            slots: self.slots,
+            caches: self.caches,
+            splice_variables: self.splice_variables,
+            splice_memory: self.splice_memory,
+            occupancy_instrumented: self.occupancy == Occupancy::Instrumented,
+            ..options
+        }
+    }
 }

@@ -2,11 +2,9 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use warpbpf::Place;
-use warpbpf_session::Placement;
+use warpbpf::{Options, Placement};
 
 pub use crate::cache::CacheFlags;
 pub use crate::choice::ChoiceFlags;
@@ -142,23 +140,16 @@ pub struct ProgramFlags {
     /// Whose memory a map lies in: `counts=host`, `counts=device`. A hash on the host is asked for by programs, one key at a
     /// time
     #[arg(long, value_name = "MAP=WHERE", value_parser = map_memory)]
-    pub map_memory: Vec<(String, Place)>,
+    pub map_memory: Vec<(String, Placement)>,
     /// Milliseconds that a program waits for the host when it asks for a key of such a hash
     #[arg(long, value_name = "MS", default_value_t = 1000, value_parser = clap::value_parser!(u64).range(1..=10000))]
     pub hostcall_timeout: u64,
 }
 
-fn placement(place: Place) -> Placement {
-    match place {
-        Place::Device => Placement::Device,
-        Place::Host => Placement::Host,
-    }
-}
-
-fn map_memory(text: &str) -> Result<(String, Place), String> {
+fn map_memory(text: &str) -> Result<(String, Placement), String> {
     match text.rsplit_once('=') {
-        Some((map, "host")) if !map.is_empty() => Ok((map.to_owned(), Place::Host)),
-        Some((map, "device")) if !map.is_empty() => Ok((map.to_owned(), Place::Device)),
+        Some((map, "host")) if !map.is_empty() => Ok((map.to_owned(), Placement::Host)),
+        Some((map, "device")) if !map.is_empty() => Ok((map.to_owned(), Placement::Device)),
         Some((_, "managed")) => Err(
             "managed memory moves under kernels that use it: choose `host` or `device`".to_owned(),
         ),
@@ -167,21 +158,17 @@ fn map_memory(text: &str) -> Result<(String, Place), String> {
 }
 
 impl ProgramFlags {
-    /// As the session takes them.
-    pub fn options(&self) -> warpbpf_session::Options {
-        warpbpf_session::Options {
+    /// What they choose; nothing else is chosen.
+    pub fn options(&self) -> Options {
+        Options {
             allow_modify: self.allow_modify,
             budget: self.budget,
             bound_loops: self.bound_loops,
             strict_uniform: self.strict_uniform,
             threads: self.threads,
-            place: self
-                .map_memory
-                .iter()
-                .map(|(map, place)| (map.clone(), placement(*place)))
-                .collect(),
-            call_limit: Some(Duration::from_millis(self.hostcall_timeout)),
-            ..warpbpf_session::Options::default()
+            map_memory: self.map_memory.clone(),
+            hostcall_timeout_us: Some(self.hostcall_timeout * 1000),
+            ..Options::default()
         }
     }
 }
@@ -234,6 +221,17 @@ pub struct WorkFlags {
     /// Seconds between live summaries on a terminal, where events are shown as they come; 0 for neither
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     pub interval: f64,
+}
+
+impl WorkFlags {
+    /// All that they choose.
+    pub fn options(&self) -> Options {
+        let options = self.choice.chosen(self.code.chosen(self.program.options()));
+        Options {
+            host_ops: self.host_ops,
+            ..options
+        }
+    }
 }
 
 /// `warpbpf run`

@@ -169,6 +169,6 @@ pub(crate) fn control(session: &Session, address: u64) -> Vec<u8> {
         bytes[at as usize..at as usize + 8].copy_from_slice(&word.to_le_bytes());
     };
     put(HostedLayout::HOST, address);
-    put(HostedLayout::LIMIT, session.options.call_limit_ns());
+    put(HostedLayout::LIMIT, session.call_limit_ns());
     bytes
 }

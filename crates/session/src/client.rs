@@ -9,10 +9,11 @@
 use std::collections::HashSet;
 
 use warpbpf_abi::names::of_client;
+use warpbpf_abi::options::Options;
 use warpbpf_object::{MapDef, Program};
 
 use crate::image::ImageInfo;
-use crate::plan::{Options, PlannedProgram, Session};
+use crate::plan::{PlannedProgram, Session};
 use crate::prepare::Prepared;
 use crate::replace::ReplaceError;
 
@@ -46,7 +47,7 @@ pub(crate) fn options(session: &Options, request: &Options, client: u32) -> Opti
         choose: choose
             .map(|(name, request)| (of_client(name, client), request.clone()))
             .collect(),
-        place: Vec::new(),
+        map_memory: Vec::new(),
         ..session.clone()
     }
 }

@@ -22,6 +22,7 @@ mod assembled;
 pub mod backends;
 pub mod listing;
 mod machine;
+mod means;
 pub mod own;
 mod patched;
 pub mod prepare;
@@ -78,7 +79,8 @@ pub use image::{
     machine_code,
 };
 pub use live::{Live, MapLayoutInfo};
-pub use plan::{Options, PlannedProgram, Session, SessionError};
+pub use means::Means;
+pub use plan::{PlannedProgram, Session, SessionError};
 pub use prepare::{NO_SITE, Prepared, PreparedKernel};
 pub use preset::PresetError;
 pub use probe::probe_text;
@@ -89,6 +91,7 @@ pub use standing::Standing;
 pub use user_ring::{UserRing, UserRingError};
 pub use variant::{LAUNCH_POOL, LoadedVariant};
 pub use warpbpf_abi::maps::Placement;
+pub use warpbpf_abi::options::Options;
 pub use warpbpf_sanitizer::{Sanitizer, SanitizerError};
 pub use warpbpf_sass::Arch;
 pub use warpbpf_verify::{HelperUse, SourceLine, helpers_used, map_def};

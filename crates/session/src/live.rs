@@ -137,7 +137,7 @@ impl Live {
             });
         };
         let stream = held.stream()?;
-        let mut ground = match &session.options.cache {
+        let mut ground = match &session.means.cache {
             Some(_) => Ground::new(held, session.on_device().map(|(_, bytes)| bytes), stream),
             None => Ground::default(),
         };
@@ -342,7 +342,7 @@ impl Live {
             kernels: &kernels,
             duplicate: &duplicates,
             unmade: &prepared.unmade,
-            cache: self.session.options.cache.as_deref(),
+            cache: self.session.means.cache.as_deref(),
             clones: prepared.commented.as_ref(),
             clone_log: OnceLock::new(),
             plain_log: OnceLock::new(),

@@ -71,12 +71,12 @@ type Probes = [Option<Function>; CALLERS.len()];
 impl Session {
     /// Machine code without PTX gets probes.
     pub fn splices(&self) -> bool {
-        self.options.assembled.is_some()
+        self.means.assembled.is_some()
     }
 
     /// It gets them by Compute Sanitizer, or what cannot have them otherwise does.
     pub fn sanitizes(&self) -> bool {
-        self.options.sanitizer.is_some()
+        self.means.sanitizer.is_some()
     }
 
     /// It gets them by edits of files, where that is possible.
@@ -88,7 +88,7 @@ impl Session {
     /// serve sets of programs that were there.
     pub fn with_functions(mut self, assembled: Assembled) -> Session {
         if self.splices() && !assembled.is_empty() {
-            self.options.assembled = Some(Arc::new(assembled));
+            self.means.assembled = Some(Arc::new(assembled));
         }
         self
     }
@@ -249,7 +249,7 @@ impl<'s> Splicer<'s> {
         }
         let bytes = image.machine_code.as_ref();
         let bytes = bytes.ok_or("its machine code is not there")?;
-        let assembled = session.options.assembled.as_deref();
+        let assembled = session.means.assembled.as_deref();
         let assembled = assembled.ok_or("it gets probes only with `--backend splice`")?;
         if session.has_gate() {
             return Err(

@@ -238,7 +238,7 @@ impl<'s> Chooser<'s> {
                 "{shared}, and would have its own ones in the copy that is loaded beside it"
             ));
         }
-        let assembled = self.session.options.assembled.as_deref();
+        let assembled = self.session.means.assembled.as_deref();
         let assembled = assembled.ok_or("no functions were assembled")?;
         let mut functions = Vec::new();
         let mut words = 0;

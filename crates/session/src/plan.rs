@@ -2,29 +2,28 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Duration;
 
 use warpbpf_abi::attach::Site;
-use warpbpf_abi::choice::{Choice, ChoiceRequest};
+use warpbpf_abi::choice::Choice;
 use warpbpf_abi::layout::{HostedLayout, MapLayout, RingLayout, slot};
 use warpbpf_abi::maps::{MapType, PLACE, Placement};
 use warpbpf_abi::names::PRINTK_RING;
+use warpbpf_abi::options::Options;
 use warpbpf_codegen::{MapBinding, map_uses};
 use warpbpf_driver::{DeviceInfo, DriverError};
 use warpbpf_ebpf::Pc;
 use warpbpf_maps::{Hardware, MapError, MapPlan, SumUse, inner, stops};
 use warpbpf_object::{Btf, LoadOptions, MapDef, Object, ObjectError, Program};
 use warpbpf_patch::TensorLayout;
-use warpbpf_sanitizer::Sanitizer;
 pub use warpbpf_verify::LogStep;
 use warpbpf_verify::{
     Bounded, Platform, Rejection, SourceLine, Subject, Verified, prove_apart, prove_bounded,
     prove_padded, verify, verify_logged,
 };
 
-use crate::assembled::Assembled;
 use crate::code_cache::CodeCache;
 use crate::cpu::{self, CpuError, HostProgram};
+use crate::means::Means;
 use crate::names;
 use crate::process::{self, ProcessFields};
 use crate::replace::Lineage;
@@ -33,78 +32,6 @@ use crate::sites::Sites;
 
 /// Bytes of the printk ring, as `max_entries` of a ring buffer would say.
 const PRINTK_BYTES: u32 = 256 << 10;
-
-/// What the user chose.
-#[derive(Debug, Clone, Default)]
-pub struct Options {
-    /// Accept programs that can change what the application computes.
-    pub allow_modify: bool,
-    /// Instructions that one invocation may execute, instead of the site's default.
-    pub budget: Option<u64>,
-    /// Loops that the proof finds no bound for, or a later one than the budget, are ended when they run; each time counts, in an array
-    /// behind the object's maps ([`STOPS`](warpbpf_abi::names::STOPS)).
-    pub bound_loops: bool,
-    /// Refuse programs of which lanes of a warp go different ways, or work on different keys or places
-    /// ([`Platform::strict_uniform`]).
-    pub strict_uniform: bool,
-    /// Threads of per-thread arrays (1502) that do not say `map_extra`, instead of the default.
-    pub threads: Option<u64>,
-    /// Registers per thread that the compiler may give to instrumented kernels. It then spills what it has no register
-    /// for. Clones, which are compiled together with the application's own kernels, are not bound by it.
-    pub max_registers: Option<u32>,
-    /// Put each program into a kernel once, as a function that its sites call.
-    pub out_of_line: bool,
-    /// Load, with the maps, what changes hashes and the like from the host while kernels run (see [`crate::host_ops`]).
-    pub host_ops: bool,
-    /// Sums reach their map at each pass, and not when the thread leaves.
-    pub live_sums: bool,
-    /// A gate stands in front of each program in a kernel, by which kernels that run are told not to run it ([`Live::write_gate`]).
-    ///
-    /// [`Live::write_gate`]: crate::Live::write_gate
-    pub gate: bool,
-    /// Beside each program in a kernel there is a slot for programs that come while kernels run ([`Session::filling`]). Then there is a gate.
-    pub slots: bool,
-    /// Whose memory maps lie in, by name, where it is not to be what their type says.
-    pub place: Vec<(String, Placement)>,
-    /// How long a program waits for the host when it asks for a key of a hash that lies there; a second if not said.
-    pub call_limit: Option<Duration>,
-    /// The begin and the end of the application's operations on the device are wanted; then there need be no object.
-    pub timeline: bool,
-    /// Kernels of which there is only machine code get probes there, by these functions.
-    pub assembled: Option<Arc<Assembled>>,
-    /// Such kernels get probes, too, if they use variables of their module: by the addresses of those. Not tried on a GPU.
-    pub splice_variables: bool,
-    /// Such kernels for sm_90 get probes, too, at their loads and stores of global memory: an experiment.
-    pub splice_memory: bool,
-    /// Those are called by Compute Sanitizer, which was told of before the first context, and not out of the kernels' files.
-    pub sanitizer: Option<&'static Sanitizer>,
-    /// It calls them only in kernels that cannot have all of theirs by an edit of their file.
-    pub splice_first: bool,
-    /// Which launches programs are in that say nothing else.
-    pub choice: Choice,
-    /// The same of programs, by name, whatever their sections say. One that there is not, or not yet, is none's.
-    pub choose: Vec<(String, ChoiceRequest)>,
-    /// The application's calls of NVTX come to us, whether programs want them or not: such may come that do.
-    pub nvtx_comes_to_us: bool,
-    /// Where compiled code is kept from one process to the next.
-    pub cache: Option<Arc<CodeCache>>,
-}
-
-impl Options {
-    /// Nanoseconds that a call to the host may take.
-    pub(crate) fn call_limit_ns(&self) -> u64 {
-        let chosen = self.call_limit.map(|limit| limit.as_nanos());
-        chosen.map_or(HostedLayout::DEFAULT_LIMIT, |ns| {
-            ns.min(u128::from(HostedLayout::LONGEST)) as u64
-        })
-    }
-
-    /// Sums at this kind of site stay in registers until a thread leaves. A tool that changes maps while kernels run wants to
-    /// see them while they run, too; so does one that asks for a gate, which is for kernels that never end.
-    pub fn keeps_sums(&self, site: Site) -> bool {
-        site.is_in_middle() && !self.live_sums && !self.host_ops && !self.gate
-    }
-}
 
 /// Why an object cannot become a session. `Display` is the whole message for the user.
 #[derive(Debug, thiserror::Error)]
@@ -199,6 +126,7 @@ pub struct Session {
     pub(crate) kernels: Arc<Mutex<Vec<String>>>,
     pub(crate) sites: Arc<Mutex<Sites>>,
     pub(crate) options: Options,
+    pub(crate) means: Means,
     /// How tensor maps hold their boxes, once the driver was asked; `None` if it is not understood.
     pub(crate) tensors: OnceLock<Option<TensorLayout>>,
     pub(crate) hardware: Hardware,
@@ -259,7 +187,7 @@ fn prove_each(
     if object.programs.is_empty() && host_programs.is_empty() {
         return Err(SessionError::Empty);
     }
-    place(&mut maps, &options.place)?;
+    place(&mut maps, &options.map_memory)?;
     let programs = prove_programs(object.programs, &mut maps, options, prove)?;
     let in_kernels = programs.iter().map(|p| p.verified.program());
     cpu::check_shared(&host_programs, in_kernels, &maps).map_err(SessionError::Cpu)?;
@@ -426,6 +354,19 @@ impl Session {
         options: &Options,
         info: &DeviceInfo,
     ) -> Result<Session, SessionError> {
+        Session::with(object, options, Means::default(), info)
+    }
+
+    /// As [`Session::new`], with what the process and its tool have brought.
+    ///
+    /// # Errors
+    /// As [`Session::new`].
+    pub fn with(
+        object: &[u8],
+        options: &Options,
+        means: Means,
+        info: &DeviceInfo,
+    ) -> Result<Session, SessionError> {
         let (host_programs, programs, defs, types) = if object.is_empty() && options.timeline {
             Default::default()
         } else {
@@ -466,7 +407,8 @@ impl Session {
             .flat_map(|host| host.program.maps())
             .collect();
         let kernels_for_host = cpu::needs_kernels(&by_the_host, &defs);
-        let lineage = Lineage::first(&defs, &programs, options, types.as_ref());
+        let ranges = means.nvtx_comes_to_us;
+        let lineage = Lineage::first(&defs, &programs, ranges, types.as_ref());
         if options.slots {
             lineage.slots.make(&programs);
         }
@@ -484,6 +426,7 @@ impl Session {
                 gate: options.gate || options.slots,
                 ..options.clone()
             },
+            means,
             tensors: OnceLock::new(),
             hardware,
             lineage,
@@ -499,9 +442,28 @@ impl Session {
     pub fn host_programs(&self) -> &[HostProgram] {
         &self.host_programs
     }
-    /// See [`Options::cache`].
+    /// Where compiled code is kept from one process to the next.
     pub fn cache(&self) -> Option<&Arc<CodeCache>> {
-        self.options.cache.as_ref()
+        self.means.cache.as_ref()
+    }
+    /// Nanoseconds that a call to the host may take.
+    pub(crate) fn call_limit_ns(&self) -> u64 {
+        let chosen = self.options.hostcall_timeout_us;
+        chosen.map_or(HostedLayout::DEFAULT_LIMIT, |us| {
+            us.saturating_mul(1000).min(HostedLayout::LONGEST)
+        })
+    }
+    /// Sums at this kind of site stay in registers until a thread leaves. A tool that changes maps
+    /// while kernels run wants to see them while they run, too; so does one that asks for a gate,
+    /// which is for kernels that never end.
+    pub fn keeps_sums(&self, site: Site) -> bool {
+        let Options {
+            live_sums,
+            host_ops,
+            gate,
+            ..
+        } = self.options;
+        site.is_in_middle() && !live_sums && !host_ops && !gate
     }
     /// See [`Options::timeline`].
     pub fn timeline(&self) -> bool {

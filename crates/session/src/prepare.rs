@@ -300,7 +300,7 @@ impl Session {
     fn splice_kernels(&self, image: &ImageInfo, refused: &mut Prepared) {
         let (edited, patched) = (Unmade::default(), Unmade::default());
         let mut splicer = self.edits().then(|| Splicer::new(self, image, &edited));
-        let chooser = self.options.sanitizer;
+        let chooser = self.means.sanitizer;
         let chooser = chooser.map(|sanitizer| Chooser::new(self, sanitizer, image, &patched));
         let mut missed = false;
         for kernel in &mut refused.kernels {

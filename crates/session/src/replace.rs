@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::MapType;
+use warpbpf_abi::options::Options;
 use warpbpf_ebpf::{Code, Imm64, Insn};
 use warpbpf_maps::{MapPlan, Placement, SumUse, stops};
 use warpbpf_object::{Btf, MapDef, MapKind, Program, Type};
@@ -20,7 +21,7 @@ use crate::client::{self, OWN};
 use crate::cpu;
 use crate::gate::Gates;
 use crate::growth::Founders;
-use crate::plan::{self, Options, PlannedProgram, Session, SessionError};
+use crate::plan::{self, PlannedProgram, Session, SessionError};
 use crate::slots::Slots;
 
 mod error;
@@ -90,7 +91,7 @@ impl Lineage {
     pub(crate) fn first(
         defs: &[MapDef],
         programs: &[PlannedProgram],
-        options: &Options,
+        ranges: bool,
         types: Option<&Btf>,
     ) -> Lineage {
         let reads = |program: &PlannedProgram| program.verified.facts().reads_application();
@@ -107,7 +108,7 @@ impl Lineage {
             clients: vec![OWN; defs.len()],
             variables: defs.iter().map(|def| variables(def, types)).collect(),
             reads: programs.iter().any(reads),
-            ranges: options.nvtx_comes_to_us,
+            ranges,
         };
         lineage.map_ids = defs.iter().map(|_| lineage.id()).collect();
         lineage.program_ids = programs.iter().map(|_| lineage.program_id()).collect();
@@ -256,6 +257,7 @@ impl Session {
             kernels: Arc::clone(&self.kernels),
             sites: Arc::clone(&self.sites),
             options: self.options.clone(),
+            means: self.means.clone(),
             tensors: self.tensors.clone(),
             hardware: self.hardware,
             lineage,
@@ -428,7 +430,7 @@ impl Next {
         plan::complete(&mut object.maps, types, options);
         client::rename(&mut object.programs, &mut object.maps, self.client);
         let there = |name: &str| object.maps.iter().any(|map| map.name == name);
-        let requests = options.place.iter().filter(|(name, _)| there(name));
+        let requests = options.map_memory.iter().filter(|(name, _)| there(name));
         let requests: Vec<_> = requests.cloned().collect();
         plan::place(&mut object.maps, &requests)?;
         let mut numbers = Vec::with_capacity(object.maps.len());

@@ -112,7 +112,7 @@ impl<'w, 'a> Texts<'w, 'a> {
                 printk: self.session.printk_binding(),
                 slots,
                 input: Input::Context,
-                keep_sums: self.session.options.keeps_sums(program.spec.site),
+                keep_sums: self.session.keeps_sums(program.spec.site),
                 meets: true,
                 args: self
                     .positions(kernel, &program.spec.arguments)

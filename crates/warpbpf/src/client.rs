@@ -79,7 +79,7 @@ impl ClientRequest<'_> {
             (options.out_of_line, "`--out-of-line`", BEGUN),
             (options.live_sums, "`--live-sums`", BEGUN),
             (
-                !options.place.is_empty(),
+                !options.map_memory.is_empty(),
                 "`--map-memory`",
                 "maps in the host's memory are made when a session begins",
             ),
@@ -387,7 +387,7 @@ mod tests {
         let bounded = Options {
             budget: Some(7),
             allow_modify: true,
-            call_limit_us: Some(1),
+            hostcall_timeout_us: Some(1),
             ..Options::default()
         };
         assert_eq!(plain(&bounded).not_for_clients(), None);

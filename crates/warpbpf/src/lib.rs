@@ -72,13 +72,14 @@ pub use start::Inject;
 pub use tool::{App, Launch, Tool, runtime_folder};
 pub use typed::{Plain, Queue, TypedMap};
 pub use warpbpf_abi::choice::{Choice, ChoiceError, ChoiceKey, ChoiceRequest, StreamPick};
-pub use warpbpf_abi::maps::MapType;
+pub use warpbpf_abi::maps::{MapType, Placement};
+pub use warpbpf_abi::options::Options;
 pub use warpbpf_ebpf::{DecodeError, DecodeErrorKind};
 pub use warpbpf_maps::{AccessError, Counters, Value};
 pub use warpbpf_object::{BtfError, FunctionDecodeError, ObjectError, SetError, TypeId};
 pub use warpbpf_wire::{
     CacheRequest, ContextInfo, GraphLaunch, GraphNode, GraphNodes, HostModule, HostStack,
     HostStacks, Kernel, Layout, MapInfo, MapOp, NoteLevel, Occupancy, OpCode, Operation,
-    Operations, OpsError, Options, Outcome, Place, Program, Range, RangeKind, Ranges, RangesLost,
-    SharedError, SumField, Untimed, WireError,
+    Operations, OpsError, Outcome, Program, Range, RangeKind, Ranges, RangesLost, SharedError,
+    SumField, Untimed, WireError,
 };

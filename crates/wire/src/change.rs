@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::message::{MapInfo, Options, Program};
+use warpbpf_abi::options::Options;
+
+use crate::message::{MapInfo, Program};
 
 /// What is to become of the programs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

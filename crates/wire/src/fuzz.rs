@@ -21,7 +21,7 @@ fn to_agent() -> Vec<ToAgent> {
     let options = Options {
         threads: Some(1 << 20),
         max_registers: Some(40),
-        place: vec![("m".into(), crate::Place::Host)],
+        map_memory: vec![("m".into(), crate::Placement::Host)],
         ..Options::default()
     };
     let change = Change::Join {

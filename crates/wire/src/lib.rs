@@ -33,8 +33,8 @@ pub use layout::{Layout, SumField};
 pub use listener::{Acceptor, Listener};
 pub use message::{
     CacheRequest, ClientCounts, ContextInfo, Counts, Device, HANDSHAKE, Hello, Kernel, KernelCount,
-    MOST_CLIENTS, MapInfo, MoreMaps, NoteLevel, Occupancy, Options, PROTOCOL, Place, Program,
-    Ready, Sites, ToAgent, ToTool,
+    MOST_CLIENTS, MapInfo, MoreMaps, NoteLevel, Occupancy, PROTOCOL, Program, Ready, Sites,
+    ToAgent, ToTool,
 };
 pub use ops::{
     MapOp, OpCode, OpsError, Outcome, decode_ops, decode_outcomes, encode_ops, encode_outcomes,
@@ -50,6 +50,8 @@ pub use timeline::{
     Range, RangeKind, Ranges, RangesLost, Untimed,
 };
 pub use warpbpf_abi::choice::{Choice, ChoiceError, ChoiceRequest, StreamPick};
+pub use warpbpf_abi::maps::Placement;
+pub use warpbpf_abi::options::Options;
 
 /// The agent's end of a connection.
 pub type AgentConnection = Connection<ToTool, ToAgent>;

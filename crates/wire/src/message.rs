@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 use crate::change::{Change, Changed};
 use crate::layout::{Layout, SumField};
 use crate::timeline::{HostStacks, Operations, Ranges};
-use warpbpf_abi::choice::{Choice, ChoiceRequest};
+use warpbpf_abi::options::Options;
 
 /// Raised when a message comes or changes its meaning. [`Hello`] carries it; a tool refuses an agent of another number.
-pub const PROTOCOL: u32 = 5;
+pub const PROTOCOL: u32 = 6;
 /// Second tools that there may be at once in one application.
 pub const MOST_CLIENTS: usize = 32;
 /// How long an application's first load waits for the tool's request, and again for what comes
@@ -164,91 +164,6 @@ pub enum ToTool {
     },
 }
 
-/// Mirror of the session's options.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Options {
-    /// Programs may change the application.
-    pub allow_modify: bool,
-    /// Instructions per invocation, instead of the default of the site.
-    pub budget: Option<u64>,
-    /// Loops without a bound are ended when they run, and counted.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub bound_loops: bool,
-    /// Programs whose lanes go different ways are refused.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub strict_uniform: bool,
-    /// Threads that a per-thread array has values for.
-    pub threads: Option<u64>,
-    /// Bytes of the event ring in the shared area: 64 MiB when absent, more if two sub-buffers of a ring need more; locked where there are rings.
-    #[serde(default)]
-    pub ring_bytes: Option<u64>,
-    /// Registers per thread that instrumented kernels may have.
-    #[serde(default)]
-    pub max_registers: Option<u32>,
-    /// Programs are functions that their sites call.
-    #[serde(default)]
-    pub out_of_line: bool,
-    /// Prepare for operations of the host that must be done on the device while kernels run (`MapOps`).
-    #[serde(default)]
-    pub host_ops: bool,
-    /// Sums reach their map at each pass of a place in the middle of a kernel, and not when the thread leaves.
-    #[serde(default)]
-    pub live_sums: bool,
-    /// A gate stands in front of each program ([`crate::Change::Gate`]).
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub gate: bool,
-    /// Beside each program is a slot for others that come while kernels run ([`crate::Change::Slots`]). Then there is a gate.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub slots: bool,
-    /// Whose memory maps lie in, by name, where it is not to be what their type says.
-    #[serde(default)]
-    pub place: Vec<(String, Place)>,
-    /// Microseconds that a program waits for the host when it asks for a key of a hash that lies there; a second when absent.
-    #[serde(default)]
-    pub call_limit_us: Option<u64>,
-    /// Which launches get probes.
-    #[serde(default, skip_serializing_if = "Choice::is_all")]
-    pub choice: Choice,
-    /// The same of programs that there are at the start, by name, each thing once: what is said here goes before what their sections say, and that
-    /// before [`Options::choice`].
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub choose: Vec<(String, ChoiceRequest)>,
-    /// The application's calls of NVTX are to come to the agent, though no program needs them yet:
-    /// a replacement may bring one that does.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub ranges: bool,
-    /// Parts per million that launches of a kernel may take longer with probes than without; kernels that pass it run without.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_overhead_ppm: Option<u32>,
-    /// Bytes that maps, rings and launch records may take of each device's memory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub max_device_memory: Option<u64>,
-    /// Tell when the device began and ended each operation of the application.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub timeline: bool,
-    /// Kernels of which there is only machine code get programs at their entry and exits, by the functions that `Probe` brought.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub splice: bool,
-    /// Where Compute Sanitizer is there: kernels that can have all of their programs by `splice` have them so, and it serves the others.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub splice_first: bool,
-    /// Those kernels get programs, too, that use variables of their module; with `splice` alone.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub splice_variables: bool,
-    /// Those for sm_90 get programs at their loads and stores of global memory, too: an experiment; with `splice` alone.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub splice_memory: bool,
-    /// Kernels that were loaded before the attach and are in no file that is mapped are looked for among what Triton keeps on disk.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub caches: bool,
-    /// With a timeline: tell from where on the CPU each operation was asked for.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub stacks: bool,
-    /// What the application asks about a kernel (attributes, blocks and clusters that fit) is answered of the instrumented one, where that has less room.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub occupancy_instrumented: bool,
-}
-
 /// What a user said of compiled code that is kept from one process to the next.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CacheRequest {
@@ -258,16 +173,6 @@ pub struct CacheRequest {
     /// Bytes that it may have; 512 MiB when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
-}
-
-/// Mirror of [`warpbpf_abi::maps::Placement`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Place {
-    /// The device's memory.
-    Device,
-    /// Page-locked memory of the host.
-    Host,
 }
 
 /// Who connected.
@@ -528,7 +433,7 @@ pub struct KernelCount {
     pub launches: u64,
     /// Of the original, although a program matches.
     pub uninstrumented: u64,
-    /// Of the original, because the user wanted no probes in them ([`Choice`]).
+    /// Of the original, because the user wanted no probes in them ([`Options::choice`]).
     #[serde(default)]
     pub skipped: u64,
     /// Those with probes by the number of the context that they were in.

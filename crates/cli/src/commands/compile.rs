@@ -60,7 +60,7 @@ pub fn run(flags: &CompileFlags) -> Result<u8, CliError> {
             slots: SlotSpace::Const,
             input: Input::Context,
             // A function for machine code cannot reach a kernel's registers.
-            keep_sums: options.keeps_sums(program.spec.site) && flags.emit != Emit::Probe,
+            keep_sums: session.keeps_sums(program.spec.site) && flags.emit != Emit::Probe,
             meets: flags.emit != Emit::Probe,
             // Names are those of a kernel, and here is none.
             args: Vec::new(),

@@ -7,13 +7,12 @@ use std::process::{Child, ExitStatus};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use warpbpf::{Functions, Launch, Options, Tool};
+use warpbpf::{Functions, Launch, Tool};
 use warpbpf_driver::DeviceInfo;
 use warpbpf_session::section::Form as ProgramForm;
 
 use crate::assemble::{Callers, Maker};
 use crate::backend::{self, Moment};
-use crate::code::Occupancy;
 use crate::collect::{Collector, Records};
 use crate::error::CliError;
 use crate::flags::{Form, ObjectFlags, RequestFlags, RunFlags, TargetFlags, WorkFlags};
@@ -156,21 +155,15 @@ impl Attachment {
             program,
             code,
             choice,
-            host_ops,
             ..
         } = work;
-        let host_ops = *host_ops;
         let Split {
             loaded,
             linux: for_linux,
         } = Split::bring(object)?;
         // The agent proves everything again; here the user learns of a refusal before the application is touched.
-        let proving = warpbpf_session::Options {
-            gate: code.gate,
-            slots: code.slots,
-            ..program.options()
-        };
-        let (session, _) = warpbpf_session::plan::prove(loaded.object.clone(), &proving)
+        let mut options = work.options();
+        let (session, _) = warpbpf_session::plan::prove(loaded.object.clone(), &options)
             .map_err(|e| loaded.refused(crate::explain::refusal(&e)))?;
         choice.check_programs(&session)?;
         let (wanted, left_out) = match work.skip_linux {
@@ -179,48 +172,11 @@ impl Attachment {
         };
         let linux = wanted.map(|linux| Beside::load(&linux, &loaded, &session));
         let mut linux = linux.transpose()?;
-        let host_ops = host_ops || linux.as_ref().is_some_and(Beside::needs_host_ops);
+        options.host_ops |= linux.as_ref().is_some_and(Beside::needs_host_ops);
         let chosen = backend::choose(code, &session, moment).map_err(CliError::Other)?;
-        let options = Options {
-            allow_modify: program.allow_modify,
-            budget: program.budget,
-            bound_loops: program.bound_loops,
-            strict_uniform: program.strict_uniform,
-            threads: program.threads,
-            ring_bytes: None,
-            max_registers: code.max_registers,
-            out_of_line: code.out_of_line,
-            host_ops,
-            live_sums: code.live_sums,
-            gate: code.gate,
-            slots: code.slots,
-            place: program.map_memory.clone(),
-            call_limit_us: Some(program.hostcall_timeout * 1000),
-            choice: choice.choice(),
-            choose: choice.choose.clone(),
-            ranges: choice.ranges,
-            max_overhead_ppm: choice.max_overhead,
-            max_device_memory: choice.max_device_memory,
-            timeline,
-            stacks,
-            occupancy_instrumented: code.occupancy == Occupancy::Instrumented,
-            splice: false,
-            splice_first: chosen.splice_first,
-            caches: code.caches,
-            splice_variables: code.splice_variables,
-            splice_memory: code.splice_memory,
-        };
-        let planned = warpbpf_session::Options {
-            max_registers: code.max_registers,
-            out_of_line: code.out_of_line,
-            host_ops,
-            live_sums: code.live_sums,
-            timeline,
-            splice_memory: code.splice_memory,
-            choice: choice.choice(),
-            choose: choice.choose.clone(),
-            ..program.options()
-        };
+        options.splice_first = chosen.splice_first;
+        (options.timeline, options.stacks) = (timeline, stacks);
+        let planned = options.clone();
         let object =
             warpbpf::Object::from_parsed(&loaded.name, loaded.bytes.clone(), loaded.object.clone());
         let bytes = loaded.bytes.clone();

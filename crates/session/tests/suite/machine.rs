@@ -11,8 +11,8 @@ use warpbpf_driver::DeviceInfo;
 use warpbpf_sanitizer::sys::{CallbackFunc, Table};
 use warpbpf_session::backends::without_ptx;
 use warpbpf_session::{
-    Arch, Assembled, CompiledFrom, ImageInfo, Options, Prepared, Sanitizer, Session, inspect,
-    inspect_compiled, kernel_names, machine_code,
+    Arch, Assembled, CompiledFrom, ImageInfo, Means, Options, Prepared, Sanitizer, Session,
+    inspect, inspect_compiled, kernel_names, machine_code,
 };
 
 mod refused;
@@ -163,18 +163,25 @@ fn session(object: &[u8], assembled: Option<Assembled>, arch: Arch) -> Session {
     session_by(object, assembled, arch, None)
 }
 
+fn by_functions(assembled: Option<Assembled>) -> Means {
+    Means {
+        assembled: assembled.map(Arc::new),
+        ..Means::default()
+    }
+}
+
 fn session_by(
     object: &[u8],
     assembled: Option<Assembled>,
     arch: Arch,
     sanitizer: Option<&'static Sanitizer>,
 ) -> Session {
-    let options = Options {
+    let means = Means {
         assembled: assembled.map(Arc::new),
         sanitizer,
-        ..Options::default()
+        ..Means::default()
     };
-    Session::new(object, &options, &device(arch)).unwrap()
+    Session::with(object, &Options::default(), means, &device(arch)).unwrap()
 }
 
 /// One that does nothing: only the file is looked at here.
@@ -376,11 +383,11 @@ fn what_cannot_be_is_told_by_its_name() {
     }
     // Nothing there could close a gate.
     let options = Options {
-        assembled: Some(Arc::new(assembled(&entry, arch))),
         gate: true,
         ..Options::default()
     };
-    let gated = Session::new(&entry, &options, &device(arch)).unwrap();
+    let means = by_functions(Some(assembled(&entry, arch)));
+    let gated = Session::with(&entry, &options, means, &device(arch)).unwrap();
     assert_eq!(
         method(&gated.prepare(&image(arch)), "plain"),
         format!("{without}; programs behind a gate (`--gate`, `--slots`) are put into PTX only")
@@ -446,18 +453,17 @@ fn loads_and_stores_get_calls_where_that_is_asked_for() {
         let object = programs(sections);
         let session = |assembled| {
             let options = Options {
-                assembled,
                 splice_memory,
                 ..Options::default()
             };
-            Session::new(&object, &options, &device(arch)).unwrap()
+            Session::with(&object, &options, by_functions(assembled), &device(arch)).unwrap()
         };
         let mut all = Assembled::default();
         for text in session(None).probe_texts(arch) {
             let cubin = ptxas(&text, arch, &["--compile-as-tools-patch"]);
             all.add(text, cubin);
         }
-        session(Some(Arc::new(all))).prepare(&both(arch))
+        session(Some(all)).prepare(&both(arch))
     };
     let section = "gpu/mem/*|space=global,kind=load+store";
     let stores = "gpu/mem/*|space=global,kind=store,size=8";
@@ -564,12 +570,14 @@ fn each_kernel_gets_the_back_end_that_can_serve_it() {
     ]);
     let by = |splice_first, all| {
         let options = Options {
-            assembled: Some(Arc::new(all)),
-            sanitizer: Some(sanitizer()),
             splice_first,
             ..Options::default()
         };
-        Session::new(&object, &options, &device(arch)).unwrap()
+        let means = Means {
+            sanitizer: Some(sanitizer()),
+            ..by_functions(Some(all))
+        };
+        Session::with(&object, &options, means, &device(arch)).unwrap()
     };
     let functions = |splice: &dyn Fn(&str) -> Result<Vec<u8>, String>| {
         let mut all = patches(&object, arch);
@@ -952,11 +960,11 @@ fn a_copy_can_have_the_variables_of_its_module() {
         };
         let by = |splice_variables| {
             let options = Options {
-                assembled: Some(Arc::new(assembled(&object, arch))),
                 splice_variables,
                 ..Options::default()
             };
-            let session = Session::new(&object, &options, &device(arch)).unwrap();
+            let means = by_functions(Some(assembled(&object, arch)));
+            let session = Session::with(&object, &options, means, &device(arch)).unwrap();
             session.prepare(&image)
         };
         let refused = |what| {

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use warpbpf_abi::choice::{Choice, ChoiceRequest};
 use warpbpf_driver::DeviceInfo;
 use warpbpf_session::{
-    NO_SITE, Options, Prepared, PreparedKernel, ProgramChange, Session, SessionError, inspect,
+    Means, NO_SITE, Options, Prepared, PreparedKernel, ProgramChange, Session, SessionError,
+    inspect,
 };
 
 #[path = "../../../../tests/clang.rs"]
@@ -295,13 +296,17 @@ fn begun(object: &[u8]) -> Session {
 }
 
 fn begun_with(object: &[u8], options: &Options) -> Session {
+    begun_by(object, options, Means::default())
+}
+
+fn begun_by(object: &[u8], options: &Options, means: Means) -> Session {
     let info = DeviceInfo {
         name: String::new(),
         capability: CAPABILITY,
         sms: 4,
         driver_version: 13000,
     };
-    Session::new(object, options, &info).expect("a session")
+    Session::with(object, options, means, &info).expect("a session")
 }
 
 fn map_names(session: &Session) -> Vec<&str> {
@@ -760,11 +765,11 @@ fn what_is_said_of_a_program_goes_before_its_section() {
         refused.unwrap_err().to_string(),
         "program `first` is for launches that NVTX tells of (every=9,at_most=7,nvtx=step,stream=2), and the application's calls of NVTX do not come to us: that is decided when it starts; start it with `--ranges`"
     );
-    let come = Options {
+    let means = Means {
         nvtx_comes_to_us: true,
-        ..options("every=2")
+        ..Means::default()
     };
-    let with_slot = begun_with(&object, &come);
+    let with_slot = begun_by(&object, &options("every=2"), means);
     assert!(with_slot.needs_nvtx());
     assert!(with_slot.replaced(ProgramChange::Replace(&ranges)).is_ok());
     // That programs there wanted them does not bring the calls to us.

@@ -4,8 +4,8 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 
 use super::*;
-use crate::message::{Options, ToAgent, ToTool};
-use crate::{AgentConnection, ToolConnection};
+use crate::message::{ToAgent, ToTool};
+use crate::{AgentConnection, Options, ToolConnection};
 
 fn pair() -> (AgentConnection, ToolConnection) {
     let (a, b) = UnixStream::pair().unwrap();

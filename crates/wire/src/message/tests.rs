@@ -1,5 +1,7 @@
 //! Messages as they are sent, and what is read of those that older tools and agents send.
 
+use warpbpf_abi::maps::Placement;
+
 use super::*;
 
 #[test]
@@ -32,7 +34,7 @@ fn messages_are_tagged_json() {
     let text = serde_json::to_string(&hello).unwrap();
     assert_eq!(
         text,
-        r#"{"type":"hello","protocol":5,"pid":1,"exe":"/a","argv":["a"],"device":null}"#
+        r#"{"type":"hello","protocol":6,"pid":1,"exe":"/a","argv":["a"],"device":null}"#
     );
     assert_eq!(serde_json::from_str::<ToTool>(&text).unwrap(), hello);
 }
@@ -49,7 +51,7 @@ fn an_agent_of_another_version_is_refused() {
     assert_eq!(hello(PROTOCOL).refusal(), None);
     assert_eq!(
         hello(1).refusal().unwrap(),
-        "the agent in process 77 is of another warpbpf: its messages are of version 1, and this tool's of version 5; use the tool that came with it, or start the application anew"
+        "the agent in process 77 is of another warpbpf: its messages are of version 1, and this tool's of version 6; use the tool that came with it, or start the application anew"
     );
 }
 
@@ -61,32 +63,8 @@ fn options_of_an_older_tool_have_defaults() {
         ToAgent::Attach {
             options: Options {
                 allow_modify: true,
-                budget: None,
-                bound_loops: false,
-                strict_uniform: false,
                 threads: Some(64),
-                ring_bytes: None,
-                max_registers: None,
-                out_of_line: false,
-                host_ops: false,
-                live_sums: false,
-                gate: false,
-                slots: false,
-                place: Vec::new(),
-                call_limit_us: None,
-                choice: Choice::default(),
-                choose: Vec::new(),
-                ranges: false,
-                max_overhead_ppm: None,
-                max_device_memory: None,
-                timeline: false,
-                stacks: false,
-                occupancy_instrumented: false,
-                splice: false,
-                splice_first: false,
-                caches: false,
-                splice_variables: false,
-                splice_memory: false,
+                ..Options::default()
             }
         }
     );
@@ -95,13 +73,16 @@ fn options_of_an_older_tool_have_defaults() {
 #[test]
 fn places_are_pairs() {
     let options = Options {
-        place: vec![("counts".into(), Place::Host), ("x".into(), Place::Device)],
-        call_limit_us: Some(5000),
+        map_memory: vec![
+            ("counts".into(), Placement::Host),
+            ("x".into(), Placement::Device),
+        ],
+        hostcall_timeout_us: Some(5000),
         ..Options::default()
     };
     let text = serde_json::to_string(&options).unwrap();
-    let end = r#""place":[["counts","host"],["x","device"]],"call_limit_us":5000}"#;
-    assert!(text.ends_with(end), "{text}");
+    let part = r#""map_memory":[["counts","host"],["x","device"]],"hostcall_timeout_us":5000,"#;
+    assert!(text.contains(part), "{text}");
     assert_eq!(serde_json::from_str::<Options>(&text).unwrap(), options);
 }
 

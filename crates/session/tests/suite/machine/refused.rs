@@ -30,15 +30,17 @@ fn told(
 ) -> String {
     let arch = Arch::Sm90;
     let device = device(arch);
-    let options = |assembled: Option<Assembled>| Options {
-        assembled: assembled.map(Arc::new),
+    let means = |assembled| Means {
         sanitizer: matches!(backend, Backend::Sanitizer | Backend::Auto).then(sanitizer),
+        ..by_functions(assembled)
+    };
+    let options = Options {
         splice_first: backend == Backend::Auto,
         gate: request.gate,
         splice_variables: request.splice_variables,
         ..Options::default()
     };
-    let session = |assembled| Session::new(object, &options(assembled), &device).unwrap();
+    let session = |assembled| Session::with(object, &options, means(assembled), &device).unwrap();
     let plan = session(None);
     let mut texts = Vec::new();
     if matches!(backend, Backend::Splice | Backend::Auto) {
