@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Times vec_add, and for accesses to memory a stencil too, with each probe against no probe and against hand-written CUDA for
-# the same, in one run each, and checks that the probes fired; likewise hash operations against a hand-written table. Prints Markdown rows for docs/measurements.md.
+# the same, in one run each, and checks that the probes fired; likewise hash operations against a hand-written table. Prints Markdown rows for benches/results.
 set -uo pipefail
 bundle=$1
 out=$2

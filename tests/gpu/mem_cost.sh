@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A counter of bytes at each access to global memory against an empty program there, by Compute Sanitizer, in kernels of which there is only machine code (benches/accesses.cu).
-# Twice each, between runs without programs. Prints a Markdown table for docs/measurements.md. Wrong is another result, and bytes that are not those of the
+# Twice each, between runs without programs. Prints a Markdown table for benches/results. Wrong is another result, and bytes that are not those of the
 # accesses; times are for a reader: the target is 1.2×.
 # usage: mem_cost.sh BUNDLE OUT
 set -uo pipefail

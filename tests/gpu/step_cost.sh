@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What programs cost in a whole step of training and at one launch, by the splice and by Compute Sanitizer: wall time, GPU time and the host's time of a step (benches/torch_step.py),
-# and the host's time of a launch of an empty kernel of machine code (benches/launch.cu), each as ratio to the runs without programs. Prints Markdown tables last, for docs/measurements.md.
+# and the host's time of a launch of an empty kernel of machine code (benches/launch.cu), each as ratio to the runs without programs. Prints Markdown tables last, for benches/results.
 # Wrong is only another result, and a run without programs in it; times are for a reader.
 # usage: step_cost.sh BUNDLE OUT
 set -uo pipefail

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # What programs by the splice cost in PyTorch's kernels: GPU time of benches/torch_ops.py under each, as ratio to the runs without, before and after.
-# Prints a Markdown table for docs/measurements.md. Wrong is only another result; times are for a reader.
+# Prints a Markdown table for benches/results. Wrong is only another result; times are for a reader.
 # usage: torch_cost.sh BUNDLE OUT [BACKEND]
 set -uo pipefail
 bundle=$1

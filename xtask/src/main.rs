@@ -22,6 +22,7 @@ mod helpers;
 mod jobs;
 mod libbpf;
 mod log;
+mod measurements;
 mod names;
 mod selftests;
 mod setup;
@@ -52,6 +53,7 @@ usage: cargo xtask COMMAND
   case NAME     the end-to-end cases with NAME in their names, on the soft GPU, with all that they print
   bless         write what text tests expect, as it is now, and generated files
   codegen       write generated files (include/*.h, docs/helpers.md); `codegen --check` fails if they are out of date
+  measurements  write docs/measurements.md from benches/results
   tidy          check the rules that no compiler checks
   selftests     Linux's own verifier tests against our verifier (downloads 150 MB of kernel sources once)
   conformance   every case of bpf_conformance on the interpreter, the soft GPU and the GPU, as one table
@@ -84,6 +86,7 @@ fn work() -> ExitCode {
         ["bless"] => test::bless(),
         ["codegen"] => generated::write(),
         ["codegen", "--check"] => generated::check(),
+        ["measurements"] => measurements::write(),
         ["tidy"] => tidy::run(),
         ["conformance"] => conformance::run(),
         ["fuzz", target, options @ ..] if !target.starts_with('-') => {

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::shell::{Failure, failure, read, root};
-use crate::{circles, names};
+use crate::{circles, measurements, names};
 
 /// Longest logic file, in lines. Instruction and export tables are lists and may be longer.
 const MAX_LINES: usize = 700;
@@ -36,6 +36,7 @@ pub fn run() -> Result<(), Failure> {
         names::check(&shown, &text, &mut findings);
     }
     findings.extend(circles::findings()?);
+    findings.extend(measurements::findings()?);
     if findings.is_empty() {
         Ok(())
     } else {
