@@ -11,6 +11,7 @@ pub use crate::choice::ChoiceFlags;
 pub use crate::code::CodeFlags;
 use crate::error::STATUSES;
 pub use crate::live::{AttachFlags, DetachFlags, ServeFlags, SessionFlags};
+use crate::manual::{CompletionsFlags, ManFlags};
 pub use crate::outlet::{Form, OutputFlags};
 use crate::replace::{GateFlags, ProgramsFlags, RemoveFlags, ReplaceFlags, SlotsFlags};
 pub use crate::request::RequestFlags;
@@ -73,6 +74,10 @@ pub enum Command {
     Doctor(DoctorFlags),
     /// Show a report saved by `run --json -o FILE`
     Report(ReportFlags),
+    /// Write what a shell needs to complete this command line
+    Completions(CompletionsFlags),
+    /// Write manual pages, one for each verb
+    Man(ManFlags),
 }
 
 /// Where kernels run.
@@ -657,7 +662,7 @@ mod tests {
         );
     }
 
-    /// The reference in `docs/cli.md` is what `--help` prints; `WARPBPF_BLESS=1` rewrites it.
+    /// `docs/cli.md` is what `--help` prints; `WARPBPF_BLESS=1` rewrites it.
     #[test]
     fn the_reference_is_the_help() {
         let mut cli = Cli::command();
@@ -673,15 +678,10 @@ mod tests {
                     .bin_name(format!("warpbpf {}", verb.get_name()))
                     .render_long_help()
                     .to_string();
-                text += &format!(
-                    "\n## warpbpf {}\n\n```\n{}\n```\n",
-                    verb.get_name(),
-                    help.lines()
-                        .map(str::trim_end)
-                        .collect::<Vec<_>>()
-                        .join("\n")
-                        .trim_end()
-                );
+                let lines: Vec<&str> = help.lines().map(str::trim_end).collect();
+                let lines = lines.join("\n");
+                let (name, help) = (verb.get_name(), lines.trim_end());
+                text += &format!("\n## warpbpf {name}\n\n```\n{help}\n```\n");
             }
         }
         let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/cli.md");

@@ -9,6 +9,7 @@ mod commands {
     pub mod cache;
     pub mod compile;
     pub mod doctor;
+    pub mod generate;
     pub mod kernels;
     pub mod launch;
     pub mod launch_inside;
@@ -43,6 +44,7 @@ mod kernel_table;
 mod linux;
 mod live;
 mod machine;
+mod manual;
 mod model;
 mod nowhere;
 mod objects;
@@ -120,6 +122,8 @@ fn main() -> std::process::ExitCode {
         Command::Link(flags) => output::answer(flags.json, commands::link::run(&flags)),
         Command::Doctor(flags) => commands::doctor::run(&flags),
         Command::Report(flags) => commands::report::run(&flags),
+        Command::Completions(flags) => commands::generate::completions(&flags),
+        Command::Man(flags) => commands::generate::man(&flags),
     };
     let status = match done {
         Ok(status) => status,
