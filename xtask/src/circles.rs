@@ -2,7 +2,7 @@
 //! of them has to read all. `tidy` fails where a crate has more such files than is written down here.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use syn::visit::{self, Visit};
 
@@ -37,25 +37,54 @@ const KNOWN: &[(&str, usize)] = &[
 ];
 
 /// A module by the names that lead to it; the crate's root is empty.
-type Module = Vec<String>;
+pub type Module = Vec<String>;
 
-/// Says of each crate that has more files in circles than are known, and of each that has fewer.
+/// Which module uses which.
+pub type Graph = BTreeMap<Module, BTreeSet<Module>>;
+
+/// A crate and what its modules use of each other.
+pub struct Crate {
+    /// The name of its folder.
+    pub name: String,
+    /// Where its sources are.
+    pub src: PathBuf,
+    /// Its modules, but tests.
+    pub graph: Graph,
+}
+
+/// All crates, in order of their names.
 ///
 /// # Errors
 /// A file that cannot be read, or is no Rust.
-pub fn findings() -> Result<Vec<String>, Failure> {
-    let mut findings = Vec::new();
-    let mut crates: Vec<_> = std::fs::read_dir(root().join("crates"))
+pub fn crates() -> Result<Vec<Crate>, Failure> {
+    let mut folders: Vec<_> = std::fs::read_dir(root().join("crates"))
         .map_err(|e| Failure(format!("cannot list `crates`: {e}")))?
         .flatten()
         .map(|entry| entry.path())
         .collect();
-    crates.sort();
-    for folder in crates {
-        let name = folder.file_name().unwrap_or_default().to_string_lossy();
-        let circles = circles(&graph(&folder.join("src"))?);
+    folders.sort();
+    let read = |folder: PathBuf| {
+        let src = folder.join("src");
+        Ok(Crate {
+            name: folder
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned(),
+            graph: graph(&src)?,
+            src,
+        })
+    };
+    folders.into_iter().map(read).collect()
+}
+
+/// Says of each crate that has more files in circles than are known, and of each that has fewer.
+pub fn findings(crates: &[Crate]) -> Vec<String> {
+    let mut findings = Vec::new();
+    for Crate { name, graph, .. } in crates {
+        let circles = circles(graph);
         let count: usize = circles.iter().map(Vec::len).sum();
-        let known = KNOWN.iter().find(|(known, _)| *known == name);
+        let known = KNOWN.iter().find(|(known, _)| known == name);
         let known = known.map_or(0, |(_, count)| *count);
         if count > known {
             let shown: Vec<String> = circles.iter().map(|circle| shown(circle)).collect();
@@ -69,7 +98,7 @@ pub fn findings() -> Result<Vec<String>, Failure> {
             ));
         }
     }
-    Ok(findings)
+    findings
 }
 
 fn shown(circle: &[Module]) -> String {
@@ -80,8 +109,8 @@ fn shown(circle: &[Module]) -> String {
     circle.iter().map(name).collect::<Vec<_>>().join(", ")
 }
 
-/// Which module uses which.
-fn graph(src: &Path) -> Result<BTreeMap<Module, BTreeSet<Module>>, Failure> {
+/// What the modules below a folder use of each other.
+fn graph(src: &Path) -> Result<Graph, Failure> {
     let mut files = BTreeMap::new();
     for name in ["lib.rs", "main.rs"] {
         let file = src.join(name);
@@ -112,7 +141,7 @@ fn graph(src: &Path) -> Result<BTreeMap<Module, BTreeSet<Module>>, Failure> {
 fn modules(
     folder: &Path,
     parent: &Module,
-    into: &mut BTreeMap<Module, std::path::PathBuf>,
+    into: &mut BTreeMap<Module, PathBuf>,
 ) -> Result<(), Failure> {
     let entries = std::fs::read_dir(folder)
         .map_err(|e| Failure(format!("cannot list `{}`: {e}", folder.display())))?;
@@ -256,7 +285,7 @@ impl<'ast> Visit<'ast> for Uses<'_> {
 }
 
 /// Modules that reach each other, each circle in order.
-fn circles(graph: &BTreeMap<Module, BTreeSet<Module>>) -> Vec<Vec<Module>> {
+fn circles(graph: &Graph) -> Vec<Vec<Module>> {
     let reach: BTreeMap<&Module, BTreeSet<&Module>> = graph
         .keys()
         .map(|from| {
@@ -337,7 +366,7 @@ mod tests {
 
     #[test]
     fn circles_are_those_who_reach_each_other() {
-        let graph = |edges: &[(&str, &[&str])]| -> BTreeMap<Module, BTreeSet<Module>> {
+        let graph = |edges: &[(&str, &[&str])]| -> Graph {
             let edges = edges.iter();
             edges
                 .map(|(from, to)| (module(from), to.iter().map(|to| module(to)).collect()))

@@ -20,6 +20,7 @@ mod generated;
 mod header;
 mod helpers;
 mod jobs;
+mod layers;
 mod libbpf;
 mod log;
 mod measurements;

@@ -127,7 +127,8 @@ mod tests {
     fn links_to_lost_sections_are_found() {
         let text = r#"{"title": "The gate", "records": [{"what": "a", "note": "b"}]}"#;
         let subjects = [Subject::parse(text).unwrap()];
-        let text = "[a](../measurements.md#the-gate), [b](measurements.md#clock) and measurements.md.";
+        let text =
+            "[a](../measurements.md#the-gate), [b](measurements.md#clock) and measurements.md.";
         assert_eq!(lost_anchors(text, &subjects), ["clock"]);
     }
 }

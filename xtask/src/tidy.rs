@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::shell::{Failure, failure, read, root};
-use crate::{circles, measurements, names};
+use crate::{circles, layers, measurements, names};
 
 /// Longest logic file, in lines. Instruction and export tables are lists and may be longer.
 const MAX_LINES: usize = 700;
@@ -35,7 +35,9 @@ pub fn run() -> Result<(), Failure> {
         check_prints(&shown, &text, &mut findings);
         names::check(&shown, &text, &mut findings);
     }
-    findings.extend(circles::findings()?);
+    let crates = circles::crates()?;
+    findings.extend(circles::findings(&crates));
+    findings.extend(layers::findings(&crates)?);
     findings.extend(measurements::findings()?);
     if findings.is_empty() {
         Ok(())

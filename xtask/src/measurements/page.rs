@@ -180,7 +180,10 @@ fn cross(out: &mut String, records: &[&Record]) {
     let width = 1 + columns.len() + usize::from(notes);
     let _ = writeln!(out, "|{}", "---|".repeat(width));
     for what in rows {
-        let mine: Vec<&&Record> = records.iter().filter(|r| r.text("what") == Some(what)).collect();
+        let mine: Vec<&&Record> = records
+            .iter()
+            .filter(|r| r.text("what") == Some(what))
+            .collect();
         let cell = |column: &&str| {
             let found = mine.iter().filter(|r| r.text("column") == Some(column));
             found.map(|r| in_cell(r)).collect::<Vec<_>>().join("; ")
@@ -299,9 +302,11 @@ mod tests {
         let page = page("It is fast.\n", &[subject]);
         let (head, body) = page.split_once("\n## ").unwrap();
         assert!(head.contains("# Measurements\n\nIt is fast.\n\nA table has"));
-        assert!(head.ends_with(
-            "| [Cost of a probe, in µs](#cost-of-a-probe-in-µs) | 6 | 2026-11-22 |\n"
-        ));
+        assert!(
+            head.ends_with(
+                "| [Cost of a probe, in µs](#cost-of-a-probe-in-µs) | 6 | 2026-11-22 |\n"
+            )
+        );
         assert_eq!(
             body,
             "Cost of a probe, in µs

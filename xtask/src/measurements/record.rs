@@ -152,7 +152,11 @@ impl Record {
         if !["figure", "ratio", "note"].iter().any(|name| has(name)) {
             findings.push("says nothing: no `figure`, no `ratio`, no `note`".to_owned());
         }
-        for (name, needs) in [("figure", "unit"), ("unit", "figure"), ("baseline", "figure")] {
+        for (name, needs) in [
+            ("figure", "unit"),
+            ("unit", "figure"),
+            ("baseline", "figure"),
+        ] {
             if has(name) && !has(needs) {
                 findings.push(format!("`{name}`: needs `{needs}`"));
             }
@@ -270,7 +274,8 @@ mod tests {
     use super::*;
 
     fn found(record: &str) -> Vec<String> {
-        let text = format!(r#"{{"title": "t", "records": [{{"what": "first", "note": "n"}}, {record}]}}"#);
+        let text =
+            format!(r#"{{"title": "t", "records": [{{"what": "first", "note": "n"}}, {record}]}}"#);
         Subject::parse(&text).err().unwrap_or_default()
     }
 
