@@ -12,7 +12,6 @@ use crate::shell::{Failure, read};
 /// Crates with several folders that have no such line yet. This list only becomes shorter.
 const KNOWN: &[&str] = &[
     "abi", "agent", "cli", "codegen", "object", "ptx", "session", "softcuda", "softgpu", "verify",
-    "warpbpf", "wire",
 ];
 
 const BEGIN: &str = "Layers, each uses only those to its right:";
