@@ -3,6 +3,8 @@
 //!
 //! All sizes are bytes, all positions offsets from the block's base address, which is 256-byte aligned.
 
+use crate::align::align_up;
+pub use crate::hash::{HASH_INVERSE, HASH_MULTIPLIER, hash, unhash};
 pub use crate::queue::{BloomLayout, QueueLayout};
 
 mod dense;
@@ -10,14 +12,9 @@ mod hash;
 mod hosted;
 mod user_ring;
 
-pub use dense::{HASH_INVERSE, unhash};
-pub use hash::{HASH_MULTIPLIER, HashLayout, LruLayout, hash};
+pub use hash::{HashLayout, LruLayout};
 pub use hosted::HostedLayout;
 pub use user_ring::UserRingLayout;
-
-pub(crate) const fn align_up(n: u64, to: u64) -> u64 {
-    n.div_ceil(to) * to
-}
 
 /// Entries of the slot table ([`crate::names::SLOTS`]) with a fixed meaning. Maps follow, then the module's globals.
 pub mod slot {

@@ -2,7 +2,8 @@
 //!
 //! All sizes are bytes, all positions offsets from the map's base address. All-zero memory is an empty map.
 
-use crate::layout::{align_up, hash};
+use crate::align::align_up;
+use crate::hash::hash;
 
 /// QUEUE and STACK: values lie in nodes, and what moves is a node's number plus one, so that a value is whole before
 /// anybody can find it.

@@ -1,6 +1,7 @@
 //! Which functions of the driver API have the device do something in a stream, so that it has a begin and an end there.
 
-use super::{Api, Kind};
+use super::api::Api;
+use super::symbol::Kind;
 
 /// What the device does.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

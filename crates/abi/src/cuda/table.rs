@@ -3,7 +3,7 @@
 //!
 //! Rows are only ever added, at the end: a function's number is its place among the names.
 
-use super::{Kind, Symbol};
+use super::symbol::{Kind, Symbol};
 
 macro_rules! symbols {
     ($( $symbol:ident ( $($arg:ident : $kind:ident),* ); )*) => {

@@ -1,25 +1,8 @@
 //! HASH in slots of 16 bytes, for keys and values of at most 8: so a slot is written whole by one 128-bit CAS, and half as
 //! much memory is read and written as with the word of a slot beside its key.
 
-use super::hash::{HASH_MULTIPLIER, HashLayout};
-
-/// The inverse of [`HASH_MULTIPLIER`].
-pub const HASH_INVERSE: u64 = {
-    // Newton: each step doubles the low bits that are right, of which 3 are to begin with.
-    let (mut inverse, mut step) = (HASH_MULTIPLIER, 0);
-    while step < 5 {
-        inverse = inverse.wrapping_mul(2u64.wrapping_sub(HASH_MULTIPLIER.wrapping_mul(inverse)));
-        step += 1;
-    }
-    inverse
-};
-
-/// The key of at most 8 bytes with this [`hash`](super::hash), as a little-endian word: the function can be undone.
-#[inline]
-pub const fn unhash(hash: u64, key_size: u32) -> u64 {
-    let h = (hash ^ hash >> 32).wrapping_mul(HASH_INVERSE);
-    (h ^ h >> 32).wrapping_mul(HASH_INVERSE) ^ key_size as u64
-}
+use super::hash::HashLayout;
+use crate::hash::unhash;
 
 /// *Dense* slots ([`HashLayout::dense`]): a word, and the value behind it.
 ///
@@ -91,26 +74,8 @@ impl HashLayout {
 
 #[cfg(test)]
 mod tests {
-    use super::super::hash;
     use super::*;
-
-    #[test]
-    fn the_hash_can_be_undone() {
-        assert_eq!(HASH_MULTIPLIER.wrapping_mul(HASH_INVERSE), 1);
-        let mut word = 1u64;
-        for key_size in 1..=8u32 {
-            for _ in 0..1000 {
-                word = word
-                    .wrapping_mul(6364136223846793005)
-                    .wrapping_add(1442695040888963407);
-                let key = word >> (64 - 8 * key_size);
-                assert_eq!(
-                    unhash(hash(&key.to_le_bytes()[..key_size as usize]), key_size),
-                    key
-                );
-            }
-        }
-    }
+    use crate::hash::{HASH_MULTIPLIER, hash};
 
     #[test]
     fn a_slot_is_its_key() {

@@ -1,30 +1,7 @@
 //! The hash family. Two ways to lay a hash out: one for maps whose keys stay until they are deleted, and one for maps that
 //! drop what was not used lately. In both no lane waits for another, and a key is there at most once.
 
-use super::align_up;
-
-/// Multiplier of [`hash`].
-pub const HASH_MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
-
-/// The hash of a key, whose bytes are zero-padded to whole little-endian u64 words: per word, and then once more for a word
-/// of zero, `h = (h ^ w) * HASH_MULTIPLIER; h ^= h >> 32`, from h = number of bytes. Low bits choose a place, high bits are
-/// the tag. Without the last round, keys that differ in their upper bits only would all have the same low ones.
-#[inline]
-pub fn hash(key: &[u8]) -> u64 {
-    let round = |h: u64, word: u64| {
-        let h = (h ^ word).wrapping_mul(HASH_MULTIPLIER);
-        h ^ h >> 32
-    };
-    let (words, rest) = key.as_chunks::<8>();
-    let whole = words.iter().map(|word| u64::from_le_bytes(*word));
-    let mut h = whole.fold(key.len() as u64, round);
-    if !rest.is_empty() {
-        // The host hashes every key that it reads out of a large map: no call for a few bytes.
-        let bytes = rest.iter().rev();
-        h = round(h, bytes.fold(0, |word, byte| word << 8 | u64::from(*byte)));
-    }
-    round(h, 0)
-}
+use crate::align::align_up;
 
 /// HASH and PERCPU_HASH: open addressing. What follows is about slots that are not *dense*; `dense_word` tells where those differ. A slot is a word (u64) and, where a node is small, room for one behind it, its
 /// *home*: a lookup then finds word, key and value in one sector.

@@ -1,6 +1,6 @@
 //! A hash that the user forced to the host: the host keeps it, and programs ask for each operation.
 
-use super::align_up;
+use crate::align::align_up;
 
 /// Two blocks. The *control block* is in device memory, and programs know its address. It says where the *host block* is, in
 /// page-locked memory, where requests, answers and the entries themselves lie.

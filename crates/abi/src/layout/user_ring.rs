@@ -1,6 +1,6 @@
 //! USER_RINGBUF: records from the host to programs, in the format of Linux's user ring buffer.
 
-use super::align_up;
+use crate::align::align_up;
 
 /// A ring that the host fills and programs drain.
 ///
