@@ -17,7 +17,6 @@ const KNOWN: &[(&str, usize)] = &[
     ("driver", 2),
     ("ebpf", 6),
     ("fatbin", 4),
-    ("flow", 6),
     ("inject", 10),
     ("linux", 2),
     ("loader", 21),

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
-use crate::Entity;
+use crate::entity::Entity;
 
 /// A set of ids. It grows on insertion; two sets with the same members are equal whatever their capacity.
 #[derive(Clone)]

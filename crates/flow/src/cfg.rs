@@ -1,7 +1,7 @@
 //! A control-flow graph: numbered blocks, an entry, and edges both ways.
 
-use crate::Entity;
 use crate::bitset::BitSet;
+use crate::entity::Entity;
 
 /// A control-flow graph over block ids `0..len`. Two edges between the same blocks count twice.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -3,7 +3,8 @@
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
-use crate::{Cfg, Entity};
+use crate::cfg::Cfg;
+use crate::entity::Entity;
 
 /// Which way facts flow.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

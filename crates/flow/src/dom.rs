@@ -3,7 +3,9 @@
 //! Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm" (2001): probe programs are small, and the simple
 //! algorithm wins there.
 
-use crate::{BitSet, Cfg, Entity};
+use crate::bitset::BitSet;
+use crate::cfg::Cfg;
+use crate::entity::Entity;
 
 const UNREACHED: u32 = u32::MAX;
 

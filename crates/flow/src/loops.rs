@@ -1,6 +1,9 @@
 //! Natural loops: a header, the edges that jump back to it, and the blocks between.
 
-use crate::{BitSet, Cfg, DomTree, Entity, EntityMap};
+use crate::bitset::BitSet;
+use crate::cfg::Cfg;
+use crate::dom::DomTree;
+use crate::entity::{Entity, EntityMap};
 
 crate::entity! {
     /// A natural loop.
