@@ -16,7 +16,6 @@ const KNOWN: &[(&str, usize)] = &[
     ("codegen", 23),
     ("driver", 2),
     ("ebpf", 6),
-    ("fatbin", 4),
     ("inject", 10),
     ("linux", 2),
     ("loader", 21),

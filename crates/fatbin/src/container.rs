@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::io::Read;
 
-use crate::FATBIN_MAGIC;
 use crate::error::FatbinError;
 
+/// First four bytes of a fatbin.
+pub const FATBIN_MAGIC: u32 = 0xba55_ed50;
 /// Bytes of a fatbin's header: what [`fatbin_len`] needs.
 pub const FATBIN_HEADER_BYTES: usize = 16;
 /// The fixed part of an entry's header.

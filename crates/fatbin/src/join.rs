@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use warpbpf_ptx::link::{LinkError, link};
 
-use crate::container::{Entry, EntryKind, FATBIN_HEADER_BYTES, entries, flags};
+use crate::container::{Entry, EntryKind, FATBIN_HEADER_BYTES, entries, fatbin_len, flags};
 use crate::cubin::Cubin;
 use crate::error::FatbinError;
 
@@ -42,7 +42,7 @@ type Text<'a> = (Entry<'a>, String);
 /// # Errors
 /// [`JoinError`]
 pub fn join(fatbin: &[u8], parts: &[&[u8]]) -> Result<Option<Vec<u8>>, JoinError> {
-    let whole = crate::fatbin_len(fatbin)?;
+    let whole = fatbin_len(fatbin)?;
     let own = entries(fatbin)?;
     if own.iter().any(|entry| entry.kind == EntryKind::Ptx) {
         return Ok(None);

@@ -42,106 +42,18 @@ mod container;
 mod cubin;
 mod error;
 mod join;
+mod sniff;
+mod wrapper;
 
 #[cfg(test)]
 mod fuzz;
 
 pub use choose::{Choice, choose, choose_unpacked, machine_code};
 pub use container::{
-    Compression, Entry, EntryKind, FATBIN_HEADER_BYTES, entries, fatbin_len, flags,
+    Compression, Entry, EntryKind, FATBIN_HEADER_BYTES, FATBIN_MAGIC, entries, fatbin_len, flags,
 };
 pub use cubin::{CUBIN_HEADER_BYTES, Cubin, Kernel, Param, cubin_len, embedded_ptx};
 pub use error::{CubinError, FatbinError};
 pub use join::{JoinError, join};
-
-/// First four bytes of a fatbin.
-pub const FATBIN_MAGIC: u32 = 0xba55_ed50;
-/// First four bytes of a wrapper, the structure that `nvcc` gives to `__cudaRegisterFatBinary` and the runtime to
-/// `cuLibraryLoadData`.
-pub const WRAPPER_MAGIC: u32 = 0x4662_43b1;
-
-/// The structure in section `.nvFatBinSegment` of a program built by `nvcc`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub struct FatbinWrapper {
-    /// [`WRAPPER_MAGIC`].
-    pub magic: u32,
-    /// 1: `filename_or_fatbins` is unused. 2: it is a NULL-terminated list of fatbins that the device linker made.
-    pub version: u32,
-    /// The fatbin.
-    pub data: *const u64,
-    /// See `version`.
-    pub filename_or_fatbins: *const core::ffi::c_void,
-}
-
-impl FatbinWrapper {
-    /// The fatbins that [`FatbinWrapper::filename_or_fatbins`] lists; none of version 1.
-    ///
-    /// # Safety
-    /// It is a wrapper as the device linker makes them.
-    pub unsafe fn parts(&self) -> Vec<*const u8> {
-        /// More than any program has.
-        const MOST: usize = 1 << 16;
-        let list = self.filename_or_fatbins.cast::<*const u8>();
-        if self.version != 2 || list.is_null() {
-            return Vec::new();
-        }
-        // SAFETY: the caller's promise: a null pointer ends the list.
-        let parts = (0..MOST).map(|at| unsafe { list.add(at).read_unaligned() });
-        parts.take_while(|part| !part.is_null()).collect()
-    }
-}
-
-/// What a driver is given by a pointer without a length.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ImageKind {
-    /// A [`FatbinWrapper`].
-    FatbinWrapper,
-    /// A fatbin.
-    Fatbin,
-    /// An ELF file; that it is a cubin is seen by [`Cubin::parse`].
-    Cubin,
-    /// PTX text.
-    PtxText,
-    /// None of these.
-    Unknown,
-}
-
-/// What `bytes` begins with. Four bytes are enough for the binary kinds; PTX is recognised if `.version` stands in
-/// `bytes` behind white space and comments.
-pub fn sniff(bytes: &[u8]) -> ImageKind {
-    if let Some(&[a, b, c, d]) = bytes.first_chunk::<4>() {
-        match u32::from_le_bytes([a, b, c, d]) {
-            WRAPPER_MAGIC => return ImageKind::FatbinWrapper,
-            FATBIN_MAGIC => return ImageKind::Fatbin,
-            0x464c_457f => return ImageKind::Cubin,
-            _ => {}
-        }
-    }
-    if starts_like_ptx(bytes) {
-        ImageKind::PtxText
-    } else {
-        ImageKind::Unknown
-    }
-}
-
-/// A PTX module opens with `.version`; only white space and comments may stand before it.
-/// <https://docs.nvidia.com/cuda/parallel-thread-execution/#ptx-module-directives-version>
-fn starts_like_ptx(mut rest: &[u8]) -> bool {
-    loop {
-        rest = rest.trim_ascii_start();
-        if let Some(line) = rest.strip_prefix(b"//") {
-            let Some(end) = line.iter().position(|&b| b == b'\n') else {
-                return false;
-            };
-            rest = &line[end..];
-        } else if let Some(block) = rest.strip_prefix(b"/*") {
-            let Some(end) = block.windows(2).position(|pair| pair == b"*/") else {
-                return false;
-            };
-            rest = &block[end + 2..];
-        } else {
-            return rest.starts_with(b".version");
-        }
-    }
-}
+pub use sniff::{ImageKind, sniff};
+pub use wrapper::{FatbinWrapper, WRAPPER_MAGIC};
