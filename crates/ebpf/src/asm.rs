@@ -15,7 +15,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::decode::{DecodeErrorKind, decode};
+use crate::decode::{DecodeError, DecodeErrorKind, decode};
 use crate::insn::Code;
 use crate::raw::Slot;
 use crate::template::{Matched, TargetField, Templates, Token, tokens};
@@ -235,7 +235,7 @@ impl Builder {
         let bytes: Vec<u8> = self.slots.iter().flat_map(|slot| slot.to_bytes()).collect();
         decode(&bytes).map_err(|errors| {
             let line = |slot: u32| self.lines.get(slot as usize).copied().unwrap_or(0);
-            let error = |error: crate::DecodeError| AsmError {
+            let error = |error: DecodeError| AsmError {
                 line: line(error.slot),
                 kind: AsmErrorKind::Decode(error.kind),
             };

@@ -20,8 +20,10 @@ pub mod disasm;
 
 pub mod alu;
 pub mod interp;
+mod iterators;
 mod loops;
 pub mod memory;
+mod trap;
 
 pub use asm::{AsmError, AsmErrorKind, assemble};
 pub use asm_ubpf::assemble_ubpf;
@@ -29,7 +31,8 @@ pub use decode::{DecodeError, DecodeErrorKind, decode};
 pub use disasm::{disassemble, listing};
 pub use encode::{EncodeError, encode};
 pub use insn::*;
-pub use interp::{Callback, Limits, Machine, Outcome, Trap, TrapKind, run};
+pub use interp::{Callback, Limits, Machine, Outcome, run};
 pub use loops::bpf_loop;
 pub use memory::{FlatMemory, Memory, Region};
 pub use raw::Slot;
+pub use trap::{Trap, TrapKind};

@@ -1,7 +1,7 @@
 //! Memory as the interpreter sees it: every access is checked, and a bad one is a trap, never undefined behaviour.
 
 use crate::insn::{AtomicOp, Width};
-use crate::interp::TrapKind;
+use crate::trap::TrapKind;
 
 /// Byte-addressed, little-endian memory.
 pub trait Memory {
