@@ -21,7 +21,6 @@ const KNOWN: &[(&str, usize)] = &[
     ("maps", 16),
     ("object", 26),
     ("patch", 26),
-    ("ptx", 9),
     ("sanitizer", 4),
     ("sass", 20),
     ("session", 33),

@@ -8,7 +8,7 @@ use crate::sections::Section;
 
 mod form;
 
-use form::{Abbreviations, Reader, Unit, Value, read_abbreviations, value};
+use form::{Abbreviations, Reader, Text, Unit, Value, read_abbreviations, value};
 
 pub use form::DebugInfoError;
 
@@ -58,13 +58,6 @@ pub(crate) struct Entry {
     pub(crate) artificial: bool,
     /// Where in the section an address stands that is all of the entry's location.
     address: Option<usize>,
-}
-
-/// Where a zero-terminated string begins: in `.debug_info` itself or in `.debug_str`.
-#[derive(Debug, Clone, Copy)]
-enum Text {
-    Here(usize),
-    Strings(usize),
 }
 
 /// The kept entries in text order, and the bytes that they refer to.

@@ -36,18 +36,10 @@ pub use compare::{Compare, Select};
 pub use convert::Convert;
 pub use float::Float;
 pub use int::{Carry, Int};
+pub use lanes::{Bits, LANES, SOURCES};
 pub use ty::Ty;
 
 use lanes::{Lanes, One, Warp};
-
-/// The raw bits of a value.
-pub type Bits = u64;
-
-/// Lanes of a warp.
-pub const LANES: usize = 32;
-
-/// Most sources an operation has: `lop3` with a predicate.
-pub const SOURCES: usize = 5;
 
 /// A decoded operation without its operands. Equal operations have equal meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -3,8 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use super::Text;
-use crate::PtxError;
+use crate::error::PtxError;
 
 /// What is wrong with a module's debug information. Code does not depend on it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -111,6 +110,13 @@ impl Unit {
             offset_size,
         })
     }
+}
+
+/// Where a zero-terminated string begins: in `.debug_info` itself or in `.debug_str`.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Text {
+    Here(usize),
+    Strings(usize),
 }
 
 /// A value as far as it is of use.

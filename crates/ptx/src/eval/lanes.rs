@@ -1,7 +1,14 @@
 //! One closure per operation, run for one lane or for a warp: the decision which operation it is stands outside the
 //! loop over lanes, and both ways have the same meaning by construction.
 
-use super::{Bits, LANES, SOURCES};
+/// The raw bits of a value.
+pub type Bits = u64;
+
+/// Lanes of a warp.
+pub const LANES: usize = 32;
+
+/// Most sources an operation has: `lop3` with a predicate.
+pub const SOURCES: usize = 5;
 
 /// Where an operation's sources come from and its results go.
 pub(super) trait Lanes {
