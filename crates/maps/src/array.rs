@@ -7,8 +7,9 @@ use warpbpf_abi::layout::{ArrayLayout, MapLayout, SumField};
 use warpbpf_object::{MapDef, MapKind};
 
 use crate::bytes::{put, slice, u32_at, u64_at};
-use crate::plan::{check_bytes, check_indexed, stride};
-use crate::{MAX_SHARDED_BYTES, MapError, MapPlan, SumUse, Write};
+use crate::checks::{check_bytes, check_indexed, stride};
+use crate::error::MapError;
+use crate::map_plan::{MAX_SHARDED_BYTES, MapPlan, SumUse, Write};
 
 pub(crate) fn plan(
     def: &MapDef,

@@ -6,9 +6,10 @@ use warpbpf_abi::layout::{BloomLayout, MapLayout};
 use warpbpf_abi::maps::MapType;
 use warpbpf_object::MapDef;
 
-use crate::plan::check_bytes;
+use crate::checks::check_bytes;
+use crate::error::MapError;
+use crate::map_plan::{MapPlan, Write};
 use crate::queue::check_keyless;
-use crate::{MapError, MapPlan, Write};
 
 pub(crate) fn plan(def: &MapDef, plan: &mut MapPlan) -> Result<(), MapError> {
     check_keyless(def, MapType::BloomFilter)?;

@@ -2,9 +2,9 @@
 
 use warpbpf_abi::layout::HashLayout;
 
-use crate::Write;
 use crate::bytes::{slice, u64_at};
-use crate::hash::probe;
+use crate::map_plan::Write;
+use crate::probe::probe;
 
 /// The bytes of the key that a slot belongs to, of which the layout's `key_size` count, if the key is there.
 pub(crate) fn key(layout: &HashLayout, slot: u64, word: u64) -> Option<[u8; 8]> {

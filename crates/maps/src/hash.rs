@@ -8,8 +8,12 @@ use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, MapType};
 use warpbpf_object::MapDef;
 
 use crate::bytes::{put, slice, u32_at, u64_at};
-use crate::plan::{check_bytes, check_filled, stride};
-use crate::{AccessError, MapError, MapPlan, Value, Write, dense};
+use crate::checks::{check_bytes, check_filled, stride};
+use crate::dense;
+use crate::error::{AccessError, MapError};
+use crate::map_plan::{MapPlan, Write};
+use crate::probe::probe;
+use crate::value::Value;
 
 /// Longest key in bytes: what a program's stack can hold.
 pub const MAX_KEY: u32 = 512;
@@ -98,7 +102,7 @@ pub(crate) fn check_entries(
         map: def.name.clone(),
         what: what(),
         bytes,
-        limit: crate::MAX_BYTES,
+        limit: crate::map_plan::MAX_BYTES,
         advice,
     })
 }
@@ -253,12 +257,6 @@ fn node_of<'a>(layout: &HashLayout, bytes: &'a [u8], slot: u64) -> Option<Node<'
         key,
         values: slice(bytes, values_at, values),
     })
-}
-
-/// The slots that a probe for a key with this hash visits, in order.
-pub(crate) fn probe(layout: &HashLayout, hash: u64) -> impl Iterator<Item = u64> + use<> {
-    let slots = layout.slots();
-    (0..u64::from(HashLayout::PROBES)).map(move |i| hash.wrapping_add(i) & (slots - 1))
 }
 
 /// The node of `key`, as a device lookup finds it.

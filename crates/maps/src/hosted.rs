@@ -8,9 +8,10 @@ use warpbpf_abi::maps::{BPF_EXIST, BPF_NOEXIST, E2BIG, EEXIST, EINVAL, ENOENT, M
 use warpbpf_object::MapDef;
 
 use crate::bytes::{slice, u64_at};
+use crate::checks::{check_bytes, stride};
+use crate::error::{AccessError, MapError};
 use crate::hash::{check_flags, check_key, given};
-use crate::plan::{check_bytes, stride};
-use crate::{AccessError, MapError, MapPlan, Write};
+use crate::map_plan::{MapPlan, Write};
 
 pub(crate) fn plan(def: &MapDef, map_type: MapType, plan: &mut MapPlan) -> Result<(), MapError> {
     check_key(def, map_type)?;

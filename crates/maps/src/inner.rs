@@ -6,8 +6,14 @@ use warpbpf_abi::layout::{HashLayout, inner};
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, MapType, PLACE};
 use warpbpf_object::{InitialValue, MapDef};
 
+use crate::array;
 use crate::bytes::{put, u32_at};
-use crate::{AccessError, MapError, MapPlan, MapView, Value, Write, array, hash};
+use crate::change;
+use crate::error::{AccessError, MapError};
+use crate::hash;
+use crate::map_plan::{MapPlan, Write};
+use crate::part::{Part, check_key, check_value};
+use crate::value::Value;
 
 /// Types that a map in a map can have.
 const INNER: &[MapType] = &[
@@ -130,9 +136,12 @@ pub(crate) fn store(
     value: &[u8],
     flags: u64,
 ) -> Result<Vec<Write>, AccessError> {
+    Part::new(plan, bytes)?;
+    check_key(plan, key)?;
+    check_value(plan, value)?;
     let mut word = vec![0; inner::VALUE as usize];
     put(&mut word, inner::INDEX, value);
-    crate::update(&plain(plan), bytes, key, &word, flags)
+    change::update(&plain(plan), bytes, key, &word, flags)
 }
 
 /// The writes that give `key` the map of `value`, an index plus one, which lies at `address`, while programs look for maps in `plan`: they
@@ -151,7 +160,7 @@ pub fn store_live(
     let mut word = vec![0; inner::VALUE as usize];
     put(&mut word, inner::ADDRESS, &address.to_le_bytes());
     put(&mut word, inner::INDEX, &value.to_le_bytes());
-    let writes = crate::update(&plain(plan), bytes, key, &word, flags)?;
+    let writes = change::update(&plain(plan), bytes, key, &word, flags)?;
     let anew = |write: &Write| write.bytes.len() as u64 == plan.bytes();
     if plan.map_type == MapType::HashOfMaps && writes.iter().any(anew) {
         return Err(AccessError::Busy {
@@ -164,13 +173,17 @@ pub fn store_live(
 
 /// The writes that take the map of `key` out, under the same conditions as [`store_live`].
 pub(crate) fn remove(plan: &MapPlan, bytes: &[u8], key: &[u8]) -> Result<Vec<Write>, AccessError> {
-    if MapView::new(plan, bytes)?.lookup(key)?.is_none() {
+    if Part::new(plan, bytes)?
+        .lookup(key)?
+        .and_then(shown)
+        .is_none()
+    {
         return Err(AccessError::Missing {
             map: plan.name.clone(),
         });
     }
     match plan.map_type {
-        MapType::HashOfMaps => crate::delete(&plain(plan), bytes, key),
+        MapType::HashOfMaps => change::delete(&plain(plan), bytes, key),
         _ => store_live(plan, bytes, key, (0, 0), BPF_ANY),
     }
 }
@@ -202,11 +215,11 @@ pub fn resolve(plan: &MapPlan, address: impl Fn(u32) -> Option<u64>) -> Vec<Writ
         put(&mut bytes, write.offset, &write.bytes);
     }
     let plain = plain(plan);
-    let Ok(view) = MapView::new(&plain, &bytes) else {
+    let Ok(part) = Part::new(&plain, &bytes) else {
         return Vec::new();
     };
     let mut writes = Vec::new();
-    for entry in view.entries() {
+    for entry in part.entries() {
         if let Value::One(mut value) = entry.value
             && let Some(index) = u32_at(&value, inner::INDEX).checked_sub(1)
             && let Some(address) = address(index)
@@ -214,7 +227,7 @@ pub fn resolve(plan: &MapPlan, address: impl Fn(u32) -> Option<u64>) -> Vec<Writ
             put(&mut value, inner::ADDRESS, &address.to_le_bytes());
             // The key is there, so this writes its value and nothing else.
             writes.extend(
-                crate::update(&plain, &bytes, &entry.key, &value, BPF_EXIST).unwrap_or_default(),
+                change::update(&plain, &bytes, &entry.key, &value, BPF_EXIST).unwrap_or_default(),
             );
         }
     }

@@ -9,7 +9,12 @@ use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::BPF_ANY;
 
 use crate::bytes::put;
-use crate::{MapPlan, MapView, Value, Write, delete, inner, merge, update, words};
+use crate::inner;
+use crate::map_plan::{MapPlan, Write};
+use crate::merge;
+use crate::value::Value;
+use crate::view::{MapView, delete, update};
+use crate::words;
 
 /// What the host did to a key in the contexts that live.
 #[derive(Debug, Clone, Copy)]

@@ -25,6 +25,12 @@
 mod plan;
 mod view;
 
+mod map_plan;
+mod value;
+
+mod change;
+mod part;
+
 pub mod array;
 mod bloom;
 mod dense;
@@ -44,19 +50,13 @@ pub mod user_ring;
 pub mod words;
 
 mod bytes;
+mod checks;
 mod error;
+mod probe;
 
+pub use change::pop;
 pub use error::{AccessError, MapError};
-pub use plan::{
-    Hardware, MAX_BYTES, MAX_SHARDED_BYTES, MapPlan, Placement, SumUse, placement, plan, plan_on,
-};
-pub use view::{Counters, Entry, MapView, Value, delete, look_up, pop, update};
-
-/// Bytes to put at an offset of a map's device memory.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Write {
-    /// Bytes from the map's base address.
-    pub offset: u64,
-    /// What to write.
-    pub bytes: Vec<u8>,
-}
+pub use map_plan::{Hardware, MAX_BYTES, MAX_SHARDED_BYTES, MapPlan, SumUse, Write};
+pub use plan::{Placement, placement, plan, plan_on};
+pub use value::{Counters, Entry, Value};
+pub use view::{MapView, delete, look_up, update};

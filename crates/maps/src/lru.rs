@@ -6,9 +6,11 @@ use warpbpf_abi::maps::MapType;
 use warpbpf_object::MapDef;
 
 use crate::bytes::{slice, u32_at, u64_at};
+use crate::checks::{check_bytes, stride};
+use crate::error::{AccessError, MapError};
 use crate::hash::{check_entries, check_flags, check_key, given, node_in_words, shown};
-use crate::plan::{check_bytes, stride};
-use crate::{AccessError, MapError, MapPlan, Value, Write};
+use crate::map_plan::{MapPlan, Write};
+use crate::value::Value;
 
 /// Most entries: a slot counts nodes in 27 bits.
 pub const MAX_ENTRIES: u32 = LruLayout::MAX_ENTRIES;

@@ -9,8 +9,8 @@ use warpbpf_abi::layout::{MapLayout, SumField};
 use warpbpf_abi::maps::MapType;
 
 use crate::bytes::{put, u32_at, u64_at};
-use crate::view::{Counters, Entry, Value};
-use crate::{MapPlan, MapView};
+use crate::map_plan::MapPlan;
+use crate::value::{Counters, Entry, Value};
 
 /// The value of a key as a lookup gives it to the host: of a map with a value per multiprocessor or thread all of them, in
 /// a row. `parts` has the value in each context, in the order of contexts; `None` where there is no such key.
@@ -181,17 +181,18 @@ pub(crate) fn value(plan: &MapPlan, parts: Vec<Option<Value>>) -> Option<Value> 
 
 /// The entries of all parts: of types without keys one after the other, else each key once, in the order in which the parts
 /// have them.
-pub(crate) fn entries(plan: &MapPlan, parts: &[MapView<'_>]) -> Vec<Entry> {
+pub(crate) fn entries(plan: &MapPlan, parts: Vec<impl Iterator<Item = Entry>>) -> Vec<Entry> {
     if matches!(plan.layout, MapLayout::Queue(_)) {
-        return parts.iter().flat_map(MapView::entries).collect();
+        return parts.into_iter().flatten().collect();
     }
+    let count = parts.len();
     let mut order: Vec<Vec<u8>> = Vec::new();
     let mut found: BTreeMap<Vec<u8>, Vec<Option<Value>>> = BTreeMap::new();
-    for (at, part) in parts.iter().enumerate() {
-        for entry in part.entries() {
+    for (at, part) in parts.into_iter().enumerate() {
+        for entry in part {
             let values = found.entry(entry.key).or_insert_with_key(|key| {
                 order.push(key.clone());
-                vec![None; parts.len()]
+                vec![None; count]
             });
             values[at] = Some(entry.value);
         }
@@ -204,9 +205,9 @@ pub(crate) fn entries(plan: &MapPlan, parts: &[MapView<'_>]) -> Vec<Entry> {
 }
 
 /// What the devices counted, together.
-pub(crate) fn counters(parts: &[MapView<'_>]) -> Counters {
+pub(crate) fn counters(parts: impl Iterator<Item = Counters>) -> Counters {
     let mut sum = Counters::default();
-    for counted in parts.iter().map(MapView::counters) {
+    for counted in parts {
         sum.full = sum.full.saturating_add(counted.full);
         sum.busy = sum.busy.saturating_add(counted.busy);
         sum.refused = sum.refused.saturating_add(counted.refused);

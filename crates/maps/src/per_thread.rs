@@ -6,8 +6,9 @@ use warpbpf_abi::maps::PER_THREAD_DEFAULT;
 use warpbpf_object::MapDef;
 
 use crate::bytes::{slice, u64_at};
-use crate::plan::{check_bytes, check_indexed, stride};
-use crate::{MapError, MapPlan};
+use crate::checks::{check_bytes, check_indexed, stride};
+use crate::error::MapError;
+use crate::map_plan::MapPlan;
 
 pub(crate) fn plan(def: &MapDef, plan: &mut MapPlan) -> Result<(), MapError> {
     check_indexed(def, plan.map_type)?;

@@ -6,8 +6,9 @@ use warpbpf_abi::maps::MapType;
 use warpbpf_object::MapDef;
 
 use crate::array::copy;
-use crate::plan::{check_bytes, check_indexed, stride};
-use crate::{AccessError, MapError, MapPlan, Write};
+use crate::checks::{check_bytes, check_indexed, stride};
+use crate::error::{AccessError, MapError};
+use crate::map_plan::{MapPlan, Write};
 
 pub(crate) fn plan(def: &MapDef, sms: u32, plan: &mut MapPlan) -> Result<(), MapError> {
     check_indexed(def, MapType::PercpuArray)?;

@@ -1,23 +1,13 @@
 //! From a definition to a layout: everything that can be refused is refused here, before any memory is asked for.
 
-use std::collections::BTreeSet;
-
-use warpbpf_abi::layout::{ArrayLayout, MapLayout, SumField, UserRingLayout};
+use warpbpf_abi::layout::{ArrayLayout, MapLayout};
 pub use warpbpf_abi::maps::Placement;
 use warpbpf_abi::maps::{MAP_TYPES, MapType, PLACE, unserved};
 use warpbpf_object::{MapDef, MapKind};
 
-use crate::{
-    MapError, Write, array, bloom, hash, hosted, inner, lru, per_thread, percpu, queue, ring,
-    user_ring,
-};
-
-/// Most bytes of device memory that one map may take.
-pub const MAX_BYTES: u64 = 8 << 30;
-
-/// Most bytes that a summed array may take with all its copies. A larger one is spread over so many lines that copies
-/// per multiprocessor would cost memory and save nothing.
-pub const MAX_SHARDED_BYTES: u64 = 64 << 20;
+use crate::error::MapError;
+use crate::map_plan::{Hardware, MapPlan, SumUse, Write};
+use crate::{array, bloom, hash, hosted, inner, lru, per_thread, percpu, queue, ring, user_ring};
 
 /// Types that can be forced to the host: what has a fixed place for each value is reached there, what has keys is asked for.
 /// All others would need atomics that the device and the host do together, or waits without a bound.
@@ -43,92 +33,6 @@ pub(crate) const F_NUMA_NODE: u32 = 1 << 2;
 pub(crate) const F_RDONLY_PROG: u32 = 1 << 7;
 /// `BPF_F_MMAPABLE`: the data sections carry it; host reads are copies anyway.
 pub(crate) const F_MMAPABLE: u32 = 1 << 10;
-
-/// How one program uses a map: the same facts as the code generator's `MapUse`.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct SumUse {
-    /// Fields that are only ever added to, with results unused.
-    pub adds: BTreeSet<SumField>,
-    /// Why the map cannot be summed, if it cannot.
-    pub not_summable: Option<String>,
-    /// What is done to values is more than adding; keys may come and go by helpers.
-    pub more_than_adds: bool,
-    /// It runs on the CPU, and reads and writes as the host does: values are in one place for it, and are added up over devices all the same.
-    pub on_cpu: bool,
-}
-
-/// A map that can be made: how large, how laid out, with what in it.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct MapPlan {
-    /// Name of the C variable, or of the data section.
-    pub name: String,
-    /// Type.
-    pub map_type: MapType,
-    /// Bytes of a key.
-    pub key_size: u32,
-    /// Bytes of a value.
-    pub value_size: u32,
-    /// As declared.
-    pub max_entries: u32,
-    /// Programs may not write.
-    pub read_only: bool,
-    /// Device layout.
-    pub layout: MapLayout,
-    /// Fields whose copies are added up when the layout is summed; else empty.
-    pub sum_fields: Vec<SumField>,
-    /// Fields that programs only add to: what several devices have of them is added up.
-    pub added: Vec<SumField>,
-    /// Why an array that programs add to is not summed; `None` where it is, or where nobody adds.
-    pub not_summed: Option<String>,
-    /// Whose memory it lies in.
-    pub placement: Placement,
-    /// What to write over zeroed memory before the first launch.
-    pub image: Vec<Write>,
-    /// The same in further contexts: what is added up over contexts begins in one of them only.
-    pub further: Vec<Write>,
-}
-
-impl MapPlan {
-    /// Bytes of memory.
-    pub fn bytes(&self) -> u64 {
-        self.layout.size()
-    }
-
-    /// Bytes of a snapshot, from the first one on: of a user ring what stands before its records. 0 of a ring, whose
-    /// records are events.
-    pub fn snapshot_bytes(&self) -> u64 {
-        match self.layout {
-            MapLayout::Ring(_) => 0,
-            MapLayout::UserRing(_) => UserRingLayout::DATA,
-            MapLayout::Array(_)
-            | MapLayout::PerThread(_)
-            | MapLayout::Hash(_)
-            | MapLayout::Lru(_)
-            | MapLayout::Queue(_)
-            | MapLayout::Bloom(_)
-            | MapLayout::Hosted(_) => self.bytes(),
-        }
-    }
-}
-
-/// What layouts depend on of the device that maps are made for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Hardware {
-    /// Multiprocessors.
-    pub sms: u32,
-    /// It has 128-bit atomics: compute capability 9.0 and higher.
-    pub wide_atomics: bool,
-}
-
-impl Hardware {
-    /// A device of this compute capability.
-    pub fn new(sms: u32, capability: (u32, u32)) -> Hardware {
-        Hardware {
-            sms,
-            wide_atomics: capability >= (9, 0),
-        }
-    }
-}
 
 /// Checks `def` and lays it out for a device of `sms` multiprocessors of which nothing else is known. See [`plan_on`].
 ///
@@ -342,58 +246,4 @@ fn check_attributes(def: &MapDef, map_type: MapType) -> Result<(), MapError> {
         });
     }
     Ok(())
-}
-
-/// The checks that all indexed types share: a u32 key, some entries, a value.
-pub(crate) fn check_indexed(def: &MapDef, map_type: MapType) -> Result<(), MapError> {
-    if def.key_size != 4 {
-        return Err(MapError::KeySize {
-            map: def.name.clone(),
-            map_type: map_type.name(),
-            found: def.key_size,
-            wanted: "4 (an index)",
-        });
-    }
-    check_filled(def, map_type)
-}
-
-/// Some entries and a value.
-pub(crate) fn check_filled(def: &MapDef, map_type: MapType) -> Result<(), MapError> {
-    for (what, size) in [
-        ("max_entries", def.max_entries),
-        ("value_size", def.value_size),
-    ] {
-        if size == 0 {
-            return Err(MapError::Zero {
-                map: def.name.clone(),
-                what,
-                map_type: map_type.name(),
-            });
-        }
-    }
-    Ok(())
-}
-
-/// Refuses `bytes` over `limit`.
-pub(crate) fn check_bytes(
-    def: &MapDef,
-    what: impl FnOnce() -> String,
-    bytes: u128,
-    advice: &'static str,
-) -> Result<(), MapError> {
-    if bytes <= u128::from(MAX_BYTES) {
-        return Ok(());
-    }
-    Err(MapError::TooLarge {
-        map: def.name.clone(),
-        what: what(),
-        bytes,
-        limit: MAX_BYTES,
-        advice,
-    })
-}
-
-/// `n` rounded up to 8, without overflow.
-pub(crate) fn stride(n: u32) -> u128 {
-    u128::from(n).next_multiple_of(8)
 }

@@ -6,8 +6,9 @@ use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, MapType};
 use warpbpf_object::MapDef;
 
 use crate::bytes::{slice, u32_at, u64_at};
-use crate::plan::{check_bytes, check_filled, stride};
-use crate::{AccessError, MapError, MapPlan, Write};
+use crate::checks::{check_bytes, check_filled, stride};
+use crate::error::{AccessError, MapError};
+use crate::map_plan::{MapPlan, Write};
 
 pub(crate) fn plan(def: &MapDef, map_type: MapType, plan: &mut MapPlan) -> Result<(), MapError> {
     check_keyless(def, map_type)?;
@@ -32,7 +33,7 @@ pub(crate) fn plan(def: &MapDef, map_type: MapType, plan: &mut MapPlan) -> Resul
             map: def.name.clone(),
             what: what(),
             bytes,
-            limit: crate::MAX_BYTES,
+            limit: crate::map_plan::MAX_BYTES,
             advice: "lower `max_entries` to 2^30 at most",
         });
     }

@@ -21,8 +21,9 @@ use warpbpf_abi::maps::MapType;
 use warpbpf_object::MapDef;
 
 use crate::bytes::{u32_at, u64_at};
-use crate::plan::check_bytes;
-use crate::{MapError, MapPlan, Write};
+use crate::checks::check_bytes;
+use crate::error::MapError;
+use crate::map_plan::{MapPlan, Write};
 
 pub(crate) fn plan(def: &MapDef, sms: u32, plan: &mut MapPlan) -> Result<(), MapError> {
     let map_type = MapType::Ringbuf.name();

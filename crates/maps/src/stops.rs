@@ -7,7 +7,9 @@ use warpbpf_abi::maps::MapType;
 use warpbpf_abi::names::STOPS;
 use warpbpf_object::{MapDef, MapKind};
 
-use crate::{MapPlan, MapView, Value};
+use crate::map_plan::MapPlan;
+use crate::value::Value;
+use crate::view::MapView;
 
 /// The definition of a program's count.
 pub fn counter(program: &str) -> MapDef {
@@ -54,7 +56,8 @@ mod tests {
     use super::*;
     use warpbpf_abi::layout::SumField;
 
-    use crate::{Hardware, SumUse, plan_on};
+    use crate::map_plan::{Hardware, SumUse};
+    use crate::plan::plan_on;
 
     #[test]
     fn a_count_is_that_of_all_multiprocessors_and_contexts() {

@@ -15,7 +15,8 @@ use warpbpf_abi::maps::MapType;
 use warpbpf_object::MapDef;
 
 use crate::bytes::u64_at;
-use crate::{AccessError, MapError, MapPlan, Write};
+use crate::error::{AccessError, MapError};
+use crate::map_plan::{MapPlan, Write};
 
 pub(crate) fn plan(def: &MapDef, plan: &mut MapPlan) -> Result<(), MapError> {
     let map_type = MapType::UserRingbuf.name();

@@ -4,8 +4,8 @@
 
 use std::ops::Range;
 
+use crate::map_plan::MapPlan;
 use crate::merge;
-use crate::plan::MapPlan;
 
 const WORD: usize = 8;
 
