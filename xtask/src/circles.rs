@@ -18,7 +18,6 @@ const KNOWN: &[(&str, usize)] = &[
     ("inject", 10),
     ("linux", 2),
     ("loader", 21),
-    ("object", 26),
     ("patch", 26),
     ("sanitizer", 4),
     ("sass", 20),

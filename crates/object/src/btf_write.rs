@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 
-use crate::btf::{Linkage, Member, Type, TypeId};
+use crate::btf_types::{Linkage, Member, Type, TypeId};
 
 const MAGIC: u16 = 0xeb9f;
 

@@ -7,7 +7,7 @@ use warpbpf_abi::maps::MapType;
 use crate::btf::Btf;
 use crate::elf::{Elf, Section};
 use crate::error::ObjectError;
-use crate::{MapDef, MapKind};
+use crate::object::{MapDef, MapKind};
 
 /// Largest data section in bytes. A limit, so that a damaged `.bss` size cannot ask for all memory.
 pub(crate) const MAX_SECTION: u64 = 64 << 20;

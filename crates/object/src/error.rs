@@ -2,7 +2,7 @@
 
 use warpbpf_ebpf::DecodeError;
 
-use crate::btf::BtfError;
+use crate::btf_types::BtfError;
 
 /// Why an object cannot be loaded. The file is at fault in all cases.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]

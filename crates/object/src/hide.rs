@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use crate::btf::{Btf, BtfError, Type};
 use crate::elf::Elf;
 use crate::error::ObjectError;
-use crate::program;
 use crate::read::Reader;
+use crate::sections;
 
 /// Bytes of a symbol, and where its binding and type stand in it.
 const SYMBOL: usize = 24;
@@ -30,7 +30,7 @@ const LINKAGE: usize = 4;
 pub fn hide(bytes: &[u8], programs: &[&str], maps: &[&str]) -> Result<Vec<u8>, ObjectError> {
     let mut out = bytes.to_vec();
     let elf = Elf::parse(bytes)?;
-    let (btf, _) = program::types(&elf)?;
+    let (btf, _) = sections::types(&elf)?;
     if let Some(table) = elf.sections.iter().find(|section| section.kind == SYMTAB) {
         for (number, symbol) in elf.symbols.iter().enumerate() {
             if symbol.function && programs.contains(&symbol.name.as_str()) {

@@ -9,7 +9,7 @@ use std::ops::Range;
 use crate::btf::{Btf, Linkage, Member, Type, TypeId};
 use crate::elf::{Elf, Place, R_BPF_64_ABS64, Relocation};
 use crate::error::{Errors, ObjectError};
-use crate::{InitialEntry, InitialValue, MapDef, MapKind};
+use crate::object::{InitialEntry, InitialValue, MapDef, MapKind};
 
 /// The declared maps and where they stand.
 #[derive(Default)]

@@ -1,4 +1,4 @@
-//! From sections to programs: each entry function gets a copy of every local function that it reaches, and each
+//! One program: its entry function gets a copy of every local function that it reaches, and each
 //! reference becomes an index that needs no relocation any more.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -6,147 +6,18 @@ use std::sync::Arc;
 
 use warpbpf_ebpf::{Code, DecodeError, Pc, Slot};
 
-use crate::btf::Btf;
 use crate::btf_ext::{BtfExt, SectionExt};
-use crate::core::{self, Resolved, UNRESOLVED_CALL};
-use crate::elf::{Elf, Place};
-use crate::error::{Errors, FunctionDecodeError, ObjectError, ObjectErrors};
-use crate::functions::{Function, entries, functions};
-use crate::map_defs::Declared;
-use crate::references::{Reference, Site};
-use crate::{FunctionInfo, LineInfo, LoadOptions, Object, Program, data, map_defs};
+use crate::core::{Resolved, UNRESOLVED_CALL};
+use crate::error::{FunctionDecodeError, ObjectError};
+use crate::functions::Function;
+use crate::object::{FunctionInfo, LineInfo, Program};
+use crate::references::{Names, Reference, Site};
 
-pub(crate) fn load(
-    bytes: &[u8],
-    options: &LoadOptions<'_>,
-    wanted: &mut dyn FnMut(&str) -> bool,
-) -> Result<Object, ObjectErrors> {
-    let elf = Elf::parse(bytes)?;
-    let mut errors = Errors::default();
-    refused_sections(&elf, &mut errors);
-    let (btf, ext) = types(&elf)?;
-    let mut declared = map_defs::read(&elf, btf.as_ref(), &mut errors);
-    let mut maps = std::mem::take(&mut declared.maps);
-    let data = errors.good(data::append(&elf, btf.as_ref(), &mut maps));
-    let data = data.unwrap_or_default();
-    let whole = errors.is_empty();
-    let mut functions = functions(&elf)?;
-    let resolved = match &btf {
-        Some(btf) => core::apply(&elf, &ext, btf, options, &mut functions),
-        None => Resolved::default(),
-    };
-    let linker = Linker {
-        elf: &elf,
-        btf: btf.as_ref(),
-        ext: &ext,
-        declared: &declared,
-        data: &data,
-        functions: &functions,
-        resolved: &resolved,
-    };
-    let mut programs = Vec::new();
-    for entry in entries(&elf, &functions).filter(|entry| wanted(&entry.name)) {
-        match linker.link(entry) {
-            Ok(program) => programs.push(program),
-            Err(all) => all.into_iter().for_each(|error| match error {
-                // It may be about what is not there because of the others.
-                ObjectError::Relocation { .. } if !whole => {}
-                error => errors.push(error),
-            }),
-        }
-    }
-    errors.end()?;
-    let (license, version) = (license(&elf), version(&elf));
-    Ok(Object {
-        programs,
-        maps,
-        license,
-        version,
-        btf,
-    })
-}
-
-pub(crate) fn license(elf: &Elf<'_>) -> Option<String> {
-    let data = elf.section("license")?.data;
-    let text = data.split(|byte| *byte == 0).next().unwrap_or_default();
-    Some(String::from_utf8_lossy(text).into_owned())
-}
-
-pub(crate) fn version(elf: &Elf<'_>) -> Option<u32> {
-    let bytes = elf.section("version")?.data.first_chunk()?;
-    Some(u32::from_le_bytes(*bytes))
-}
-
-pub(crate) fn refuse_sections(elf: &Elf<'_>) -> Result<(), ObjectError> {
-    let mut errors = Errors::default();
-    refused_sections(elf, &mut errors);
-    errors.end().map_err(ObjectErrors::first)
-}
-
-fn refused_sections(elf: &Elf<'_>, errors: &mut Errors) {
-    for section in &elf.sections {
-        let name = || section.name.clone();
-        if section.name == "maps" || section.name.starts_with("maps/") {
-            errors.push(ObjectError::LegacyMaps { section: name() });
-        }
-        let program = section.name.trim_start_matches('?');
-        if section.name.starts_with(".struct_ops")
-            || program.split(['/', '.']).next() == Some("struct_ops")
-        {
-            errors.push(ObjectError::StructOps { section: name() });
-        }
-        if section.name.starts_with(".addr_space.") {
-            errors.push(ObjectError::Arena { section: name() });
-        }
-    }
-}
-
-pub(crate) fn types(elf: &Elf<'_>) -> Result<(Option<Btf>, BtfExt), ObjectError> {
-    let ext = elf.section(".BTF.ext");
-    let Some(section) = elf.section(".BTF") else {
-        return if ext.is_some() {
-            Err(ObjectError::ExtWithoutBtf)
-        } else {
-            Ok((None, BtfExt::default()))
-        };
-    };
-    let mut btf = Btf::parse(section.data).map_err(|error| ObjectError::Btf {
-        section: ".BTF",
-        error,
-    })?;
-    for (index, section) in elf.sections.iter().enumerate() {
-        if btf.data_section(&section.name).is_none() {
-            continue;
-        }
-        let offsets: BTreeMap<&str, u64> = elf
-            .symbols
-            .iter()
-            .filter(|symbol| symbol.place == Place::Section(index) && !symbol.name.is_empty())
-            .map(|symbol| (symbol.name.as_str(), symbol.value))
-            .collect();
-        let size = u32::try_from(section.size).unwrap_or(u32::MAX);
-        btf.place_vars(&section.name, size, |name| {
-            u32::try_from(*offsets.get(name)?).ok()
-        });
-    }
-    let ext = match ext {
-        Some(ext) => BtfExt::parse(ext.data, &btf).map_err(|error| ObjectError::Btf {
-            section: ".BTF.ext",
-            error,
-        })?,
-        None => BtfExt::default(),
-    };
-    Ok((Some(btf), ext))
-}
-
+/// What programs are made of.
 pub(crate) struct Linker<'a> {
-    pub(crate) elf: &'a Elf<'a>,
-    pub(crate) btf: Option<&'a Btf>,
-    ext: &'a BtfExt,
-    pub(crate) declared: &'a Declared,
-    pub(crate) data: &'a BTreeMap<usize, u32>,
-    pub(crate) functions: &'a BTreeMap<(usize, u32), Function>,
-    resolved: &'a Resolved,
+    pub(crate) names: &'a Names<'a>,
+    pub(crate) ext: &'a BtfExt,
+    pub(crate) resolved: &'a Resolved,
 }
 
 /// A function in its place in the program.
@@ -183,9 +54,11 @@ fn decode_errors(entry: &Function, placed: &[Placed<'_>], errors: Vec<DecodeErro
 }
 
 impl<'a> Linker<'a> {
+    /// The program that begins with `entry`.
+    ///
     /// # Errors
     /// All that is wrong with it.
-    fn link(&self, entry: &'a Function) -> Result<Program, Vec<ObjectError>> {
+    pub(crate) fn link(&self, entry: &'a Function) -> Result<Program, Vec<ObjectError>> {
         let placed = self.reach(entry)?;
         let mut bytes = Vec::new();
         let start_of: BTreeMap<(usize, u32), u32> = placed
@@ -205,7 +78,7 @@ impl<'a> Linker<'a> {
         let functions = self.function_table(&placed, &code);
         let lines = self.lines(&placed, &code);
         let unresolved = self.unresolved(&placed, &code);
-        let section = self.elf.sections[entry.section].name.clone();
+        let section = self.names.elf.sections[entry.section].name.clone();
         Ok(Program {
             name: entry.name.clone(),
             section,
@@ -228,7 +101,7 @@ impl<'a> Linker<'a> {
             let place = (function.section, function.start);
             errors.extend(self.resolved.faults.get(&place).cloned());
             let references = Site {
-                linker: self,
+                names: self.names,
                 entry,
                 function,
             }
@@ -326,7 +199,7 @@ impl<'a> Linker<'a> {
     }
 
     fn lines(&self, placed: &[Placed<'_>], code: &Code) -> Vec<LineInfo> {
-        let Some(btf) = self.btf else {
+        let Some(btf) = self.names.btf else {
             return Vec::new();
         };
         let mut strings: BTreeMap<u32, Arc<str>> = BTreeMap::new();
@@ -388,6 +261,6 @@ impl<'a> Linker<'a> {
     fn ext_of(&self, function: &Function) -> Option<&'a SectionExt> {
         self.ext
             .sections
-            .get(&self.elf.sections[function.section].name)
+            .get(&self.names.elf.sections[function.section].name)
     }
 }

@@ -1,6 +1,6 @@
 //! A cursor over little-endian bytes that reports where they ran out.
 
-use crate::btf::BtfError;
+use crate::btf_types::BtfError;
 
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],

@@ -12,11 +12,21 @@ use warpbpf_abi::nearest::nearest;
 use warpbpf_ebpf::{DecodeError, DecodeErrorKind, Slot};
 
 use crate::btf::{Btf, Type};
-use crate::core::essential;
-use crate::elf::{Place, R_BPF_64_32, R_BPF_64_64, Relocation, Symbol};
+use crate::elf::{Elf, Place, R_BPF_64_32, R_BPF_64_64, Relocation, Symbol};
 use crate::error::{FunctionDecodeError, ObjectError};
+use crate::flavor::essential;
 use crate::functions::{CALL, Function};
-use crate::program::Linker;
+use crate::map_defs::Declared;
+
+/// What code of an object can refer to.
+pub(crate) struct Names<'a> {
+    pub(crate) elf: &'a Elf<'a>,
+    pub(crate) btf: Option<&'a Btf>,
+    pub(crate) declared: &'a Declared,
+    /// Which data section became which map.
+    pub(crate) data: &'a BTreeMap<usize, u32>,
+    pub(crate) functions: &'a BTreeMap<(usize, u32), Function>,
+}
 
 /// What an instruction refers to.
 pub(crate) enum Reference<'a> {
@@ -38,7 +48,7 @@ pub(crate) enum Reference<'a> {
 
 /// A function that is being linked into a program: what messages need.
 pub(crate) struct Site<'l, 'a> {
-    pub(crate) linker: &'l Linker<'a>,
+    pub(crate) names: &'l Names<'a>,
     pub(crate) entry: &'l Function,
     pub(crate) function: &'a Function,
 }
@@ -121,7 +131,7 @@ impl<'a> Site<'_, 'a> {
     fn relocations(&self) -> BTreeMap<u64, Relocation> {
         let start = u64::from(self.function.start) * Slot::BYTES as u64;
         let end = start + (self.function.slots.len() * Slot::BYTES) as u64;
-        let all = &self.linker.elf.sections[self.function.section].relocations;
+        let all = &self.names.elf.sections[self.function.section].relocations;
         let from = all.partition_point(|relocation| relocation.offset < start);
         let inside = all[from..]
             .iter()
@@ -132,7 +142,7 @@ impl<'a> Site<'_, 'a> {
     }
 
     fn symbol(&self, relocation: &Relocation) -> &'a Symbol {
-        &self.linker.elf.symbols[relocation.symbol]
+        &self.names.elf.symbols[relocation.symbol]
     }
 
     fn refuse(
@@ -145,7 +155,7 @@ impl<'a> Site<'_, 'a> {
             program: self.entry.name.clone(),
             function: self.function.name.clone(),
             slot,
-            symbol: self.linker.elf.symbol_label(self.symbol(relocation)),
+            symbol: self.names.elf.symbol_label(self.symbol(relocation)),
             problem: problem.into(),
         }
     }
@@ -156,7 +166,7 @@ impl<'a> Site<'_, 'a> {
         insn: Slot,
         relocation: Relocation,
     ) -> Result<Reference<'a>, ObjectError> {
-        let linker = self.linker;
+        let names = self.names;
         let symbol = self.symbol(&relocation);
         let section = match symbol.place {
             Place::Section(section) => section,
@@ -188,8 +198,8 @@ impl<'a> Site<'_, 'a> {
                     )
                 };
                 let offset = u32::try_from(offset).map_err(|_| outside())?;
-                if Some(section) == linker.declared.section {
-                    let map = linker.declared.at(u64::from(offset));
+                if Some(section) == names.declared.section {
+                    let map = names.declared.at(u64::from(offset));
                     return map.map(Reference::Map).ok_or_else(|| {
                         self.refuse(
                             slot,
@@ -198,17 +208,17 @@ impl<'a> Site<'_, 'a> {
                         )
                     });
                 }
-                if let Some(map) = linker.data.get(&section) {
-                    if u64::from(offset) > linker.elf.sections[section].size {
+                if let Some(map) = names.data.get(&section) {
+                    if u64::from(offset) > names.elf.sections[section].size {
                         return Err(outside());
                     }
                     return Ok(Reference::Value { map: *map, offset });
                 }
-                if linker.elf.sections[section].executable {
+                if names.elf.sections[section].executable {
                     let target = i64::from(offset / Slot::BYTES as u32);
                     return Ok(Reference::Address(self.callee(slot, section, target)?));
                 }
-                let name = &linker.elf.sections[section].name;
+                let name = &names.elf.sections[section].name;
                 Err(self.refuse(
                     slot,
                     &relocation,
@@ -225,12 +235,12 @@ impl<'a> Site<'_, 'a> {
 
     fn callee(&self, slot: u32, section: usize, target: i64) -> Result<&'a Function, ObjectError> {
         let key = u32::try_from(target).ok().map(|target| (section, target));
-        key.and_then(|key| self.linker.functions.get(&key))
+        key.and_then(|key| self.names.functions.get(&key))
             .ok_or_else(|| ObjectError::CallTarget {
                 program: self.entry.name.clone(),
                 function: self.function.name.clone(),
                 slot,
-                section: self.linker.elf.sections[section].name.clone(),
+                section: self.names.elf.sections[section].name.clone(),
                 target,
             })
     }
@@ -243,7 +253,7 @@ impl<'a> Site<'_, 'a> {
         relocation: Relocation,
         symbol: &Symbol,
     ) -> Result<Reference<'a>, ObjectError> {
-        let declared = self.linker.btf.and_then(|btf| extern_of(btf, &symbol.name));
+        let declared = self.names.btf.and_then(|btf| extern_of(btf, &symbol.name));
         let function = match declared {
             Some(Extern::KernelFunction) => true,
             Some(Extern::KernelVariable) => false,

@@ -4,7 +4,10 @@ use crate::btf::Btf;
 use crate::core;
 use crate::elf::Elf;
 use crate::error::ObjectError;
-use crate::{LoadOptions, functions, program};
+use crate::functions;
+use crate::load::load_with;
+use crate::options::LoadOptions;
+use crate::sections::types;
 
 /// Offset of the length of the CO-RE table in the header of `.BTF.ext`.
 const CORE_LEN: usize = 28;
@@ -17,7 +20,7 @@ const CORE_LEN: usize = 28;
 /// [`ObjectError`], as [`crate::load_with`]. No input makes it panic.
 pub fn relocate(bytes: &[u8], target: &Btf) -> Result<Vec<u8>, ObjectError> {
     let elf = Elf::parse(bytes)?;
-    let (btf, ext) = program::types(&elf)?;
+    let (btf, ext) = types(&elf)?;
     let mut out = bytes.to_vec();
     let (Some(btf), Some(section)) = (btf, elf.section(".BTF.ext")) else {
         return Ok(out);
@@ -32,7 +35,7 @@ pub fn relocate(bytes: &[u8], target: &Btf) -> Result<Vec<u8>, ObjectError> {
     };
     let resolved = core::apply(&elf, &ext, &btf, &options, &mut functions);
     if !resolved.faults.is_empty() {
-        crate::load_with(bytes, &options)?;
+        load_with(bytes, &options)?;
     }
     let mut write = |at: usize, bytes: &[u8]| {
         if let Some(place) = out.get_mut(at..).and_then(|out| out.get_mut(..bytes.len())) {

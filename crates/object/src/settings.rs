@@ -6,7 +6,7 @@
 use crate::btf::{Btf, Type, TypeId};
 use crate::elf::Elf;
 use crate::error::ObjectError;
-use crate::program;
+use crate::sections;
 
 /// Why a variable cannot be set.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -80,7 +80,7 @@ pub fn set_variables(bytes: &[u8], values: &[(&str, &str)]) -> Result<Vec<u8>, S
 
 fn set(bytes: &mut Vec<u8>, name: &str, value: &str) -> Result<(), SetError> {
     let elf = Elf::parse(bytes)?;
-    let (btf, _) = program::types(&elf)?;
+    let (btf, _) = sections::types(&elf)?;
     let btf = btf.ok_or(SetError::NoTypes)?;
     let (variable, path) = name.split_at(name.find(['.', '[']).unwrap_or(name.len()));
     let variables = variables(&elf, &btf);

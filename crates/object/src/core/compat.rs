@@ -6,7 +6,7 @@
 use std::mem::discriminant;
 
 use crate::btf::{Btf, Type, TypeId};
-use crate::core::candidates::essential;
+use crate::flavor::essential;
 
 /// How deep pointers, arrays and parameters are followed; deeper types do not fit.
 const MAX_DEPTH: usize = 32;

@@ -8,7 +8,6 @@
 //! What the target does not have becomes a call of [`UNRESOLVED_CALL`], as in libbpf: code behind
 //! `bpf_core_field_exists` never gets there, and a verifier that does get there can say which field is missing.
 
-mod bake;
 mod candidates;
 mod compat;
 mod patch;
@@ -17,21 +16,17 @@ mod value;
 
 use std::collections::BTreeMap;
 
-pub use bake::relocate;
-pub(crate) use candidates::essential;
+pub use patch::UNRESOLVED_CALL;
 
-use crate::LoadOptions;
 use crate::btf::Btf;
 use crate::btf_ext::{BtfExt, CoreRecord};
 use crate::elf::Elf;
 use crate::error::ObjectError;
 use crate::functions::Function;
-use patch::{Patch, Poison};
+use crate::options::LoadOptions;
+use patch::{Patch, Poison, Resolution};
 use spec::{Kind, Spec};
 use value::{Refusal, Value};
-
-/// The helper number that stands where something could not be resolved; the one that libbpf writes (0xbad2310).
-pub const UNRESOLVED_CALL: u32 = 0x0bad_2310;
 
 /// What became of the functions of an object.
 #[derive(Default)]
@@ -94,16 +89,6 @@ pub(crate) fn apply(
         }
     }
     all
-}
-
-/// What becomes of one instruction.
-pub(crate) struct Resolution {
-    /// What the compiler wrote.
-    before: Value,
-    /// What the target says, or why it says nothing.
-    after: Result<Value, Poison>,
-    /// Whether the width of a load may follow the field's.
-    resizable: bool,
 }
 
 fn resolve(

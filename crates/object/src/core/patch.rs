@@ -3,8 +3,10 @@
 use warpbpf_ebpf::Slot;
 
 use crate::core::value::Value;
-use crate::core::{Resolution, UNRESOLVED_CALL};
 use crate::functions::CALL;
+
+/// The helper number that stands where something could not be resolved; the one that libbpf writes (0xbad2310).
+pub const UNRESOLVED_CALL: u32 = 0x0bad_2310;
 
 /// Why an instruction cannot run in the target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -22,6 +24,17 @@ pub(super) enum Poison {
     },
 }
 
+/// What becomes of one instruction.
+pub(super) struct Resolution {
+    /// What the compiler wrote.
+    pub(super) before: Value,
+    /// What the target says, or why it says nothing.
+    pub(super) after: Result<Value, Poison>,
+    /// Whether the width of a load may follow the field's.
+    pub(super) resizable: bool,
+}
+
+/// What became of it.
 pub(super) enum Patch {
     Done,
     Poison(Poison),

@@ -5,8 +5,8 @@
 
 use crate::btf::{Btf, Member, Type, TypeId};
 use crate::btf_ext::CoreRecord;
-use crate::core::candidates::essential;
 use crate::core::compat;
+use crate::flavor::essential;
 
 /// Deepest path, in the object and in the target.
 const MAX_PATH: usize = 64;

@@ -2,10 +2,11 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
-use crate::MapDef;
 use crate::btf::{Btf, Linkage, Member, Type, TypeId};
-use crate::link::{Difference, Input, LinkError};
-use crate::{map_defs, program};
+use crate::link::error::{Difference, LinkError};
+use crate::link::input::Input;
+use crate::object::MapDef;
+use crate::{map_defs, sections};
 
 /// How many pairs of types are compared for one symbol; what lies beyond counts as equal.
 const MAX_PAIRS: usize = 1 << 16;
@@ -13,10 +14,10 @@ const MAX_PAIRS: usize = 1 << 16;
 /// Checks licence and version.
 pub(super) fn sections(inputs: &[Input<'_>]) -> Result<(), LinkError> {
     single(inputs, "license", |input| {
-        Some(format!("`{}`", program::license(&input.elf)?))
+        Some(format!("`{}`", sections::license(&input.elf)?))
     })?;
     single(inputs, "version", |input| {
-        Some(program::version(&input.elf)?.to_string())
+        Some(sections::version(&input.elf)?.to_string())
     })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::btf::{Btf, Member, Type, TypeId};
 use crate::btf_write::{Strings, each_reference};
-use crate::link::assemble::{AssembleError, LoadedMap};
+use crate::link::loaded::{AssembleError, LoadedMap};
 
 /// Bytes of a definition in `.maps` in front of its `values`: eight for each attribute, of which there are at most eight.
 pub(super) const DEFINITION: u32 = 64;

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 
 use crate::elf::{Place, Symbol};
+use crate::link::agree;
+use crate::link::error::LinkError;
+use crate::link::input::Input;
 use crate::link::layout::Layout;
-use crate::link::{Input, LinkError, agree};
 use crate::references::extern_of;
 
 pub(super) const STT_SECTION: u8 = 3;

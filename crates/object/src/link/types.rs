@@ -9,9 +9,11 @@ use std::collections::{BTreeMap, HashMap};
 use crate::btf::{Linkage, SectionVar, Type, TypeId};
 use crate::btf_ext::{CoreRecord, FunctionRecord, LineRecord, SectionExt};
 use crate::btf_write::{self, Strings, each_reference, put};
+use crate::link::agree;
+use crate::link::error::LinkError;
+use crate::link::input::Input;
 use crate::link::layout::Layout;
 use crate::link::symbols::Symbols;
-use crate::link::{Input, LinkError, agree};
 
 /// How often types are put apart before repetitions are left in: only a damaged file has chains that long.
 const MAX_ROUNDS: usize = 64;

@@ -1,7 +1,7 @@
 //! The linked object as an ELF file.
 
 use crate::btf_write::{Strings, put};
-use crate::link::LinkError;
+use crate::link::error::LinkError;
 use crate::link::layout::{Layout, SHT_NOBITS, SHT_PROGBITS};
 use crate::link::symbols::Symbols;
 use crate::link::types::Merged;
