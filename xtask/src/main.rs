@@ -25,6 +25,7 @@ mod libbpf;
 mod log;
 mod measurements;
 mod names;
+mod readmes;
 mod selftests;
 mod setup;
 mod shell;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::shell::{Failure, failure, read, root};
-use crate::{circles, layers, measurements, names};
+use crate::{circles, layers, measurements, names, readmes};
 
 /// Longest logic file, in lines. Instruction and export tables are lists and may be longer.
 const MAX_LINES: usize = 700;
@@ -39,6 +39,7 @@ pub fn run() -> Result<(), Failure> {
     findings.extend(circles::findings(&crates));
     findings.extend(layers::findings(&crates)?);
     findings.extend(measurements::findings()?);
+    findings.extend(readmes::findings()?);
     if findings.is_empty() {
         Ok(())
     } else {

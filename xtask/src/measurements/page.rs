@@ -120,10 +120,13 @@ fn circumstances(record: &Record) -> String {
     }
 }
 
+/// Makes a column's cell of a record.
+type Cell<'a> = &'a dyn Fn(&Record) -> String;
+
 /// A row for each record; columns that no record has are left out.
 fn list(out: &mut String, records: &[&Record], alone: bool) {
     let all_checked = records.iter().all(|r| r.checked() == Some(true));
-    let columns: [(&str, &dyn Fn(&Record) -> String); 7] = [
+    let columns: [(&str, Cell<'_>); 7] = [
         ("what", &|r| match (r.text("what"), r.text("column")) {
             (Some(what), Some(column)) => format!("{what}, {column}"),
             (what, _) => what.unwrap_or_default().to_owned(),
