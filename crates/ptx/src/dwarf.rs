@@ -3,46 +3,95 @@
 
 use std::collections::{HashMap, hash_map};
 
+use gimli::{
+    Abbreviations, Attribute, AttributeValue, DebugAbbrev, DebugInfo, DwTag, EndianSlice,
+    EntriesRaw, LittleEndian,
+};
+
+use crate::PtxError;
 use crate::ast::Module;
 use crate::sections::Section;
 
-mod form;
+/// What is wrong with a module's debug information. Code does not depend on it.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum DebugInfoError {
+    /// The text of a section.
+    #[error("the text of a debug section cannot be read")]
+    Text(#[from] PtxError),
+    /// A unit, a table of abbreviations or an entry.
+    #[error("{what} at byte {offset} of `.{section}` cannot be read: {source}")]
+    Bytes {
+        /// Which of these.
+        what: &'static str,
+        /// The section, without its dot.
+        section: &'static str,
+        /// Where it begins.
+        offset: usize,
+        /// What is wrong with it.
+        source: gimli::Error,
+    },
+}
 
-use form::{Abbreviations, Reader, Text, Unit, Value, read_abbreviations, value};
+impl DebugInfoError {
+    fn at(what: &'static str, offset: usize) -> impl Fn(gimli::Error) -> DebugInfoError {
+        move |source| DebugInfoError::Bytes {
+            what,
+            section: match what {
+                TABLE => "debug_abbrev",
+                _ => "debug_info",
+            },
+            offset,
+            source,
+        }
+    }
+}
 
-pub use form::DebugInfoError;
+const UNIT: &str = "the unit";
+const ENTRY: &str = "the entry";
+const TABLE: &str = "the table of abbreviations";
 
-/// Tags of the entries that are kept, DWARF 5 table 7.3.
+type Bytes<'b> = EndianSlice<'b, LittleEndian>;
+
+/// Tags of entries that are kept, DWARF 5 table 7.3.
 pub(crate) mod tag {
-    pub(crate) const ARRAY: u64 = 0x01;
-    pub(crate) const CLASS: u64 = 0x02;
-    pub(crate) const ENUMERATION: u64 = 0x04;
-    pub(crate) const PARAMETER: u64 = 0x05;
-    pub(crate) const POINTER: u64 = 0x0f;
-    pub(crate) const REFERENCE: u64 = 0x10;
-    pub(crate) const STRUCTURE: u64 = 0x13;
-    pub(crate) const SUBROUTINE: u64 = 0x15;
-    pub(crate) const TYPEDEF: u64 = 0x16;
-    pub(crate) const UNION: u64 = 0x17;
-    pub(crate) const POINTER_TO_MEMBER: u64 = 0x1f;
-    pub(crate) const SUBRANGE: u64 = 0x21;
-    pub(crate) const BASE: u64 = 0x24;
-    pub(crate) const CONST: u64 = 0x26;
-    pub(crate) const FUNCTION: u64 = 0x2e;
-    pub(crate) const VOLATILE: u64 = 0x35;
-    pub(crate) const RESTRICT: u64 = 0x37;
-    pub(crate) const NAMESPACE: u64 = 0x39;
-    pub(crate) const UNSPECIFIED: u64 = 0x3b;
-    pub(crate) const RVALUE_REFERENCE: u64 = 0x42;
-    pub(crate) const ATOMIC: u64 = 0x47;
+    pub(crate) use gimli::constants::{
+        DW_TAG_array_type as ARRAY, DW_TAG_atomic_type as ATOMIC, DW_TAG_base_type as BASE,
+        DW_TAG_class_type as CLASS, DW_TAG_const_type as CONST,
+        DW_TAG_enumeration_type as ENUMERATION, DW_TAG_formal_parameter as PARAMETER,
+        DW_TAG_namespace as NAMESPACE, DW_TAG_pointer_type as POINTER,
+        DW_TAG_ptr_to_member_type as POINTER_TO_MEMBER, DW_TAG_reference_type as REFERENCE,
+        DW_TAG_restrict_type as RESTRICT, DW_TAG_rvalue_reference_type as RVALUE_REFERENCE,
+        DW_TAG_structure_type as STRUCTURE, DW_TAG_subprogram as FUNCTION,
+        DW_TAG_subrange_type as SUBRANGE, DW_TAG_subroutine_type as SUBROUTINE,
+        DW_TAG_typedef as TYPEDEF, DW_TAG_union_type as UNION,
+        DW_TAG_unspecified_type as UNSPECIFIED, DW_TAG_volatile_type as VOLATILE,
+    };
+}
+
+/// Attributes that are read, DWARF 5 table 7.5.
+mod at {
+    pub(super) use gimli::constants::{
+        DW_AT_MIPS_linkage_name as MIPS_LINKAGE_NAME, DW_AT_abstract_origin as ABSTRACT_ORIGIN,
+        DW_AT_artificial as ARTIFICIAL, DW_AT_containing_type as CONTAINING_TYPE,
+        DW_AT_count as COUNT, DW_AT_linkage_name as LINKAGE_NAME, DW_AT_location as LOCATION,
+        DW_AT_name as NAME, DW_AT_specification as SPECIFICATION, DW_AT_type as TYPE,
+        DW_AT_upper_bound as UPPER_BOUND,
+    };
+}
+
+/// Where a zero-terminated string begins: in `.debug_info` itself or in `.debug_str`.
+#[derive(Debug, Clone, Copy)]
+enum Text {
+    Here(usize),
+    Strings(usize),
 }
 
 /// An entry that a name may need.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(crate) struct Entry {
     /// Offset in the section, by which others refer to it.
     offset: usize,
-    pub(crate) tag: u64,
+    pub(crate) tag: DwTag,
     depth: usize,
     /// The nearest entry around it that is kept.
     pub(crate) parent: Option<usize>,
@@ -154,71 +203,85 @@ impl<'a> Tree<'a> {
     }
 
     fn units(&mut self, abbreviations: &[u8]) -> Result<(), DebugInfoError> {
-        let info = std::mem::take(&mut self.info.bytes);
+        let mut info = std::mem::take(&mut self.info.bytes);
+        let abbreviations = DebugAbbrev::new(abbreviations, LittleEndian);
         let mut tables = HashMap::new();
-        let mut r = Reader::new("debug_info", &info, 0..info.len());
-        let mut result = Ok(());
-        while r.pos < info.len() && result.is_ok() {
-            result = self.unit(&mut r, abbreviations, &mut tables);
+        let (mut at, mut result) = (0, Ok(()));
+        while at < info.len() && result.is_ok() {
+            bound(&mut info, at);
+            result = self
+                .unit(&info, at, &abbreviations, &mut tables)
+                .map(|end| at = end);
         }
         self.info.bytes = info;
         result
     }
 
+    /// Reads the unit at byte `at`. Where the next one begins.
     fn unit(
         &mut self,
-        r: &mut Reader<'_>,
-        abbreviations: &[u8],
+        info: &[u8],
+        at: usize,
+        abbreviations: &DebugAbbrev<Bytes<'_>>,
         tables: &mut HashMap<usize, Abbreviations>,
-    ) -> Result<(), DebugInfoError> {
-        let unit = Unit::read(r)?;
-        let table = match tables.entry(unit.abbreviations) {
+    ) -> Result<usize, DebugInfoError> {
+        let header = DebugInfo::new(info, LittleEndian)
+            .header_from_offset(gimli::DebugInfoOffset(at))
+            .map_err(DebugInfoError::at(UNIT, at))?;
+        let of = header.debug_abbrev_offset();
+        let table = match tables.entry(of.0) {
             hash_map::Entry::Occupied(known) => known.into_mut(),
             hash_map::Entry::Vacant(new) => {
-                new.insert(read_abbreviations(abbreviations, unit.abbreviations)?)
+                let table = abbreviations.abbreviations(of);
+                new.insert(table.map_err(DebugInfoError::at(TABLE, of.0))?)
             }
         };
-        let mut inner = Reader::new(r.section, r.bytes, r.pos..unit.end);
-        self.entries_of(&unit, &mut inner, table)?;
-        r.pos = unit.end;
-        Ok(())
+        let entries = header
+            .entries_raw(table, None)
+            .map_err(DebugInfoError::at(UNIT, at))?;
+        self.entries_of(at, entries, info)?;
+        Ok(at + header.length_including_self())
     }
 
     fn entries_of(
         &mut self,
-        unit: &Unit,
-        r: &mut Reader<'_>,
-        table: &Abbreviations,
+        start: usize,
+        mut entries: EntriesRaw<'_, Bytes<'_>>,
+        info: &[u8],
     ) -> Result<(), DebugInfoError> {
         // The entries that are open: the index of those that are kept.
         let mut open: Vec<Option<usize>> = Vec::new();
-        while r.pos < r.end {
-            let offset = r.pos;
-            let code = r.leb()?;
-            if code == 0 {
+        while !entries.is_empty() {
+            let offset = start + entries.next_offset().0;
+            let wrong = DebugInfoError::at(ENTRY, offset);
+            let Some(abbreviation) = entries.read_abbreviation().map_err(&wrong)? else {
                 // Padding may follow the last.
                 open.pop();
                 continue;
-            }
-            let abbreviation = table
-                .get(&code)
-                .ok_or(DebugInfoError::Abbreviation { offset, code })?;
+            };
             let mut entry = Entry {
                 offset,
-                tag: abbreviation.tag,
+                tag: abbreviation.tag(),
                 depth: open.len(),
                 parent: open.iter().rev().find_map(|kept| *kept),
-                ..Entry::default()
+                name: None,
+                linkage_name: None,
+                ty: None,
+                class: None,
+                origin: None,
+                count: None,
+                artificial: false,
+                address: None,
             };
-            for &(attribute, form, constant) in &abbreviation.attributes {
-                let value = value(unit, r, form, constant)?;
-                entry.take(attribute, value, r.bytes);
+            for attribute in abbreviation.attributes() {
+                let attribute = entries.read_attribute(*attribute).map_err(&wrong)?;
+                entry.take(start, &attribute, info);
             }
             let kept = self.keeps(&entry, open.last().copied().flatten());
             if kept {
                 self.entries.push(entry);
             }
-            if abbreviation.has_children {
+            if abbreviation.has_children() {
                 open.push(kept.then(|| self.entries.len() - 1));
             }
         }
@@ -227,7 +290,7 @@ impl<'a> Tree<'a> {
 
     /// Most entries are variables, members and inlined calls, which no name needs.
     fn keeps(&self, entry: &Entry, around: Option<usize>) -> bool {
-        let inside = |tags: &[u64]| around.is_some_and(|at| tags.contains(&self.entries[at].tag));
+        let inside = |tags: &[DwTag]| around.is_some_and(|at| tags.contains(&self.entries[at].tag));
         match entry.tag {
             tag::PARAMETER => inside(&[tag::FUNCTION, tag::SUBROUTINE]),
             tag::SUBRANGE => inside(&[tag::ARRAY]),
@@ -255,39 +318,58 @@ impl<'a> Tree<'a> {
     }
 }
 
+/// A unit's length may be wrong although its entries are good: they are read as far as they go.
+fn bound(info: &mut [u8], at: usize) {
+    let is_wide = info[at..].starts_with(&[0xff; 4]);
+    let (at, size) = if is_wide { (at + 4, 8) } else { (at, 4) };
+    let Some((length, rest)) = info[at..].split_at_mut_checked(size) else {
+        return;
+    };
+    let mut value = [0; 8];
+    value[..size].copy_from_slice(length);
+    let bounded = u64::from_le_bytes(value).min(rest.len() as u64);
+    length.copy_from_slice(&bounded.to_le_bytes()[..size]);
+}
+
 impl Entry {
     /// An attribute of interest, DWARF 5 table 7.5.
-    fn take(&mut self, attribute: u64, value: Value, bytes: &[u8]) {
-        const LOCATION: u64 = 0x02;
-        const NAME: u64 = 0x03;
-        const CONTAINING_TYPE: u64 = 0x1d;
-        const UPPER_BOUND: u64 = 0x2f;
-        const ABSTRACT_ORIGIN: u64 = 0x31;
-        const ARTIFICIAL: u64 = 0x34;
-        const COUNT: u64 = 0x37;
-        const SPECIFICATION: u64 = 0x47;
-        const TYPE: u64 = 0x49;
-        const LINKAGE_NAME: u64 = 0x6e;
-        const MIPS_LINKAGE_NAME: u64 = 0x2007;
-        // `DW_OP_addr`
-        const ADDRESS: u8 = 0x03;
-        match (attribute, value) {
-            (NAME, Value::Text(text)) => self.name = Some(text),
-            (LINKAGE_NAME | MIPS_LINKAGE_NAME, Value::Text(text)) => self.linkage_name = Some(text),
-            (TYPE, Value::Entry(at)) => self.ty = Some(at),
-            (CONTAINING_TYPE, Value::Entry(at)) => self.class = Some(at),
-            (ABSTRACT_ORIGIN | SPECIFICATION, Value::Entry(at)) => self.origin = Some(at),
-            (ARTIFICIAL, Value::Number(set)) => self.artificial = set != 0,
-            (COUNT, Value::Number(count)) => self.count = Some(count),
-            // Of an array with an open bound some compilers write -1.
-            (UPPER_BOUND, Value::Number(last)) => {
-                self.count = last.checked_add(1).filter(|count| *count <= 1 << 62);
+    fn take(&mut self, start: usize, attribute: &Attribute<Bytes<'_>>, info: &[u8]) {
+        let whole = EndianSlice::new(info, LittleEndian);
+        let value = attribute.value();
+        let text = match &value {
+            AttributeValue::String(text) => Some(Text::Here(text.offset_from(whole))),
+            AttributeValue::DebugStrRef(at) => Some(Text::Strings(at.0)),
+            _ => None,
+        };
+        let entry = match &value {
+            AttributeValue::UnitRef(at) => start.checked_add(at.0),
+            AttributeValue::DebugInfoRef(at) => Some(at.0),
+            _ => None,
+        };
+        let number = attribute.udata_value();
+        match attribute.name() {
+            at::NAME => self.name = text.or(self.name),
+            at::LINKAGE_NAME | at::MIPS_LINKAGE_NAME => {
+                self.linkage_name = text.or(self.linkage_name);
             }
-            // Nothing may follow the address, of 4 bytes or 8.
-            (LOCATION, Value::Block(block))
-                if bytes.get(block.start) == Some(&ADDRESS) && matches!(block.len(), 5 | 9) =>
-            {
-                self.address = Some(block.start + 1);
+            at::TYPE => self.ty = entry,
+            at::CONTAINING_TYPE => self.class = entry,
+            at::ABSTRACT_ORIGIN | at::SPECIFICATION => self.origin = entry,
+            at::ARTIFICIAL => self.artificial = matches!(value, AttributeValue::Flag(true)),
+            at::COUNT => self.count = number,
+            // Of an array with an open bound some compilers write -1.
+            at::UPPER_BOUND => {
+                let count = number.and_then(|last| last.checked_add(1));
+                self.count = count.filter(|count| *count <= 1 << 62);
+            }
+            at::LOCATION => {
+                if let AttributeValue::Exprloc(expression) = value {
+                    let bytes = expression.0;
+                    // Nothing may follow the address, of 4 bytes or 8.
+                    let is_address = bytes.slice().first() == Some(&gimli::constants::DW_OP_addr.0);
+                    self.address = (is_address && matches!(bytes.len(), 5 | 9))
+                        .then(|| bytes.offset_from(whole) + 1);
+                }
             }
             _ => {}
         }

@@ -270,18 +270,18 @@ fn what_is_before_an_error_is_known() {
     assert_eq!(
         broken(".b8 99").as_deref(),
         Some(
-            "the entry at byte 50 of `.debug_info` has code 99, which `.debug_abbrev` does not have"
+            "the entry at byte 50 of `.debug_info` cannot be read: invalid abbreviation code: 99"
         )
     );
     assert_eq!(
         broken(".b8 8,105").as_deref(),
-        Some("`.debug_info` ends at byte 52, inside an entry")
+        Some("the entry at byte 50 of `.debug_info` cannot be read: unexpected end of input")
     );
     // An indirect form that is no form.
     assert_eq!(
         broken(".b8 12,0x7f").as_deref(),
         Some(
-            "the entry at byte 51 of `.debug_info` has an attribute of form 0x7f, which is not known"
+            "the entry at byte 50 of `.debug_info` cannot be read: unknown attribute form: 0x7f"
         )
     );
     assert_eq!(
@@ -300,21 +300,21 @@ fn errors_of_units_and_abbreviations() {
     };
     assert_eq!(
         error(&module(".b32 100\n.b16 6")).as_deref(),
-        Some("the unit at byte 0 of `.debug_info` is of DWARF version 6: 2 to 5 can be read")
+        Some("the unit at byte 0 of `.debug_info` cannot be read: unknown DWARF version: 6")
     );
     assert_eq!(
         error(&module(".b16 6")).as_deref(),
-        Some("`.debug_info` ends at byte 2, inside an entry")
+        Some("the unit at byte 0 of `.debug_info` cannot be read: unexpected end of input")
     );
     // The table begins past the section's end.
     assert_eq!(
         error(&module(".b32 100\n.b16 2\n.b32 .debug_abbrev+4000\n.b8 8")).as_deref(),
-        Some("`.debug_abbrev` ends at byte 4000, inside an entry")
+        Some("the table of abbreviations at byte 4000 of `.debug_abbrev` cannot be read: unexpected end of input")
     );
     // The text's error explains what came of it.
     assert_eq!(
         error(&module(".b32 100\n.b16 2\n.b32 $")).as_deref(),
-        Some("`.debug_info` ends at byte 10, inside an entry")
+        Some("the unit at byte 0 of `.debug_info` cannot be read: unexpected end of input")
     );
     assert_eq!(
         error(&module(".b32 100\n.b16 x y")).as_deref(),
