@@ -269,9 +269,7 @@ fn what_is_before_an_error_is_known() {
     assert_eq!(broken(""), None);
     assert_eq!(
         broken(".b8 99").as_deref(),
-        Some(
-            "the entry at byte 50 of `.debug_info` cannot be read: invalid abbreviation code: 99"
-        )
+        Some("the entry at byte 50 of `.debug_info` cannot be read: invalid abbreviation code: 99")
     );
     assert_eq!(
         broken(".b8 8,105").as_deref(),
@@ -280,9 +278,7 @@ fn what_is_before_an_error_is_known() {
     // An indirect form that is no form.
     assert_eq!(
         broken(".b8 12,0x7f").as_deref(),
-        Some(
-            "the entry at byte 50 of `.debug_info` cannot be read: unknown attribute form: 0x7f"
-        )
+        Some("the entry at byte 50 of `.debug_info` cannot be read: unknown attribute form: 0x7f")
     );
     assert_eq!(
         broken(".b8 8,105,0\n.f32 1").as_deref(),
@@ -309,7 +305,9 @@ fn errors_of_units_and_abbreviations() {
     // The table begins past the section's end.
     assert_eq!(
         error(&module(".b32 100\n.b16 2\n.b32 .debug_abbrev+4000\n.b8 8")).as_deref(),
-        Some("the table of abbreviations at byte 4000 of `.debug_abbrev` cannot be read: unexpected end of input")
+        Some(
+            "the table of abbreviations at byte 4000 of `.debug_abbrev` cannot be read: unexpected end of input"
+        )
     );
     // The text's error explains what came of it.
     assert_eq!(
