@@ -10,7 +10,7 @@ use crate::shell::{Failure, read, root};
 
 /// Files in circles, by crate; a crate that is not here has none. These numbers only become smaller.
 const KNOWN: &[(&str, usize)] = &[
-    ("agent", 85),
+    ("agent", 76),
     ("cache", 5),
     ("cli", 16),
     ("codegen", 23),

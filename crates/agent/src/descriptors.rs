@@ -25,6 +25,7 @@ use std::sync::{Arc, Mutex, OnceLock, mpsc};
 use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::futex;
+use warpbpf_hook::without_xfsz;
 
 use crate::lock::lock;
 use crate::thread;
@@ -185,7 +186,7 @@ impl FileThread {
         let mut work = Some(work);
         match (self.hand(&mut work), work) {
             (Some(done), _) => done,
-            (None, Some(work)) => thread::without_xfsz(work),
+            (None, Some(work)) => without_xfsz(work),
             (None, None) => unreachable!("what was not done is still there"),
         }
     }

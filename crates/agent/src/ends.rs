@@ -18,12 +18,12 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rustix::thread::futex;
+use warpbpf_hook::{Kind, Target, in_force, stage};
 use warpbpf_session::Live;
 use warpbpf_wire::NoteLevel;
 
 use crate::agent::Agent;
 use crate::exports::agent;
-use crate::hook::{Kind, Target, in_force, stage};
 use crate::lock::lock;
 use crate::symbols::code_of;
 use crate::{guard, nvrtc};
@@ -252,7 +252,7 @@ mod tests {
             .iter()
             .filter_map(|o| o.as_ref().err())
             .collect();
-        assert_eq!(refused, [] as [&crate::hook::HookError; 0]);
+        assert_eq!(refused, [] as [&warpbpf_hook::HookError; 0]);
     }
 
     #[test]

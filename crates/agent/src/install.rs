@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use warpbpf_driver::Driver;
 use warpbpf_driver::sys::Api;
+use warpbpf_hook::{HookError, Kind, Staged, Target, in_force, stage};
 use warpbpf_wire::rendezvous::{SHM_NAME, places};
 
 use crate::agent::{Agent, Tool};
 use crate::descriptors::FileThread;
 use crate::ends::at_exit;
 use crate::exports::{ROWS, Row, agent, publish};
-use crate::hook::{HookError, Kind, Staged, Target, in_force, stage};
 use crate::symbols::{Library, Symbols, code_of};
 use crate::{graphs, nvrtc, quiet, sanitizer};
 
@@ -391,7 +391,7 @@ mod tests {
              needs 5; `cuLaunchKernel`, `cuLaunchKernelEx` are hooked already; only one warpbpf, and no other tool that \
              hooks the driver, can be in a process"
         );
-        let unread = crate::maps::read("/none/maps").unwrap_err();
+        let unread = warpbpf_hook::maps::read("/none/maps").unwrap_err();
         let unread = vec![Err(HookError::Unread(unread)); ROWS.len()];
         assert_eq!(
             obstacle(&all, &addresses, &unread).unwrap(),

@@ -23,7 +23,6 @@ use crate::descriptors::FileThread;
 use crate::drain::{self, NotDrained};
 use crate::exports::{agent, publish};
 use crate::guard::quietly;
-use crate::hook;
 use crate::install::{Hooks, Moment, claim, hooked_api, watch_the_end};
 use crate::retired::retire;
 use crate::symbols::{Library, Symbols};
@@ -172,7 +171,7 @@ impl Call {
     ) -> Result<String, String> {
         // The driver may still call us when it is initialised: one agent is enough.
         claim();
-        let in_force = hook::in_force().clone();
+        let in_force = warpbpf_hook::in_force().clone();
         let agent = match !in_force.is_empty() {
             // A tool died and left them, maybe not all of them.
             true => {
@@ -201,11 +200,11 @@ impl Call {
                     // Whoever made the changes may have been killed in the midst of them. The next
                     // one makes the others, or takes them all out.
                     if patches.iter().any(|patch| reads(patch, &patch.after)) {
-                        hook::in_force().extend(patches);
+                        warpbpf_hook::in_force().extend(patches);
                     }
                     return Err(reason);
                 }
-                hook::in_force().extend(patches);
+                warpbpf_hook::in_force().extend(patches);
                 hooks.tell_unhooked(agent);
                 agent
             }
@@ -238,10 +237,10 @@ impl Call {
         let kernels = agent.map_or(Ok(()), |agent| {
             agent.wait_for_kernels(until.max(Instant::now() + BRIEFLY))
         });
-        let in_force = hook::in_force().clone();
+        let in_force = warpbpf_hook::in_force().clone();
         let back: Vec<Patch> = in_force.iter().rev().map(|patch| patch.back()).collect();
         let quiet = self.patch(&back)?;
-        hook::in_force().retain(|patch| !in_force.contains(patch));
+        warpbpf_hook::in_force().retain(|patch| !in_force.contains(patch));
         // Who was in a hook leaves it, and nobody comes any more.
         let quiet = quiet || self.patch(&[]).unwrap_or(false);
         nvrtc::taken_out();

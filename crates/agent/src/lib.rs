@@ -7,13 +7,13 @@
 //! in a context, where the driver itself loads the kernel only then (`launch`); without a tool in the environment nothing happens at all (`install`), unless somebody who may trace
 //! this process asks for it (`late`).
 //!
-//! Reading order: the ways in (`preload`, `install`, `late`, `child`), the hooks (`hook`,
-//! `exports`, `guard`), what they do (`loads`, `modules`, `launch`, `graphs`, `contexts`), and how
+//! Reading order: the ways in (`preload`, `install`, `late`, `child`), the hooks (`exports`,
+//! `guard`; `warpbpf-hook`), what they do (`loads`, `modules`, `launch`, `graphs`, `contexts`), and how
 //! it gets out (`agent`, `context_registry`, `control`, `pump`).
 
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!(
-    "the agent hooks code of x86-64 and AArch64; other processors need their own `hook`"
+    "the agent hooks code of x86-64 and AArch64; other processors need their own code in `warpbpf-hook`"
 );
 
 mod preload;
@@ -24,7 +24,6 @@ mod symbols;
 
 mod exports;
 mod guard;
-mod hook;
 
 mod arena;
 mod artefacts;
@@ -51,7 +50,6 @@ mod launches;
 mod links;
 mod list;
 mod loads;
-mod maps;
 mod memory;
 mod memory_hooks;
 mod modules;

@@ -5,8 +5,9 @@ use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use warpbpf_driver::JitOptions;
 use warpbpf_driver::sys::{self, CUfunction, CUkernel, CUlibrary, CUmodule, CUresult};
-use warpbpf_driver::{JitOptions, regular};
+use warpbpf_wire::regular;
 
 use crate::agent::Agent;
 use crate::exports::original;

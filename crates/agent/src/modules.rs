@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use warpbpf_driver::sys::{self, CUcontext, CUfunction, CUlibrary};
 use warpbpf_driver::{Context, JitOptions};
+use warpbpf_hook::maps;
 use warpbpf_session::{ImageInfo, Prepared, Session, Standing, inspect_compiled, machine_code};
 use warpbpf_wire::NoteLevel;
 
@@ -16,7 +17,7 @@ use crate::context_registry::{ContextState, Shard};
 use crate::entry::{self, Entry};
 use crate::jit_outputs::JitOutput;
 use crate::lock::lock;
-use crate::{artefacts, maps, observe, vendor_check};
+use crate::{artefacts, observe, vendor_check};
 
 mod instrument;
 mod load;

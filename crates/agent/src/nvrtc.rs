@@ -15,12 +15,12 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use warpbpf_driver::loaded;
+use warpbpf_hook::{Kind, Target, stage};
 use warpbpf_wire::NoteLevel;
 
 use crate::agent::{Agent, Mode};
 use crate::exports::agent;
 use crate::guard::caught;
-use crate::hook::{Kind, Target, stage};
 use crate::image;
 use crate::jit_outputs::{JitOutput, MOST_BYTES};
 use crate::lock::lock;

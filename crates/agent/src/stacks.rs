@@ -18,13 +18,13 @@ use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder as _};
 use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSection as _, ObjectSegment as _};
-use warpbpf_driver::regular;
+use warpbpf_hook::maps::{self, Mapping, mappings};
+use warpbpf_wire::regular;
 use warpbpf_wire::{HostModule, HostStack, HostStacks, ToTool};
 
 use crate::agent::Agent;
 use crate::arena::Arena;
 use crate::lock::lock;
-use crate::maps::{self, Mapping, mappings};
 use crate::uprobe::sites;
 
 /// Frames of a stack, from the innermost.

@@ -4,12 +4,11 @@
 //! An image lies in the library that brings it, or in memory to which somebody copied or unpacked
 //! it. Of the second kind only the kernels' names are known.
 
-use warpbpf_session::ImageInfo;
-
 use std::borrow::Cow;
 use std::path::Path;
 
-use crate::maps::{Mapping, mappings};
+use warpbpf_hook::maps::{Mapping, mappings};
+use warpbpf_session::ImageInfo;
 
 /// Beginnings of the file names of NVIDIA's libraries that bring kernels.
 const LIBRARIES: &[&str] = &[

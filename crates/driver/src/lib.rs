@@ -8,7 +8,6 @@ pub mod front;
 pub mod jit;
 pub mod loaded;
 pub mod own_memory;
-pub mod regular;
 pub mod sys;
 
 mod completion_event;

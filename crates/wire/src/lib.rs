@@ -10,6 +10,7 @@
 pub mod inside;
 pub mod late;
 pub mod message;
+pub mod regular;
 pub mod rendezvous;
 
 mod change;

@@ -15,12 +15,12 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
-use warpbpf_driver::regular;
+use warpbpf_hook::maps::{self, mappings};
 use warpbpf_session::{executable, kernel_names};
+use warpbpf_wire::regular;
 
 use crate::guard::Guard;
 use crate::lock::lock;
-use crate::maps::{self, mappings};
 
 /// Files of the driver itself, whose kernels are its own affair, and ours.
 const NOT_THE_APPLICATIONS: &[&str] = &["libcuda.so", "libnvidia-", "libwarpbpf_", "memfd:warpbpf"];

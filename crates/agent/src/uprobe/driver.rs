@@ -5,7 +5,7 @@ use std::collections::HashMap;
 
 use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSymbol as _, ReadCache};
-use warpbpf_driver::regular;
+use warpbpf_wire::regular;
 
 use super::mapped_around;
 use crate::agent::Agent;

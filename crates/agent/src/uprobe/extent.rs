@@ -9,9 +9,8 @@ use object::read::elf::{ElfFile64, SectionHeader as _};
 use object::{
     Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _, ReadCache, ReadRef,
 };
-use warpbpf_driver::regular;
-
-use crate::hook::Kind;
+use warpbpf_hook::Kind;
+use warpbpf_wire::regular;
 
 /// `DW_EH_PE_pcrel`, the only base that functions of libraries are counted from, beside none.
 const PCREL: u8 = 0x10;

@@ -30,14 +30,14 @@ use std::sync::{Arc, Mutex};
 
 use warpbpf_abi::cuda::{Api, SYMBOLS, apis, is_glob, op_of};
 use warpbpf_driver::front::is_of_driver;
+use warpbpf_hook::maps::{self, Mapping, mappings};
+use warpbpf_hook::{Kind, Staged, Target, link, stage, stubs};
 use warpbpf_session::{HostPlace, HostProgram, Session};
 use warpbpf_wire::NoteLevel;
 
 use crate::agent::Agent;
 use crate::exports::ROWS;
-use crate::hook::{Kind, Staged, Target, link, stage, stubs};
 use crate::lock::lock;
-use crate::maps::{self, Mapping, mappings};
 use crate::stacks::Stacks;
 use crate::timeline::{self, Timeline};
 pub(crate) use api::{launched_graph, numbered};
@@ -398,7 +398,7 @@ fn no_timeline(agent: &Agent, reason: &str) {
 }
 
 /// A function that we hook ourselves, by the number of its site.
-type Linked = (usize, crate::hook::Link);
+type Linked = (usize, warpbpf_hook::Link);
 /// Hooks that were built together, for these sites.
 type Group = (Vec<usize>, Staged);
 

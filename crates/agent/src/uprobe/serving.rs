@@ -4,9 +4,8 @@
 
 use std::path::PathBuf;
 
-use warpbpf_driver::regular;
-
-use crate::maps::{Mapping, mappings};
+use warpbpf_hook::maps::{Mapping, mappings};
+use warpbpf_wire::regular;
 
 /// Bytes of an executable that are looked through.
 const MOST: u64 = 64 << 20;

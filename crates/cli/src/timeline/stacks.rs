@@ -7,8 +7,8 @@ use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSymbol as _, ReadCache, SymbolKind};
 use serde_json::{Value, json};
 use warpbpf::{HostModule, HostStacks, Operation};
-use warpbpf_driver::regular;
 use warpbpf_session::names::demangle;
+use warpbpf_wire::regular;
 
 use super::name_of;
 

@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+use warpbpf_hook::stubs;
+
 use super::*;
-use crate::hook::stubs;
 
 /// What a thread's registers hold.
 #[repr(C, align(64))]

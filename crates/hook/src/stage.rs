@@ -1,126 +1,24 @@
-//! Inline hooks at functions that we cannot rebuild, without touching their first byte.
-//!
-//! The first instruction stays, so that a kernel uprobe may sit on it; a jump replaces what follows. (An entry of a procedure
-//! linkage table is hardly more than a jump, so there ours takes its place.) The jump leads to an *entry stub* that undoes the first instruction and goes on to our function. A *trampoline* holds the
-//! displaced instructions and jumps back behind them: calling it is calling the original.
-//!
-//! Three steps: [`plan`](machine::plan) reads and judges, [`stage`] builds stubs in fresh memory within reach, [`Staged::commit`]
-//! writes the jumps. Between the last two the caller publishes the trampolines, because a hooked function may be called at once.
-//!
-//! What instructions look like is in a module for each kind of processor, with the same functions.
-
-mod beneath;
-mod memory;
-mod stub;
-
-// Words in, words out: tests run it anywhere.
-#[cfg(any(target_arch = "aarch64", test))]
-mod aarch64;
-#[cfg(target_arch = "x86_64")]
-mod x86_64;
-
-#[cfg(target_arch = "aarch64")]
-use aarch64 as machine;
-#[cfg(target_arch = "x86_64")]
-use x86_64 as machine;
-
-pub(crate) use stub::{Link, link, stubs};
+//! Hooks in three steps: `plan` reads and judges, [`stage`] builds stubs in fresh memory within reach,
+//! [`Staged::commit`] writes the jumps. Between the last two the caller publishes the trampolines,
+//! because a hooked function may be called at once.
 
 use std::borrow::Cow;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use warpbpf_wire::late;
 
-use crate::maps::Unread;
-use memory::Region;
-
-/// Most bytes of one stub and trampoline; displaced instructions grow when they are relocated.
-const ROOM: usize = 256;
-
-/// Why a function is not hooked.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum HookError {
-    #[error("its code at {address:#x} cannot be decoded")]
-    Undecodable { address: u64 },
-    #[error(
-        "that is no entry of a procedure linkage table that jumps to a function, but `{text}`; where there is a `.plt.sec`, take the entry there"
-    )]
-    Entry { text: String },
-    #[error("its first instruction `{text}` cannot be undone")]
-    First { text: String },
-    #[error(
-        "a breakpoint of a debugger or a uprobe is its first instruction, and what it stands on is not known: {why}"
-    )]
-    Breakpoint { why: String },
-    #[error("a breakpoint of a debugger or a uprobe stands where the jump would")]
-    Covered,
-    #[error("it is hooked already by somebody else (`{text}`)")]
-    Taken { text: String },
-    #[error("it ends {bytes} bytes behind its first instruction, a jump needs {needs}")]
-    Short { bytes: usize, needs: usize },
-    #[error("the branch at {from:#x} leads into its first instructions")]
-    BranchedInto { from: u64 },
-    #[error("its first instructions cannot be moved: {reason}")]
-    Relocate { reason: String },
-    #[error(
-        "its first instructions hold the call `{text}`, and an exception from there would not find its way back"
-    )]
-    Calls { text: String },
-    #[error("there is no free memory within 1 GiB of it")]
-    NoRoom,
-    #[error("it is not known where memory is free: {0}")]
-    Unread(Unread),
-    #[error("its code cannot be changed: {reason}")]
-    Write { reason: String },
-}
-
-/// A function to hook.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Target {
-    /// Where it is.
-    pub(crate) address: usize,
-    /// Its bytes, at least those of the prologue; all of them where its size is known.
-    pub(crate) code: Vec<u8>,
-    /// What runs in its place.
-    pub(crate) replacement: usize,
-    pub(crate) kind: Kind,
-}
-
-/// What a target is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
-    /// A function of a driver, where nothing throws.
-    Driver,
-    /// Any function. What it calls may throw: then no call is moved, because there is nothing to unwind by where it would stand.
-    Function,
-    /// A function of the C library that takes so many arguments, none of them on the stack, and
-    /// throws nothing: registers of further ones may be changed.
-    Of { arguments: usize },
-    /// An entry of a procedure linkage table.
-    Entry,
-}
+use crate::error::HookError;
+use crate::memory::{self, Region};
+use crate::patch::{Patch, ROOM, in_force};
+use crate::target::{Kind, Target};
+use crate::{beneath, machine};
 
 /// Hooks that are built but not in force.
 #[derive(Debug)]
-pub(crate) struct Staged {
+pub struct Staged {
     /// Per target, in order: the trampoline's address.
-    pub(crate) originals: Vec<Result<usize, HookError>>,
+    pub originals: Vec<Result<usize, HookError>>,
     patches: Vec<Option<Patch>>,
-}
-
-#[derive(Debug, Clone)]
-struct Patch {
-    at: usize,
-    expected: Vec<u8>,
-    jump: Vec<u8>,
-}
-
-/// Changes of code that were made, for whoever takes them back.
-static IN_FORCE: Mutex<Vec<late::Patch>> = Mutex::new(Vec::new());
-
-/// The changes that are in force.
-pub(crate) fn in_force() -> MutexGuard<'static, Vec<late::Patch>> {
-    IN_FORCE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// What was built for a target. It stays, as threads may be in it, and serves again when the same
@@ -135,7 +33,7 @@ struct Built {
 static BUILT: Mutex<Vec<Built>> = Mutex::new(Vec::new());
 
 /// Builds stubs and trampolines for targets of one library, or takes those that were built for them before.
-pub(crate) fn stage(targets: &[Target]) -> Staged {
+pub fn stage(targets: &[Target]) -> Staged {
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
     let before = |target: &Target| {
         let found = built.iter().find(|built| built.target == *target)?;
@@ -243,13 +141,13 @@ fn build(targets: &[Target]) -> Vec<Result<(usize, Patch), HookError>> {
 
 impl Staged {
     /// The jumps, to be written by somebody else.
-    pub(crate) fn patches(&self) -> Vec<late::Patch> {
+    pub fn patches(&self) -> Vec<late::Patch> {
         let patches = self.patches.iter().flatten();
         patches.filter_map(Patch::told).collect()
     }
 
     /// Leaves out the jump of the target with this number: it has a trampoline, and is not hooked.
-    pub(crate) fn leave_out(&mut self, target: usize) {
+    pub fn leave_out(&mut self, target: usize) {
         self.patches[target] = None;
     }
 
@@ -258,7 +156,7 @@ impl Staged {
     /// # Safety
     /// No thread executes the displaced instructions of a target at this moment, and the replacements have the signatures
     /// of the functions that they replace.
-    pub(crate) unsafe fn commit(self) -> Vec<Result<usize, HookError>> {
+    pub unsafe fn commit(self) -> Vec<Result<usize, HookError>> {
         let patch_one = |(original, patch): (Result<usize, HookError>, Option<Patch>)| {
             let original = original?;
             if let Some(patch) = patch {
@@ -274,11 +172,5 @@ impl Staged {
             .zip(self.patches)
             .map(patch_one)
             .collect()
-    }
-}
-
-impl Patch {
-    fn told(&self) -> Option<late::Patch> {
-        late::Patch::new(self.at as u64, &self.expected, &self.jump)
     }
 }

@@ -1,7 +1,7 @@
 //! Words as an assembler writes them (LLVM 14), functions as compilers begin them, and everything that must be refused.
 
 use super::*;
-use crate::hook::{Kind, Target};
+use crate::target::{Kind, Target};
 
 /// Where functions of these tests lie.
 const AT: u64 = 0x10_0000;
@@ -405,8 +405,9 @@ mod run {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
-    use crate::hook::memory::Region;
-    use crate::hook::{link, stage, stubs};
+    use crate::memory::Region;
+    use crate::stage::stage;
+    use crate::stub::{link, stubs};
 
     static TRAMPOLINE: AtomicUsize = AtomicUsize::new(0);
 

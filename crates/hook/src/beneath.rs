@@ -7,10 +7,11 @@
 use std::borrow::Cow;
 use std::os::unix::fs::FileExt as _;
 
-use warpbpf_driver::regular;
+use warpbpf_wire::regular;
 
-use super::{in_force, machine};
+use crate::machine;
 use crate::maps::{self, mappings};
+use crate::patch::in_force;
 
 /// Bytes of a function that must be those of the file, so that it is the file which was loaded. A file that was replaced by another has its
 /// path, and device and inode are not compared because an overlay's are not those that `/proc` shows.
@@ -20,7 +21,7 @@ const COMPARED: usize = 64;
 ///
 /// # Errors
 /// Text: why that is not known.
-pub(super) fn code(address: usize, code: &[u8]) -> Result<Cow<'_, [u8]>, String> {
+pub(crate) fn code(address: usize, code: &[u8]) -> Result<Cow<'_, [u8]>, String> {
     let Some(covered) = machine::breakpoint(code) else {
         return Ok(Cow::Borrowed(code));
     };

@@ -1,13 +1,14 @@
 //! Stubs that come before a function whatever its signature, for probes of functions that we know by address alone.
 //!
-//! A stub says its number and goes to code that is common to all (`uprobe::entry`). It gets in front of a function by an
+//! A stub says its number and goes to code that is common to all (of the agent, `uprobe::entry`). It gets in front of a function by an
 //! inline hook like any other, or, where the function is hooked by ourselves, by [`Link`]: the address in its entry stub is
 //! exchanged.
 
 use std::ops::Range;
 
-use super::memory::{self, Region};
-use super::{HookError, beneath, machine};
+use crate::error::HookError;
+use crate::memory::{self, Region};
+use crate::{beneath, machine};
 
 /// Bytes from one stub to the next.
 const STRIDE: usize = 32;
@@ -16,7 +17,7 @@ const STRIDE: usize = 32;
 ///
 /// # Errors
 /// Text: there is no memory.
-pub(crate) fn stubs(numbers: Range<u32>, near: usize, common: usize) -> Result<Vec<usize>, String> {
+pub fn stubs(numbers: Range<u32>, near: usize, common: usize) -> Result<Vec<usize>, String> {
     let count = numbers.len();
     let region = Region::near(near, near, count * STRIDE, machine::REACHES);
     let region = region.map_err(|why| match why {
@@ -38,14 +39,14 @@ pub(crate) fn stubs(numbers: Range<u32>, near: usize, common: usize) -> Result<V
 
 /// A function that is hooked by ourselves: the word that says what runs in its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Link {
+pub struct Link {
     word: usize,
     /// What runs there now.
-    pub(crate) replacement: usize,
+    pub replacement: usize,
 }
 
 /// Finds it for the function at `address` with these bytes, if one of `ours` runs in its place.
-pub(crate) fn link(address: usize, code: &[u8], ours: &[usize]) -> Option<Link> {
+pub fn link(address: usize, code: &[u8], ours: &[usize]) -> Option<Link> {
     let code = beneath::code(address, code).ok()?;
     let stub = machine::jump_of(address, &code)?;
     if !memory::is_ours(stub, STRIDE) {
@@ -71,7 +72,7 @@ impl Link {
     ///
     /// # Safety
     /// `function` does as the one that it replaces, and goes on to it.
-    pub(crate) unsafe fn exchange(self, function: usize) -> Result<(), String> {
+    pub unsafe fn exchange(self, function: usize) -> Result<(), String> {
         let (before, after) = (self.replacement.to_le_bytes(), function.to_le_bytes());
         // SAFETY: an aligned word of a stub of ours that is read by a jump, which takes the old one or the new one.
         unsafe { memory::patch(self.word, &before, &after) }

@@ -7,16 +7,15 @@
 mod insn;
 mod plan;
 
-pub(super) use plan::Plan;
-
-use super::{HookError, Patch, ROOM};
+use crate::error::HookError;
+use crate::patch::{Patch, ROOM};
 use insn::{BTI_C, IP0, IP1, Insn, NOP, UDF, WORD, decode};
-use plan::plan_of;
+use plan::{Plan, plan_of};
 
 /// How far from the library stubs may lie, the better first: within a `b`, then within an `adrp`.
-pub(super) const REACHES: &[usize] = &[(128 << 20) - ROOM, 1 << 30];
+pub(crate) const REACHES: &[usize] = &[(128 << 20) - ROOM, 1 << 30];
 /// `udf`: nothing goes on there.
-pub(super) const FILL: u8 = 0;
+pub(crate) const FILL: u8 = 0;
 
 /// Instructions of a jump that reaches far.
 const FAR: usize = 3;
@@ -24,20 +23,20 @@ const FAR: usize = 3;
 const BEFORE_WORD: [usize; 2] = [8, 16];
 
 /// Plans a hook by a jump of one instruction; [`build`] makes another plan where that does not reach.
-pub(super) fn plan(address: u64, code: &[u8]) -> Result<Plan, HookError> {
+pub(crate) fn plan(address: u64, code: &[u8]) -> Result<Plan, HookError> {
     plan_of(address, code, 1)
 }
 
 /// The same for a function that has no more than so many arguments in registers: what its first
 /// instruction may be does not depend on that.
 #[cfg(target_arch = "aarch64")]
-pub(super) fn plan_few(address: u64, code: &[u8], _arguments: usize) -> Result<Plan, HookError> {
+pub(crate) fn plan_few(address: u64, code: &[u8], _arguments: usize) -> Result<Plan, HookError> {
     plan(address, code)
 }
 
 /// The same for an entry of a procedure linkage table (ABI for the Arm 64-bit Architecture, ELF, "Procedure Linkage Table"): the address of
 /// a word in `x16`, what it leads to in `x17`, and a jump, behind a landing pad where there is one.
-pub(super) fn plan_entry(address: u64, code: &[u8]) -> Result<Plan, HookError> {
+pub(crate) fn plan_entry(address: u64, code: &[u8]) -> Result<Plan, HookError> {
     let (words, _) = code.as_chunks();
     let words: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
     let pads = usize::from(words.first() == Some(&BTI_C));
@@ -58,14 +57,14 @@ fn bytes_of(words: &[u32]) -> Vec<u8> {
 }
 
 /// Bytes that a breakpoint at the beginning of a function takes, if there is one.
-pub(super) fn breakpoint(code: &[u8]) -> Option<usize> {
+pub(crate) fn breakpoint(code: &[u8]) -> Option<usize> {
     let first = u32::from_le_bytes(*code.first_chunk()?);
     (decode(first, 0) == Insn::Breakpoint).then_some(WORD as usize)
 }
 
 /// Stub and trampoline as bytes for address `base`, the trampoline's address, and the patch that leads to the stub. `function` has the bytes
 /// that were planned.
-pub(super) fn build(
+pub(crate) fn build(
     plan: &Plan,
     base: u64,
     function: &[u8],
@@ -175,8 +174,8 @@ fn scratch(plan: &Plan) -> Result<(), HookError> {
     }
 }
 
-/// Puts a number into `w16` and goes on; at most [`super::stub::STRIDE`] bytes.
-pub(super) fn numbered(number: u32, common: u64) -> Vec<u8> {
+/// Puts a number into `w16` and goes on; at most [`crate::stub::STRIDE`] bytes.
+pub(crate) fn numbered(number: u32, common: u64) -> Vec<u8> {
     let words = [
         BTI_C,
         insn::load_half_behind(IP0, 12),
@@ -191,7 +190,7 @@ pub(super) fn numbered(number: u32, common: u64) -> Vec<u8> {
 }
 
 /// Where a jump leads that stands behind the function's first instruction.
-pub(super) fn jump_of(address: usize, code: &[u8]) -> Option<usize> {
+pub(crate) fn jump_of(address: usize, code: &[u8]) -> Option<usize> {
     let HookError::Taken { .. } = plan(address as u64, code).err()? else {
         return None;
     };
@@ -214,7 +213,7 @@ pub(super) fn jump_of(address: usize, code: &[u8]) -> Option<usize> {
 }
 
 /// Where in an entry stub the address stands that it goes on to.
-pub(super) fn word_in(stub: &[u8]) -> Option<usize> {
+pub(crate) fn word_in(stub: &[u8]) -> Option<usize> {
     let jump = bytes_of(&[insn::load_behind(IP0, 8), insn::jump(IP0)]);
     let is_word = |at: &usize| stub.get(at - jump.len()..*at) == Some(jump.as_slice());
     BEFORE_WORD.into_iter().find(is_word)
@@ -223,7 +222,7 @@ pub(super) fn word_in(stub: &[u8]) -> Option<usize> {
 /// Has all processors see code that was written as data. What those of other threads have begun to run they take again, where the
 /// kernel can make them; where it cannot, at their next way into it.
 #[cfg(target_arch = "aarch64")]
-pub(super) fn flush(start: usize, bytes: usize) {
+pub(crate) fn flush(start: usize, bytes: usize) {
     let types: u64;
     // SAFETY: the register says how long lines of the caches are, and any thread may read it under Linux.
     unsafe { core::arch::asm!("mrs {}, ctr_el0", out(reg) types, options(nomem, nostack)) };

@@ -6,9 +6,10 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, PoisonError};
 
-use super::{HookError, machine};
+use crate::error::HookError;
+use crate::machine;
 use crate::maps::{self, mappings};
-use crate::thread;
+use crate::xfsz::without_xfsz;
 
 /// Bytes that regions are multiples of: the largest pages that the processor's kernels have.
 const PAGE: usize = if cfg!(target_arch = "aarch64") {
@@ -23,7 +24,7 @@ const LOWEST: usize = 1 << 20;
 static REGIONS: Mutex<Vec<(usize, usize)>> = Mutex::new(Vec::new());
 
 /// All of `bytes` at `address` is in one region.
-pub(super) fn is_ours(address: usize, bytes: usize) -> bool {
+pub(crate) fn is_ours(address: usize, bytes: usize) -> bool {
     let regions = REGIONS.lock().unwrap_or_else(PoisonError::into_inner);
     regions.iter().any(|(base, length)| {
         let into = address.checked_sub(*base);
@@ -34,14 +35,14 @@ pub(super) fn is_ours(address: usize, bytes: usize) -> bool {
 
 /// Fresh writable memory that becomes code. Never freed: a thread may be in it at any time.
 #[derive(Debug)]
-pub(super) struct Region {
+pub(crate) struct Region {
     base: usize,
     bytes: usize,
 }
 
 impl Region {
     /// `bytes` within the first of these distances of both `low` and `high` in which there are some.
-    pub(super) fn near(
+    pub(crate) fn near(
         low: usize,
         high: usize,
         bytes: usize,
@@ -58,12 +59,12 @@ impl Region {
         reaches.iter().find_map(within).ok_or(HookError::NoRoom)
     }
 
-    pub(super) fn base(&self) -> usize {
+    pub(crate) fn base(&self) -> usize {
         self.base
     }
 
     /// Fills in the code and takes the right to write away.
-    pub(super) fn finish(self, code: &[u8]) -> Result<(), String> {
+    pub(crate) fn finish(self, code: &[u8]) -> Result<(), String> {
         if code.len() > self.bytes {
             return Err(format!("{} bytes of stubs in {}", code.len(), self.bytes));
         }
@@ -126,7 +127,7 @@ fn map_at(base: usize, bytes: usize) -> Option<Region> {
 ///
 /// # Safety
 /// `at` is code that may be replaced, and no thread is in the middle of it.
-pub(super) unsafe fn patch(at: usize, expected: &[u8], new: &[u8]) -> Result<(), String> {
+pub(crate) unsafe fn patch(at: usize, expected: &[u8], new: &[u8]) -> Result<(), String> {
     // SAFETY: code of a loaded library is readable.
     let current = unsafe { std::slice::from_raw_parts(at as *const u8, expected.len()) };
     if current != expected || warpbpf_faults::strikes("hook/changed") {
@@ -192,7 +193,7 @@ unsafe fn write_through_mapping(at: usize, bytes: &[u8]) -> Result<(), String> {
     // SAFETY: the pages of code of a loaded library are readable.
     let mut copy = unsafe { std::slice::from_raw_parts(start as *const u8, length) }.to_vec();
     copy[at - start..at - start + bytes.len()].copy_from_slice(bytes);
-    let written = thread::without_xfsz(|| file.write_all_at(&copy, 0));
+    let written = without_xfsz(|| file.write_all_at(&copy, 0));
     written.map_err(|error| match error.raw_os_error() {
         Some(libc::EFBIG) => {
             "a copy of the code is larger than files of this process may be (RLIMIT_FSIZE, `ulimit -f`): raise the limit".to_owned()

@@ -5,8 +5,10 @@ use iced_x86::{
     IntelFormatter, MemoryOperand, OpAccess, OpKind, Register,
 };
 
-use super::JUMP;
-use crate::hook::HookError;
+use crate::error::HookError;
+
+/// Bytes of `jmp rel32`.
+pub(super) const JUMP: usize = 5;
 
 /// How a function is hooked.
 #[derive(Debug, Clone)]

@@ -12,27 +12,29 @@ const LINE_END: &[u8] = b"\\012";
 
 /// A line.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Mapping<'m> {
-    pub(crate) range: Range<usize>,
+pub struct Mapping<'m> {
+    /// Its addresses.
+    pub range: Range<usize>,
     /// As `r-xp`.
-    pub(crate) rights: &'m str,
+    pub rights: &'m str,
     /// Where in the file it begins.
-    pub(crate) offset: u64,
+    pub offset: u64,
     /// As `08:01`.
-    pub(crate) device: &'m str,
-    pub(crate) inode: u64,
+    pub device: &'m str,
+    /// The file's number on it.
+    pub inode: u64,
     /// The last word, which may hold spaces; empty for memory of no file, and no path where it begins with `[`.
-    pub(crate) name: &'m [u8],
+    pub name: &'m [u8],
 }
 
 impl<'m> Mapping<'m> {
     /// It is of a file.
-    pub(crate) fn is_file(&self) -> bool {
+    pub fn is_file(&self) -> bool {
         self.name.starts_with(b"/")
     }
 
     /// The file.
-    pub(crate) fn path(&self) -> Cow<'m, Path> {
+    pub fn path(&self) -> Cow<'m, Path> {
         let name = self.name;
         let ends = |at: &usize| name[*at..].starts_with(LINE_END);
         let Some(first) = (0..name.len()).find(ends) else {
@@ -49,12 +51,12 @@ impl<'m> Mapping<'m> {
     }
 
     /// Threads may run in it.
-    pub(crate) fn is_code(&self) -> bool {
+    pub fn is_code(&self) -> bool {
         self.rights.contains('x')
     }
 
     /// What cannot be read cannot be judged.
-    pub(crate) fn is_readable_code(&self) -> bool {
+    pub fn is_readable_code(&self) -> bool {
         self.rights.starts_with('r') && self.is_code()
     }
 }
@@ -66,11 +68,15 @@ const OWN: &str = "/proc/thread-self/maps";
 ///
 /// # Errors
 /// The system's, with the file's name.
-pub(crate) fn own() -> Result<Vec<u8>, Unread> {
+pub fn own() -> Result<Vec<u8>, Unread> {
     read(OWN)
 }
 
-pub(crate) fn read(path: &'static str) -> Result<Vec<u8>, Unread> {
+/// The same, from a file of this name.
+///
+/// # Errors
+/// The system's, with the file's name.
+pub fn read(path: &'static str) -> Result<Vec<u8>, Unread> {
     std::fs::read(path).map_err(|error| Unread {
         path,
         error: error.to_string(),
@@ -80,13 +86,13 @@ pub(crate) fn read(path: &'static str) -> Result<Vec<u8>, Unread> {
 /// Why it is not known what this process has mapped.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("`{path}` cannot be read: {error}")]
-pub(crate) struct Unread {
+pub struct Unread {
     path: &'static str,
     error: String,
 }
 
 /// All lines. One that cannot be read is passed over.
-pub(crate) fn mappings(maps: &[u8]) -> impl Iterator<Item = Mapping<'_>> {
+pub fn mappings(maps: &[u8]) -> impl Iterator<Item = Mapping<'_>> {
     maps.split(|byte| *byte == b'\n').filter_map(|line| {
         let mut words = line.splitn(6, |byte| *byte == b' ');
         let mut word = || words.next().and_then(|word| std::str::from_utf8(word).ok());

@@ -7,18 +7,18 @@ use iced_x86::{
     InstructionBlock,
 };
 
-pub(super) use plan::{Plan, plan, plan_entry, plan_few};
+use plan::{JUMP, Plan};
+pub(crate) use plan::{plan, plan_entry, plan_few};
 
-use super::{HookError, Patch, ROOM};
+use crate::error::HookError;
+use crate::patch::{Patch, ROOM};
 
 /// How far from the library stubs may lie. Half of what a jump reaches, so that the data of a large library is in reach
 /// of instructions moved there.
-pub(super) const REACHES: &[usize] = &[1 << 30];
+pub(crate) const REACHES: &[usize] = &[1 << 30];
 /// `int3`: nothing goes on there.
-pub(super) const FILL: u8 = 0xcc;
+pub(crate) const FILL: u8 = 0xcc;
 
-/// Bytes of `jmp rel32`.
-const JUMP: usize = 5;
 /// Bytes of `jmp [rip]` and the address behind it.
 const FAR_JUMP: usize = 14;
 const NOP: u8 = 0x90;
@@ -26,13 +26,13 @@ const ENDBR64: [u8; 4] = [0xf3, 0x0f, 0x1e, 0xfa];
 const PUSH_IMM32: u8 = 0x68;
 
 /// Bytes that a breakpoint at the beginning of a function takes, if there is one.
-pub(super) fn breakpoint(code: &[u8]) -> Option<usize> {
+pub(crate) fn breakpoint(code: &[u8]) -> Option<usize> {
     (code.first() == Some(&FILL)).then_some(1)
 }
 
 /// Stub and trampoline as bytes for address `base`, the trampoline's address, and the patch that leads to the stub. `function` has the bytes
 /// that were planned.
-pub(super) fn build(
+pub(crate) fn build(
     plan: &Plan,
     base: u64,
     function: &[u8],
@@ -89,8 +89,8 @@ fn far_jump(code: &mut Vec<u8>, to: u64) {
     debug_assert_eq!(code.len() - start, FAR_JUMP);
 }
 
-/// Pushes a number and goes on; at most [`super::stub::STRIDE`] bytes.
-pub(super) fn numbered(number: u32, common: u64) -> Vec<u8> {
+/// Pushes a number and goes on; at most [`crate::stub::STRIDE`] bytes.
+pub(crate) fn numbered(number: u32, common: u64) -> Vec<u8> {
     let mut code = ENDBR64.to_vec();
     code.push(PUSH_IMM32);
     code.extend(number.to_le_bytes());
@@ -99,7 +99,7 @@ pub(super) fn numbered(number: u32, common: u64) -> Vec<u8> {
 }
 
 /// Where a jump leads that stands behind the function's first instruction.
-pub(super) fn jump_of(address: usize, code: &[u8]) -> Option<usize> {
+pub(crate) fn jump_of(address: usize, code: &[u8]) -> Option<usize> {
     let HookError::Taken { .. } = plan(address as u64, code).err()? else {
         return None;
     };
@@ -113,7 +113,7 @@ pub(super) fn jump_of(address: usize, code: &[u8]) -> Option<usize> {
 }
 
 /// Where in an entry stub the address stands that it goes on to.
-pub(super) fn word_in(stub: &[u8]) -> Option<usize> {
+pub(crate) fn word_in(stub: &[u8]) -> Option<usize> {
     let far = stub
         .windows(6)
         .position(|six| six == [0xff, 0x25, 0, 0, 0, 0])?;
@@ -123,7 +123,7 @@ pub(super) fn word_in(stub: &[u8]) -> Option<usize> {
 }
 
 /// Code is seen by all as soon as it is written.
-pub(super) fn flush(_: usize, _: usize) {}
+pub(crate) fn flush(_: usize, _: usize) {}
 
 #[cfg(test)]
 mod tests;

@@ -3,8 +3,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
-use crate::hook::memory::Region;
-use crate::hook::{Kind, Target, link, stage, stubs};
+use crate::memory::Region;
+use crate::stage::stage;
+use crate::stub::{link, stubs};
+use crate::target::{Kind, Target};
 
 /// Puts code into executable memory and returns its address.
 fn place(code: &[u8]) -> usize {
@@ -160,7 +162,7 @@ fn a_function_under_a_uprobe_is_hooked_and_moved_as_its_file_has_it() {
     let (path, address) = mapped("under", &code);
     let first = |from: u8, to: u8| {
         // SAFETY: nobody runs the function now.
-        unsafe { crate::hook::memory::patch(address, &[from], &[to]) }.unwrap();
+        unsafe { crate::memory::patch(address, &[from], &[to]) }.unwrap();
     };
     // SAFETY: `code` is a function of this signature.
     let function: extern "C" fn(i32, i32) -> i32 = unsafe { std::mem::transmute(address) };
@@ -234,7 +236,7 @@ fn a_uprobe_on_an_entry_stays_where_a_jump_fits_behind_it() {
     for (name, code) in entries() {
         let (path, address) = mapped("entry", &code);
         // SAFETY: nobody runs it now.
-        unsafe { crate::hook::memory::patch(address, &code[..1], &[FILL]) }.unwrap();
+        unsafe { crate::memory::patch(address, &code[..1], &[FILL]) }.unwrap();
         let mut now = code.clone();
         now[0] = FILL;
         let target = Target {

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use super::insn::{self, Insn, WORD, decode, leaves, mentions_ip, text};
-use crate::hook::HookError;
+use crate::error::HookError;
 
 /// How a function is hooked.
 #[derive(Debug, Clone, PartialEq, Eq)]
