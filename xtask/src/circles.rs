@@ -14,7 +14,6 @@ const KNOWN: &[(&str, usize)] = &[
     ("cache", 5),
     ("cli", 16),
     ("codegen", 23),
-    ("driver", 2),
     ("inject", 10),
     ("linux", 2),
     ("loader", 21),

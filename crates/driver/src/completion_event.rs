@@ -3,8 +3,9 @@
 
 use std::ptr;
 
+use crate::handles::Context;
 use crate::result::DriverError;
-use crate::safe::{Context, Driver};
+use crate::safe::Driver;
 use crate::sys::{self, CUevent};
 
 /// An event that is put behind what is in all streams of a context. It stays until it is given back, or its context ends.

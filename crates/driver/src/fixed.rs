@@ -1,7 +1,8 @@
 //! Device memory at an address of our choice, so that what has addresses in it is the same in each process.
 
+use crate::handles::Stream;
 use crate::result::DriverError;
-use crate::safe::{Driver, Stream};
+use crate::safe::Driver;
 use crate::sys::{self, CUdeviceptr, MemoryAccess, MemoryProperties};
 
 /// Addresses are taken by whole ones of these: a driver gives fewer out of ranges that it has

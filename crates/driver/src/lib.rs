@@ -15,6 +15,7 @@ mod exclusive;
 #[cfg(debug_assertions)]
 mod faults;
 mod fixed;
+mod handles;
 mod library;
 mod link;
 mod load;
@@ -25,8 +26,9 @@ mod wait;
 
 pub use completion_event::CompletionEvent;
 pub use exclusive::ExclusiveSection;
+pub use handles::{Context, Function, Library, Module, Stream};
 pub use jit::JitOptions;
 pub use load::{LoadError, open};
 pub use result::DriverError;
-pub use safe::{Context, DeviceInfo, Driver, Function, Library, Module, Stream};
+pub use safe::{DeviceInfo, Driver};
 pub use tensor::{TENSOR_MAP_WORDS, TensorShape};

@@ -6,9 +6,10 @@
 use std::ffi::{c_uint, c_void};
 use std::ptr;
 
+use crate::handles::Module;
 use crate::jit::JitOptions;
 use crate::result::DriverError;
-use crate::safe::{Driver, LOG_BYTES, Module, log_text, logged, text_image};
+use crate::safe::{Driver, LOG_BYTES, log_text, logged, text_image};
 use crate::sys::{self, CUlinkState};
 
 /// More is no image of a kernel of ours.

@@ -6,35 +6,10 @@ use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use std::ptr;
 
 use crate::exclusive::ExclusiveSection;
+use crate::handles::{Context, Function, Module, Stream};
 use crate::jit::JitOptions;
 use crate::result::DriverError;
 use crate::sys::{self, Api, CUdeviceptr, CUresult};
-
-macro_rules! handles {
-    ($($(#[$doc:meta])* $name:ident = $raw:ty;)*) => { $(
-        $(#[$doc])*
-        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-        #[repr(transparent)]
-        pub struct $name(pub $raw);
-        // SAFETY: a driver handle is an opaque token that the driver allows on any thread.
-        unsafe impl Send for $name {}
-        // SAFETY: as above; the driver does its own locking.
-        unsafe impl Sync for $name {}
-    )* };
-}
-
-handles! {
-    /// A context.
-    Context = sys::CUcontext;
-    /// A loaded module.
-    Module = sys::CUmodule;
-    /// A loaded library.
-    Library = sys::CUlibrary;
-    /// A kernel, as `CUfunction`.
-    Function = sys::CUfunction;
-    /// A stream; null is the legacy default stream.
-    Stream = sys::CUstream;
-}
 
 /// What is asked of a device once.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -658,5 +633,43 @@ impl Driver {
             )
         };
         self.check("cuLaunchKernel", code, String::new)
+    }
+}
+
+impl Driver {
+    /// The same driver, whose calls of this kind are made when the section says.
+    pub fn with_exclusive_sections(self, section: ExclusiveSection) -> Driver {
+        Driver {
+            exclusive: Some(section),
+            ..self
+        }
+    }
+
+    /// The calling thread works beside an application. What takes long in a load is compilation, and the linker does that without holding anybody up.
+    pub fn works_in_background(&self) -> bool {
+        self.exclusive.is_some_and(|section| (section.is_needed)())
+    }
+
+    /// `work`, which makes such calls, as one of them.
+    ///
+    /// # Errors
+    /// `CUDA_ERROR_NOT_READY` where the section had no moment for it: nothing was called.
+    pub fn while_nothing_runs<T>(
+        &self,
+        call: &'static str,
+        work: impl FnOnce() -> T,
+    ) -> Result<T, DriverError> {
+        let Some(section) = self.exclusive.filter(|section| (section.is_needed)()) else {
+            return Ok(work());
+        };
+        let (mut work, mut done) = (Some(work), None);
+        let mut once = || done = work.take().map(|work| work());
+        (section.open)(&mut once);
+        done.ok_or_else(|| DriverError {
+            call,
+            code: sys::NOT_READY,
+            name: self.error_name(sys::NOT_READY),
+            detail: "it waits for all kernels that run and lets none begin meanwhile, and kernels ran all the while".into(),
+        })
     }
 }

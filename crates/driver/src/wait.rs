@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use crate::handles::Stream;
 use crate::result::DriverError;
-use crate::safe::{Driver, Stream};
+use crate::safe::Driver;
 use crate::sys;
 
 /// Between two questions whether a stream is done that the driver did not wait for.
