@@ -15,7 +15,6 @@ const KNOWN: &[(&str, usize)] = &[
     ("cli", 16),
     ("codegen", 23),
     ("inject", 10),
-    ("linux", 2),
     ("loader", 21),
     ("patch", 26),
     ("sanitizer", 4),

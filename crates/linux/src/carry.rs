@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use warpbpf_maps::{MapView, Value};
 
 use crate::ledger::Ledger;
-use crate::map::LinuxMap;
+use crate::map::{Entries, LinuxMap};
 
 /// How old a value may become on the other side, at least.
 const EVERY: Duration = Duration::from_millis(10);
@@ -21,8 +21,6 @@ const PART: u32 = 10;
 /// How long an application that does not answer is left in peace, at least.
 const SILENT: Duration = Duration::from_secs(1);
 
-/// Keys with their values.
-pub type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 /// Writes to a device: a value for a key, or nothing for one that is gone.
 pub type Write<'w> = dyn FnMut(&[u8], Option<&[u8]>) -> Result<(), Errno> + 'w;
 /// Has somebody look at what a device holds.

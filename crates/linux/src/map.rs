@@ -7,7 +7,6 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use warpbpf_abi::maps::MapType;
 
-use crate::carry::Entries;
 use crate::memory::{Access, Memory};
 use crate::spec::Spec;
 use crate::sys::{Fields, Linux};
@@ -30,6 +29,9 @@ impl std::fmt::Debug for LinuxMap {
         write!(f, "LinuxMap({:?}, {:?})", self.fd, self.spec)
     }
 }
+
+/// Keys with their values.
+pub type Entries = Vec<(Vec<u8>, Vec<u8>)>;
 
 /// The types of a map: a descriptor of BTF, and in it those of a key and of a value.
 pub type Types = (RawFd, u32, u32);

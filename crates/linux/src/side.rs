@@ -13,12 +13,12 @@ use warpbpf_abi::maps::{BPF_ANY, MOST_PRESET, MapType};
 use warpbpf_maps::{MapView, Value};
 use warpbpf_object::{Btf, InitialValue, MapDef, MapKind, Object, Program, SectionVar, Type};
 
-use crate::carry::{self, Entries, Look, Write};
+use crate::carry::{self, Look, Write};
 use crate::define::{maps_of_all, spec_of, unshared};
 use crate::drawn::{AllDrawn, Drawn};
 use crate::error::LinuxError;
 use crate::ledger::{Ledger, combine};
-use crate::map::LinuxMap;
+use crate::map::{Entries, LinuxMap};
 use crate::place::Tracefs;
 use crate::program::{Loaded, Maps, Needs};
 use crate::records::{Into, Records};
