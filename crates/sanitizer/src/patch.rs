@@ -13,7 +13,7 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
-use crate::SanitizerError;
+use crate::result::SanitizerError;
 use crate::sys::{
     self, CONTEXT_DESTROY_STARTING, DOMAIN_GRAPHS, DOMAIN_LAUNCH, DOMAIN_RESOURCE,
     GraphNodeLaunchData, Instruction, LAUNCH_BEGIN, LaunchData, NODE_KERNEL, NODE_LAUNCH_BEGIN,

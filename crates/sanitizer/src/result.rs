@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use crate::sys::{Instruction, SanitizerResult};
+use crate::sys::declared::{Instruction, SanitizerResult};
 
 /// Why the library is not to be used, or does not do what it is asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
