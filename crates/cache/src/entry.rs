@@ -3,8 +3,7 @@
 //! A header of fixed size, then three texts or byte strings. The header has the key, so that a file under another's name is
 //! noticed, and a digest of all other bytes.
 
-use crate::FORMAT;
-use crate::recipe::Key;
+use crate::recipe::{FORMAT, Key};
 
 const MAGIC: [u8; 8] = *b"warpcode";
 

@@ -21,8 +21,5 @@ mod fuzz;
 pub use entry::{Damage, Entry};
 pub use folder::{FolderError, Unsafe, is_trusted};
 pub use place::{DEFAULT_BYTES, Place, PlaceError, VARIABLE};
-pub use recipe::{Key, Recipe};
+pub use recipe::{FORMAT, Key, Recipe};
 pub use store::{Found, PutError, Store};
-
-/// Raised when entries of before mean something else, or code for a recipe is made in another way. It is part of each key.
-pub const FORMAT: u32 = 1;

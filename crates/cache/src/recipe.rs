@@ -4,7 +4,8 @@ use std::fmt;
 
 use blake3::Hasher;
 
-use crate::FORMAT;
+/// Raised when entries of before mean something else, or code for a recipe is made in another way. It is part of each key.
+pub const FORMAT: u32 = 1;
 
 /// Everything that decides what code is made.
 #[derive(Debug, Clone, Copy)]
