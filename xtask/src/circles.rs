@@ -16,14 +16,12 @@ const KNOWN: &[(&str, usize)] = &[
     ("inject", 10),
     ("loader", 21),
     ("patch", 26),
-    ("sanitizer", 4),
     ("sass", 20),
     ("session", 33),
     ("softcuda", 30),
     ("softgpu", 39),
     ("verify", 21),
     ("warpbpf", 25),
-    ("wire", 10),
 ];
 
 /// A module by the names that lead to it; the crate's root is empty.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use warpbpf_abi::options::Options;
 
-use crate::message::{MapInfo, Program};
+use crate::session::{MapInfo, Program};
 
 /// What is to become of the programs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -99,6 +99,11 @@ impl Message for () {
     }
 }
 
+/// The agent's end of a connection.
+pub type AgentConnection = Connection<ToTool, ToAgent>;
+/// The tool's end of a connection.
+pub type ToolConnection = Connection<ToAgent, ToTool>;
+
 /// A received message.
 #[derive(Debug)]
 pub struct Frame<R> {

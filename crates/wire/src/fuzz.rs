@@ -8,11 +8,11 @@ use std::time::Duration;
 use rustix::net::{AddressFamily, SendFlags, Shutdown, SocketFlags, SocketType, socketpair};
 use warpbpf_fuzz::{Bounds, Target};
 
-use crate::message::{ContextInfo, Hello, KernelCount};
+use crate::message::{Hello, KernelCount};
 use crate::{
-    AgentConnection, Change, Counts, Kernel, LastCopy, LaunchKind, LaunchReader, LaunchRow,
-    LaunchWriter, MapOp, MoreMaps, NoteLevel, OpCode, Operations, Options, Outcome, Ranges,
-    SharedReader, SharedWriter, Sites, ToAgent, ToTool, ToolConnection, decode_ops,
+    AgentConnection, Change, ContextInfo, Counts, Kernel, LastCopy, LaunchKind, LaunchReader,
+    LaunchRow, LaunchWriter, MapOp, MoreMaps, NoteLevel, OpCode, Operations, Options, Outcome,
+    Ranges, SharedReader, SharedWriter, Sites, ToAgent, ToTool, ToolConnection, decode_ops,
     decode_outcomes, encode_ops, encode_outcomes,
 };
 

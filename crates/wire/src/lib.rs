@@ -20,6 +20,7 @@ mod layout;
 mod listener;
 mod ops;
 mod peer;
+mod session;
 mod shared;
 mod timeline;
 mod words;
@@ -28,19 +29,22 @@ mod words;
 mod fuzz;
 
 pub use change::{Change, Changed, Refusal};
-pub use connection::{Connection, Frame, MOST_BLOB, Message, WireError, connect_to_own};
+pub use connection::{
+    AgentConnection, Connection, Frame, MOST_BLOB, Message, ToolConnection, WireError,
+    connect_to_own,
+};
 pub use given::{Given, Giver, Taker};
 pub use layout::{Layout, SumField};
 pub use listener::{Acceptor, Listener};
 pub use message::{
-    CacheRequest, ClientCounts, ContextInfo, Counts, Device, HANDSHAKE, Hello, Kernel, KernelCount,
-    MOST_CLIENTS, MapInfo, MoreMaps, NoteLevel, Occupancy, PROTOCOL, Program, Ready, Sites,
-    ToAgent, ToTool,
+    CacheRequest, ClientCounts, Counts, HANDSHAKE, Hello, Kernel, KernelCount, MOST_CLIENTS,
+    NoteLevel, Occupancy, PROTOCOL, Ready, Sites, ToAgent, ToTool,
 };
 pub use ops::{
     MapOp, OpCode, OpsError, Outcome, decode_ops, decode_outcomes, encode_ops, encode_outcomes,
 };
 pub use peer::{Peer, peer};
+pub use session::{ContextInfo, Device, MapInfo, MoreMaps, Program};
 pub use shared::{
     Chunks, DEFAULT_RING_BYTES, DeviceLosses, Event, Kept, LastCopy, LaunchKind, LaunchReader,
     LaunchRow, LaunchWriter, Launches, Missing, PRINTK, SNAPSHOT_PART, SharedError, SharedReader,
@@ -53,8 +57,3 @@ pub use timeline::{
 pub use warpbpf_abi::choice::{Choice, ChoiceError, ChoiceRequest, StreamPick};
 pub use warpbpf_abi::maps::Placement;
 pub use warpbpf_abi::options::Options;
-
-/// The agent's end of a connection.
-pub type AgentConnection = Connection<ToTool, ToAgent>;
-/// The tool's end of a connection.
-pub type ToolConnection = Connection<ToAgent, ToTool>;

@@ -11,8 +11,7 @@ use rustix::net::{
 };
 use std::time::{Duration, Instant};
 
-use crate::ToolConnection;
-use crate::connection::{Connection, WireError};
+use crate::connection::{Connection, ToolConnection, WireError};
 
 /// Descriptors that an agent's first messages bring, and as many again: maps' memory and launches'.
 const SPARE: usize = 4;
@@ -213,7 +212,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
-    use crate::AgentConnection;
+    use crate::connection::AgentConnection;
     use crate::message::{ToAgent, ToTool};
 
     fn mode(path: &Path) -> u32 {

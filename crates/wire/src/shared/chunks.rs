@@ -4,7 +4,8 @@
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 
-use super::{SharedWriter, ring};
+use super::area::ring;
+use super::writer::SharedWriter;
 
 /// Bytes of shared memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,5 +66,18 @@ impl Chunks<'_> {
         let writer = &mut self.writer;
         writer.head = self.next;
         ring(&writer.words, writer.ring, writer.ring_bytes).publish(self.next);
+    }
+}
+
+impl SharedWriter {
+    /// Begins to append chunks.
+    pub fn chunks(&mut self) -> Chunks<'_> {
+        Chunks::new(self)
+    }
+
+    /// The pages of the ring: what a driver can lock, so that its copy engine writes into them. They stay where they are as long as
+    /// the writer lives.
+    pub fn ring_pages(&self) -> Span {
+        span(self.words.slice(self.ring, self.ring_bytes))
     }
 }

@@ -2,7 +2,9 @@
 //! snapshots and the counts, without a mapping. Whoever watches thousands of applications come and
 //! go has as many of these, so pages without contents take nothing.
 
-use super::{DeviceLosses, PRINTK, SharedError, SharedReader};
+use super::area::{DeviceLosses, PRINTK};
+use super::error::SharedError;
+use super::reader::SharedReader;
 
 /// Bytes that are kept or left out together.
 const PIECE: usize = 1024;

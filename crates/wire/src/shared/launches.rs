@@ -26,7 +26,9 @@ use std::sync::{Mutex, PoisonError};
 
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 
-use super::{PAGE, SharedError, os, sealed, sealed_file};
+use super::area::PAGE;
+use super::error::{SharedError, os};
+use super::memfd::{sealed, sealed_file};
 use crate::words::{self, Words};
 
 const NAME: &CStr = c"warpbpf-launches";

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use warpbpf_abi::layout::RingLayout;
 
-use super::{Event, SharedError};
+use super::error::SharedError;
 use crate::words::{Word, load, store};
 
 /// How often a consumer may find its tail moved in one look.
@@ -387,4 +387,15 @@ impl Entry {
             payload,
         }
     }
+}
+
+/// An event out of the ring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event<'a> {
+    /// Index of the map, or [`super::PRINTK`].
+    pub map: u32,
+    /// The device ring it came from: the SM.
+    pub shard: u32,
+    /// What the program wrote.
+    pub payload: &'a [u8],
 }

@@ -2,8 +2,10 @@
 
 use std::sync::atomic::Ordering;
 
-use super::SNAPSHOT_PART;
 use crate::words::{Word, load, store};
+
+/// Bytes of a snapshot that are copied at once; a multiple of 8.
+pub const SNAPSHOT_PART: u64 = 4 << 20;
 
 /// How often a reader tries again when the agent publishes faster than it copies: seldom where a
 /// copy takes long, as who publishes copies as much.

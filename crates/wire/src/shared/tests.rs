@@ -1,11 +1,14 @@
 //! The shared area between a writer and readers that live, die and lie.
 
+use crate::shared::area::{EPOCH, HEAD, PAGE, TABLE, TAIL};
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use proptest::prelude::*;
 
 use super::*;
 use crate::words::store;
+use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 
 mod chunks;
 
