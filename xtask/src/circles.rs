@@ -13,7 +13,6 @@ const KNOWN: &[(&str, usize)] = &[
     ("agent", 76),
     ("cli", 16),
     ("codegen", 23),
-    ("inject", 10),
     ("loader", 21),
     ("patch", 26),
     ("sass", 20),

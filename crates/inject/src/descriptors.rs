@@ -12,7 +12,7 @@ use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
 
 use crate::error::InjectError;
-use crate::process;
+use crate::proc;
 
 /// `PIDFD_THREAD`
 const OF_A_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(libc::O_EXCL as u32);
@@ -20,7 +20,7 @@ const OF_A_THREAD: PidfdFlags = PidfdFlags::from_bits_retain(libc::O_EXCL as u32
 /// A copy of another process's descriptor.
 fn take(pid: u32, descriptor: i32) -> Result<OwnedFd, InjectError> {
     let failed = |call| move |errno: rustix::io::Errno| InjectError::os(pid, call, errno.into());
-    let living = process::living_thread(pid).ok_or(InjectError::Ended { pid })?;
+    let living = proc::living_thread(pid).ok_or(InjectError::Ended { pid })?;
     // A main thread that has ended has no descriptors any more.
     let flags = match living == pid {
         true => PidfdFlags::empty(),
@@ -87,7 +87,7 @@ impl Taken {
     pub(crate) fn is_there(&self) -> bool {
         /// `KCMP_FILE`
         const FILE: i32 = 0;
-        let living = process::living_thread(self.pid).unwrap_or(self.pid);
+        let living = proc::living_thread(self.pid).unwrap_or(self.pid);
         // SAFETY: a call that only compares.
         let different = unsafe {
             libc::syscall(

@@ -182,7 +182,7 @@ mod tests {
     fn functions_are_where_the_loader_says() {
         let pid = std::process::id();
         let memory = Memory::open(pid).unwrap();
-        let maps = crate::process::mappings(pid).unwrap();
+        let maps = crate::proc::mappings(pid).unwrap();
         let subject = Subject {
             pid,
             seccomp: false,
@@ -214,7 +214,7 @@ mod tests {
         let look = || Subject {
             pid,
             seccomp: false,
-            maps: crate::process::mappings(pid).unwrap(),
+            maps: crate::proc::mappings(pid).unwrap(),
         };
         let is_libc = |name: &str| name == "libc.so.6";
         let before = look();

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use warpbpf_wire::late::CLOSED;
 
-use crate::process;
+use crate::proc;
 
 /// A refusal or a failure. The process is as it was, unless the message says otherwise.
 #[derive(Debug, thiserror::Error)]
@@ -149,7 +149,7 @@ impl InjectError {
         match source.raw_os_error() {
             Some(libc::ESRCH) => InjectError::Ended { pid },
             // Nothing is mapped there, which is how the memory of a process looks that is about to end.
-            Some(libc::EIO) if process::ends(pid) => InjectError::Ended { pid },
+            Some(libc::EIO) if proc::ends(pid) => InjectError::Ended { pid },
             _ => InjectError::Os { pid, call, source },
         }
     }

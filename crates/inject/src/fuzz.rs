@@ -5,7 +5,8 @@ use warpbpf_fuzz::Target;
 use crate::elf::Library;
 use crate::error::InjectError;
 use crate::memory::Bytes;
-use crate::process::{Subject, parse_maps, status_field};
+use crate::proc::{parse_maps, status_field};
+use crate::process::Subject;
 
 /// Where the memory of the tests begins; all else is not mapped.
 const BASE: u64 = 0x7fff_ffff_f000;

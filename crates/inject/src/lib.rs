@@ -13,6 +13,9 @@ compile_error!(
     "registers and code are those of x86-64 and AArch64; other processors need their own `machine`"
 );
 
+mod goes_on;
+mod proc;
+
 mod error;
 
 mod descriptors;
@@ -37,18 +40,16 @@ use std::path::Path;
 use std::time::Instant;
 
 pub use error::InjectError;
+pub use goes_on::GoesOn;
 pub use live::Done;
-pub use process::{Mapping, Subject, folder, lives, mappings, status_field, text};
+pub use proc::{Mapping, folder, lives, mappings, status_field, text};
+pub use process::Subject;
 
 /// How often an attach is tried that failed because the process closed what the agent, or the
 /// dynamic linker, had open in it.
 const TRIES: u32 = 8;
 /// In between.
 const PAUSE: std::time::Duration = std::time::Duration::from_millis(20);
-
-/// Says whether somebody still waits for what is done to a process: it is asked often, and what is
-/// not done by then is left.
-pub type GoesOn<'g> = &'g (dyn Fn() -> bool + Sync);
 
 /// Puts the agent in the file `agent` into a process that has loaded the CUDA driver.
 ///

@@ -12,11 +12,11 @@ use warpbpf_wire::late::{
     CONTROL_ENTRY, CONTROL_TEXT, CONTROL_VERSION, Control, Patch, operation, state,
 };
 
-use crate::GoesOn;
 use crate::descriptors::Taken;
 use crate::elf::Library;
 use crate::error::InjectError;
 use crate::gate::Gate;
+use crate::goes_on::GoesOn;
 use crate::machine;
 use crate::memory::{Bytes as _, Memory};
 use crate::place::Places;

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 
 use crate::error::InjectError;
-use crate::process;
+use crate::proc;
 
 /// Memory that can be read: of a process, or of a test.
 pub trait Bytes: std::fmt::Debug {
@@ -61,7 +61,7 @@ impl Memory {
     pub fn open(pid: u32) -> Result<Memory, InjectError> {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true);
-        let file = file.open(process::folder(pid).join("mem"));
+        let file = file.open(proc::folder(pid).join("mem"));
         let file = file.map_err(|error| match error.kind() {
             io::ErrorKind::PermissionDenied => InjectError::NotPermitted {
                 pid,

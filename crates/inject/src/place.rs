@@ -16,7 +16,8 @@ use crate::error::InjectError;
 use crate::hindrance::Hindrance;
 use crate::machine::{self, CALL_BYTES, RESTORER};
 use crate::memory::{Bytes as _, Memory};
-use crate::process::{self, Mapping, Subject};
+use crate::proc::{self, Mapping};
+use crate::process::Subject;
 use crate::tracee::Tracee;
 
 /// Bytes of a stack that are searched. What is called from further out than this has been waiting for a deep call.
@@ -204,10 +205,10 @@ impl Places {
     }
 
     fn is_executable(&self, subject: &Subject, base: u64) -> bool {
-        let exe = std::fs::read_link(process::folder(subject.pid).join("exe"));
+        let exe = std::fs::read_link(proc::folder(subject.pid).join("exe"));
         let exe = exe.unwrap_or_default();
         let here = self.maps.iter().find(|m| m.range.start == base);
-        here.is_some_and(|m| process::in_maps(&exe) == m.name)
+        here.is_some_and(|m| proc::in_maps(&exe) == m.name)
     }
 
     /// A call may be made on this thread, which is stopped.
@@ -359,7 +360,7 @@ mod tests {
             let subject = Subject {
                 pid,
                 seccomp: false,
-                maps: crate::process::mappings(pid).unwrap(),
+                maps: crate::proc::mappings(pid).unwrap(),
             };
             let libc = subject.base_of(|name| name == "libc.so.6").unwrap();
             let places = Places::new(&subject, &memory, libc).unwrap();

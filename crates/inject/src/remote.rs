@@ -11,14 +11,15 @@
 use std::io;
 use std::time::{Duration, Instant};
 
-use crate::GoesOn;
 use crate::error::InjectError;
 use crate::gate::Gate;
+use crate::goes_on::GoesOn;
 use crate::hindrance::{self, Hindrance};
 use crate::machine::{self, Frame, Registers, Return, Vectors};
 use crate::memory::Memory;
 use crate::place::Places;
-use crate::process::{self, Mapping, Subject, mappings};
+use crate::proc::{self, Mapping, mappings};
+use crate::process::{self, Subject};
 use crate::tracee::{Stop, Tracee};
 
 /// How long a thread may take to stop.
@@ -102,7 +103,7 @@ pub(crate) fn borrow<'p, T>(
             if is_named(pid, thread, |name| name.starts_with(OUR_THREADS)) {
                 continue;
             }
-            match process::state(pid, thread) {
+            match proc::state(pid, thread) {
                 'R' | 'S' => {}
                 // It has ended.
                 'Z' | 'X' => continue,
@@ -144,7 +145,7 @@ pub(crate) fn borrow<'p, T>(
             let pause = borrowed.tracee.release();
             return done.map(|done| (done, pause));
         }
-        if !process::lives(pid) {
+        if !proc::lives(pid) {
             return Err(InjectError::Ended { pid });
         }
         if !goes_on() {
@@ -201,7 +202,7 @@ pub(crate) fn is_ours(pid: u32, thread: u32) -> bool {
 }
 
 fn is_named(pid: u32, thread: u32, fits: impl Fn(&str) -> bool) -> bool {
-    let name = process::text(format!("/proc/{pid}/task/{thread}/comm"));
+    let name = proc::text(format!("/proc/{pid}/task/{thread}/comm"));
     // The first thread of a process is its own, whatever that is called.
     thread != pid && name.is_ok_and(|name| fits(name.trim_end()))
 }

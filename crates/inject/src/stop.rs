@@ -5,11 +5,12 @@ use std::time::{Duration, Instant};
 
 use warpbpf_wire::late::Patch;
 
-use crate::GoesOn;
 use crate::error::InjectError;
+use crate::goes_on::GoesOn;
 use crate::machine;
 use crate::memory::{Bytes as _, Memory};
 use crate::place::{Places, Word};
+use crate::proc;
 use crate::process;
 use crate::remote::{STOP, is_ours};
 use crate::tracee::{Tracee, ends_by_a_stop};
@@ -178,8 +179,8 @@ pub(crate) fn wait_for_end(pid: u32, own: u32, limit: Duration) -> bool {
 pub(crate) fn thread_of(pid: u32, own: u32) -> Option<u32> {
     let mut all = process::threads(pid).ok()?.into_iter();
     all.find(|thread| {
-        let status = process::thread_status(pid, *thread).unwrap_or_default();
-        let numbers = process::status_field(&status, "NSpid").unwrap_or_default();
+        let status = proc::thread_status(pid, *thread).unwrap_or_default();
+        let numbers = proc::status_field(&status, "NSpid").unwrap_or_default();
         let number = numbers.split_ascii_whitespace().last();
         number.and_then(|n| n.parse().ok()) == Some(own)
     })

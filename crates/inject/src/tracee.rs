@@ -10,7 +10,7 @@ use crate::machine::{
     self, BEFORE_BYTES, Registers, Return, SECOND_STACK, VECTORS, Vectors, Waiting,
 };
 use crate::memory::{Bytes as _, Memory};
-use crate::process::{self, status_field};
+use crate::proc::{self, status_field};
 
 /// `PTRACE_EVENT_STOP` behind `SIGTRAP`, as a status shows it.
 const EVENT_STOP: i32 = 128;
@@ -66,7 +66,7 @@ const ENDED: &[i64] = &[
 
 /// A thread waits in a system call that a stop ends.
 pub(crate) fn ends_by_a_stop(pid: u32, thread: u32) -> bool {
-    let call = process::text(format!("/proc/{pid}/task/{thread}/syscall")).unwrap_or_default();
+    let call = proc::text(format!("/proc/{pid}/task/{thread}/syscall")).unwrap_or_default();
     let number = call
         .split(' ')
         .next()
@@ -125,14 +125,14 @@ impl Tracee {
             Ok(_) => {}
             Err(error) => match error.raw_os_error() {
                 // A thread that ends just now may not be traced either.
-                _ if matches!(process::state(pid, thread), 'X' | 'Z') => return Ok(None),
+                _ if matches!(proc::state(pid, thread), 'X' | 'Z') => return Ok(None),
                 Some(libc::ESRCH) => return Ok(None),
                 _ => return Err(not_permitted(pid, &error)),
             },
         }
         let before = match machine::LOOKS_BEFORE {
             // A kernel that does not say is no reason to fail: the call is then ended, as by a signal.
-            true => process::text(format!("/proc/{pid}/task/{thread}/syscall")),
+            true => proc::text(format!("/proc/{pid}/task/{thread}/syscall")),
             false => Ok(String::new()),
         };
         if ptrace(libc::PTRACE_INTERRUPT, thread, 0, 0).is_err() {
@@ -220,7 +220,7 @@ impl Tracee {
                     pid: self.pid,
                     thread: self.thread,
                     seconds: began.elapsed().as_secs(),
-                    state: process::state(self.pid, self.thread),
+                    state: proc::state(self.pid, self.thread),
                 });
             }
             // A stop takes microseconds, and the process stands still meanwhile.
@@ -424,7 +424,7 @@ impl Tracee {
 
     /// A signal waits to be delivered to it.
     fn has_signal(&self) -> bool {
-        let status = process::thread_status(self.pid, self.thread).unwrap_or_default();
+        let status = proc::thread_status(self.pid, self.thread).unwrap_or_default();
         let set = |field| {
             let digits = status_field(&status, field).unwrap_or_default();
             u64::from_str_radix(&digits, 16).unwrap_or(0)

@@ -7,7 +7,7 @@ use std::mem::offset_of;
 
 use warpbpf_wire::late::{CONTROL_TEXT, Control, state};
 
-use super::{Return, Waiting};
+use super::state::{Return, Waiting};
 
 #[path = "aarch64_frame.rs"]
 mod frame;

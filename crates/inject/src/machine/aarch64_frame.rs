@@ -2,7 +2,7 @@
 //! `arch/arm64/include/uapi/asm/sigcontext.h` and `ucontext.h`.
 
 use super::{Registers, VECTORS};
-use crate::machine::{Frame, Vectors, put};
+use crate::machine::state::{Frame, Vectors, put};
 
 /// `struct rt_sigframe`: `siginfo`, then `ucontext`.
 const UCONTEXT: usize = 128;

@@ -4,7 +4,7 @@ use std::mem::offset_of;
 
 use warpbpf_wire::late::{CONTROL_TEXT, Control, state};
 
-use super::{Frame, Return, Vectors, Waiting, put};
+use super::state::{Frame, Return, Vectors, Waiting, put};
 
 #[path = "x86_64_frame.rs"]
 mod frame;
@@ -135,7 +135,7 @@ pub(crate) fn thread_pointer(registers: &Registers) -> Option<u64> {
 }
 
 /// It can be moved and put back while it waits for that. The kernel remembers what it takes.
-pub(crate) fn can_be_moved(_: &Registers, _: Option<&Waiting>) -> bool {
+pub(crate) fn can_be_moved(_: &Registers, _: Option<&Waiting<Registers>>) -> bool {
     true
 }
 
