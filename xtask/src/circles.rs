@@ -18,7 +18,6 @@ const KNOWN: &[(&str, usize)] = &[
     ("sass", 20),
     ("session", 33),
     ("softcuda", 30),
-    ("softgpu", 39),
     ("verify", 21),
     ("warpbpf", 25),
 ];

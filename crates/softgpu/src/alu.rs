@@ -4,7 +4,8 @@ use std::cell::Cell;
 
 use warpbpf_ptx::eval;
 
-use crate::op::{Alu, NOWHERE, Row};
+use crate::op::Alu;
+use crate::op::operand::{NOWHERE, Row};
 use crate::warp::{Lanes, Warp, for_lanes};
 
 static ZEROES: [u64; 32] = [0; 32];

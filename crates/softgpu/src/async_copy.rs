@@ -7,11 +7,13 @@
 use crate::block::Env;
 use crate::exec_mem::Reach;
 use crate::memory;
-use crate::op::{CopyAsync, Mbarrier, MbarrierKind, NOWHERE, Row, Space};
-use crate::sched::Worker;
+use crate::op::operand::{NOWHERE, Row, Space};
+use crate::op::{CopyAsync, Mbarrier, MbarrierKind};
+use crate::position::Position;
 use crate::trap::{Exec, Fault, TrapKind};
-use crate::warp::{Position, Warp, for_lanes, lanes};
+use crate::warp::{Warp, for_lanes, lanes};
 use crate::windows;
+use crate::worker::Worker;
 
 const COUNT: u64 = (1 << 20) - 1;
 const TX_BIAS: i64 = 1 << 21;

@@ -6,22 +6,12 @@ use crate::atomics::combine;
 use crate::block::Env;
 use crate::exec_mem::Reach;
 use crate::memory;
-use crate::op::{Address, AtomicOp, Row, Space, Type};
-use crate::sched::Worker;
+use crate::op::AsyncStore;
+use crate::op::operand::{Address, Space};
+use crate::position::Position;
 use crate::trap::Exec;
-use crate::warp::{Position, Warp, lanes};
-
-/// A store or reduction of registers.
-#[derive(Debug)]
-pub(crate) struct AsyncStore {
-    pub to: Address,
-    pub rows: Box<[Row]>,
-    /// Bytes of each register.
-    pub bytes: u32,
-    /// Barrier object in the same block's shared memory.
-    pub barrier: Address,
-    pub reduce: Option<(AtomicOp, Type)>,
-}
+use crate::warp::{Warp, lanes};
+use crate::worker::Worker;
 
 impl Worker<'_> {
     pub(crate) fn store_async(

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use crate::op::{AtomicOp, Type};
+use crate::op::operand::{AtomicOp, Type};
 
 /// The new value. `c` is the third operand of `cas`; `flush` makes f32 subnormals zeroes.
 #[inline]

@@ -3,7 +3,9 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use crate::op::{BarrierKind, NOWHERE, Op, Program};
+use crate::op::operand::NOWHERE;
+use crate::op::{BarrierKind, Op};
+use crate::program::Program;
 use crate::warp::{State, Warp, lanes};
 
 /// Shared memory of one block. A cluster runs on one host thread, so nothing here needs to be an atomic.

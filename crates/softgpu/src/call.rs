@@ -4,17 +4,16 @@ use std::cell::Cell;
 use std::sync::PoisonError;
 
 use crate::block::{Block, Env};
+use crate::limits::MAX_LOCAL;
 use crate::op::{Builtin, Call, Callee, Op, Place};
-use crate::sched::Worker;
-use crate::step::Flow;
+use crate::position::Position;
 use crate::trap::{Exec, Fault, TrapKind};
-use crate::warp::{Frame, Group, Position, State, Warp, lanes};
+use crate::warp::{Frame, Group, State, Warp, lanes};
 use crate::windows;
+use crate::worker::{Flow, Worker};
 
 /// Nested calls per thread.
 const MAX_DEPTH: usize = 1024;
-/// Local memory per thread: what CUDA allows at most.
-pub(crate) const MAX_LOCAL: u32 = 512 << 10;
 
 impl Worker<'_> {
     pub(crate) fn call(

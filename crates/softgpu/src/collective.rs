@@ -2,8 +2,10 @@
 //! have met; which lanes those are is the caller's business (`control.rs`), here they are all there.
 
 use crate::atomics::combine;
-use crate::op::{AtomicOp, NOWHERE, Row, Shuffle, ShuffleKind, Together, Type, Vote};
-use crate::warp::{Lanes, Position, Warp, lanes};
+use crate::op::operand::{AtomicOp, NOWHERE, Row, Type};
+use crate::op::{Shuffle, ShuffleKind, Together, Vote};
+use crate::position::Position;
+use crate::warp::{Lanes, Warp, lanes};
 
 /// Executes for the lanes `set`, all of one member mask.
 pub(crate) fn execute(what: &Together, warp: &Warp, at: Position, set: u32) {

@@ -2,12 +2,13 @@
 
 use crate::block::Block;
 use crate::collective::{self, truths};
-use crate::op::{Barrier, BarrierKind, Collective, Inst, NOWHERE, Op, Row};
-use crate::sched::Worker;
+use crate::op::operand::{NOWHERE, Row};
+use crate::op::{Barrier, BarrierKind, Collective, Inst, Op};
+use crate::position::Position;
 use crate::stack;
-use crate::step::Flow;
 use crate::trap::{Exec, Fault, TrapKind};
-use crate::warp::{Group, Position, State, Warp, lanes};
+use crate::warp::{Group, State, Warp, lanes};
+use crate::worker::{Flow, Worker};
 
 impl Worker<'_> {
     /// Executes a control instruction for the lanes `active` (not empty) of the group.

@@ -3,12 +3,14 @@
 use crate::atomics::combine;
 use crate::block::Env;
 use crate::memory::{self, Region};
-use crate::op::{Access, Address, Atomic, AtomicOp, Base, NOWHERE, Row, Space, Type};
-use crate::sched::Worker;
+use crate::op::operand::{Address, AtomicOp, Base, NOWHERE, Row, Space, Type};
+use crate::op::{Access, Atomic};
+use crate::position::Position;
 use crate::stack;
 use crate::trap::{Exec, Fault, TrapKind};
-use crate::warp::{Position, Warp, for_lanes, lanes};
+use crate::warp::{Warp, for_lanes, lanes};
 use crate::windows;
+use crate::worker::Worker;
 
 /// One lane's access, for messages and checks.
 #[derive(Clone, Copy)]
@@ -156,10 +158,10 @@ impl Worker<'_> {
         let place = match resolved {
             Space::Generic | Space::Global | Space::Const => self.view.memory().nearest(address),
             Space::Shared | Space::SharedCluster => {
-                let declared = env.shared().bytes() - crate::RESERVED_SHARED;
+                let declared = env.shared().bytes() - crate::limits::RESERVED_SHARED;
                 format!(
                     "the block has {declared} bytes from {:#x} on",
-                    crate::RESERVED_SHARED
+                    crate::limits::RESERVED_SHARED
                 )
             }
             Space::Local => {

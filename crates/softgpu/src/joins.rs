@@ -4,7 +4,8 @@
 
 use warpbpf_flow::{Cfg, DomTree};
 
-use crate::op::{Inst, NOWHERE, Op};
+use crate::op::operand::NOWHERE;
+use crate::op::{Inst, Op};
 
 /// The places of one function.
 #[derive(Debug)]

@@ -10,8 +10,6 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-use crate::Device;
-
 /// Address of the arena's first byte as the guest sees it: a number in user space that neither a program image, a
 /// heap nor `mmap` gets by default, and the same in every run, so that printed pointers are reproducible.
 pub const ARENA_BASE: u64 = 0x0a00_0000_0000;
@@ -60,7 +58,7 @@ const NO_REGION: Region = Region {
 };
 
 struct Peer {
-    device: Arc<Device>,
+    memory: Arc<Memory>,
     open: bool,
 }
 
@@ -126,16 +124,16 @@ impl Memory {
     }
 
     /// From now on these devices' arenas can be reached, and no others.
-    pub(crate) fn set_peers(&self, open: &[&Arc<Device>]) {
+    pub(crate) fn set_peers(&self, open: &[&Arc<Memory>]) {
         let mut peers = self.peers.write().unwrap_or_else(PoisonError::into_inner);
         for peer in peers.iter_mut() {
             peer.open = false;
         }
-        for device in open {
-            match peers.iter_mut().find(|p| Arc::ptr_eq(&p.device, device)) {
+        for memory in open {
+            match peers.iter_mut().find(|p| Arc::ptr_eq(&p.memory, memory)) {
                 Some(peer) => peer.open = true,
                 None => peers.push(Peer {
-                    device: Arc::clone(device),
+                    memory: Arc::clone(memory),
                     open: true,
                 }),
             }
@@ -248,7 +246,7 @@ impl Memory {
     fn find_of_peer(&self, address: u64) -> Option<Region> {
         let peers = self.peers.read().unwrap_or_else(PoisonError::into_inner);
         let mut peers = peers.iter().filter(|peer| peer.open);
-        let found = peers.find_map(|peer| peer.device.memory.find_own(address))?;
+        let found = peers.find_map(|peer| peer.memory.find_own(address))?;
         Some(Region {
             of_peer: true,
             ..found

@@ -3,89 +3,18 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use warpbpf_ptx::PtxError;
 use warpbpf_ptx::ast::{self, Function};
 
-use crate::decode::summary::{self, Summary};
-use crate::op::{Files, Op, Program};
+use crate::decode::kernel::program;
+use crate::decode::summary;
+use crate::device::Device;
+use crate::load_error::LoadError;
+use crate::loaded::Inner;
+use crate::op::Op;
+use crate::params::{ParamInfo, param_layout};
+use crate::program::Program;
+use crate::references;
 use crate::variables::Variables;
-use crate::{Device, decode, references};
-
-/// Why a module or a kernel of it cannot be used.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum LoadError {
-    /// The text is not PTX.
-    #[error(transparent)]
-    Ptx(#[from] PtxError),
-    /// Only 64-bit modules are run.
-    #[error("`.address_size {bits}` is not supported: compile for 64 bits")]
-    AddressSize {
-        /// What the module says.
-        bits: u32,
-    },
-    /// No room for a variable.
-    #[error("variable `{name}` needs `{bytes}` bytes of device memory, which are not there")]
-    OutOfMemory {
-        /// Its name.
-        name: String,
-        /// Its size.
-        bytes: u64,
-    },
-    /// A variable that only another module could define.
-    #[error("variable `{name}` (line {line}) is `.extern` and the module does not define it")]
-    ExternVariable {
-        /// Its name.
-        name: String,
-        /// Line of the declaration.
-        line: usize,
-    },
-    /// A variable's declaration or initialiser that cannot be evaluated.
-    #[error("variable `{name}` (line {line}): {reason}")]
-    Variable {
-        /// Its name.
-        name: String,
-        /// Line of the declaration.
-        line: usize,
-        /// What is wrong.
-        reason: String,
-    },
-    /// A function that refers to something that is not declared, or is malformed.
-    #[error("function `{function}`, PTX line {line}: {reason}")]
-    Body {
-        /// Mangled name.
-        function: String,
-        /// Line of the statement.
-        line: usize,
-        /// What is wrong.
-        reason: String,
-    },
-}
-
-/// What a module holds after loading; kernels keep it alive.
-pub(crate) struct Inner {
-    /// Borrows from `text`, see [`Inner::ast`].
-    ast: ast::Module<'static>,
-    text: Arc<str>,
-    pub device: Arc<Device>,
-    pub id: u32,
-    pub variables: Variables,
-    /// Function number by name: the one with a body where there are several. An alias has that of what it stands for.
-    pub functions: HashMap<String, u32>,
-    /// `.file` paths by index.
-    pub files: Arc<Files>,
-    /// Where lines begin, for who asks which one a place is on.
-    lines: OnceLock<Box<[usize]>>,
-    /// What is known of functions by number, see `decode/summary.rs`.
-    pub summaries: Mutex<HashMap<u32, Arc<Summary>>>,
-    programs: Mutex<Programs>,
-}
-
-/// Decoded kernels by number.
-#[derive(Default)]
-struct Programs {
-    known: HashMap<u32, Arc<Program>>,
-    instructions: usize,
-}
 
 /// Instructions of decoded kernels that are kept, some 200 MB: kernels that call the same functions
 /// have a copy of them each.
@@ -106,17 +35,6 @@ pub struct Kernel {
     max_threads: Option<u32>,
     required_threads: Option<[u32; 3]>,
     required_cluster: Option<[u32; 3]>,
-}
-
-/// A kernel parameter's place in the parameter block, in bytes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ParamInfo {
-    /// From the start of the block.
-    pub offset: usize,
-    /// Its size.
-    pub size: usize,
-    /// Its alignment.
-    pub align: usize,
 }
 
 /// What the driver API tells of a kernel.
@@ -160,7 +78,7 @@ impl Module {
         check_parameters(&module)?;
         let functions = function_numbers(&module);
         references::check(&module, &functions)?;
-        let id = crate::next_module_id(&device);
+        let id = device.next_module_id();
         let variables = Variables::new(&device, &module, &functions, id)?;
         let files = module.files.iter();
         let files = files.map(|&(index, path)| (index, path.to_owned()));
@@ -270,22 +188,6 @@ fn function_numbers(module: &ast::Module<'_>) -> HashMap<String, u32> {
     functions
 }
 
-impl Inner {
-    /// The index of the text, for as long as the module is borrowed.
-    pub(crate) fn ast(&self) -> &ast::Module<'_> {
-        &self.ast
-    }
-
-    /// The line, from 1, that an offset of the text is on.
-    pub(crate) fn line_of(&self, offset: usize) -> u32 {
-        let lines = self.lines.get_or_init(|| {
-            let newlines = self.text.bytes().enumerate().filter(|&(_, b)| b == b'\n');
-            newlines.map(|(at, _)| at).collect()
-        });
-        lines.partition_point(|&newline| newline < offset) as u32 + 1
-    }
-}
-
 /// Numbers of a directive such as `.maxntid 256, 1, 1`.
 fn directive_numbers(function: &Function<'_>, name: &str) -> Option<Vec<u32>> {
     let text = function
@@ -374,7 +276,7 @@ impl Kernel {
         if let Some(program) = programs.known.get(&self.index) {
             return Ok(Arc::clone(program));
         }
-        let program = Arc::new(decode::program(&self.inner, self.inner.ast(), self.index)?);
+        let program = Arc::new(program(&self.inner, self.inner.ast(), self.index)?);
         programs.instructions += program
             .functions
             .iter()
@@ -416,7 +318,9 @@ impl Kernel {
             params: self.params.to_vec(),
             static_shared: facts.static_shared,
             local: facts.local,
-            max_threads: self.max_threads.unwrap_or(crate::MAX_THREADS_PER_BLOCK),
+            max_threads: self
+                .max_threads
+                .unwrap_or(crate::limits::MAX_THREADS_PER_BLOCK),
             required_threads: self.required_threads,
             required_cluster: self.required_cluster,
             registers: facts.registers,
@@ -429,21 +333,4 @@ impl Kernel {
                 .map_or_else(String::new, |t| (*t).to_owned()),
         })
     }
-}
-
-/// The parameter block: each parameter at the next multiple of its alignment.
-pub(crate) fn param_layout(function: &Function<'_>) -> Vec<ParamInfo> {
-    let mut end = 0usize;
-    let place = |param: &ast::Param<'_>| {
-        let align = (param.align as usize).max(1);
-        let size = param.size().unwrap_or(u64::MAX) as usize;
-        let offset = end.checked_next_multiple_of(align).unwrap_or(usize::MAX);
-        end = offset.saturating_add(size);
-        ParamInfo {
-            offset,
-            size,
-            align,
-        }
-    };
-    function.params.iter().map(place).collect()
 }

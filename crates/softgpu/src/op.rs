@@ -1,82 +1,16 @@
 //! A function after decoding: operands are register rows, labels are instruction numbers, addresses of variables are
 //! numbers. Decoding happens once; an op is then executed for all lanes of a group at a time.
 
-use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+pub(crate) mod bulk;
+pub(crate) mod element;
+pub(crate) mod image;
+pub(crate) mod matrix;
+pub(crate) mod operand;
+pub(crate) mod video;
 
 use warpbpf_ptx::eval;
 
-use crate::joins::Joins;
-
-/// A register row: the 32 lanes' values of one virtual register. With the top bit set it is a row of the program's
-/// constants, else it is relative to the frame.
-pub(crate) type Row = u32;
-/// Marks a constant row.
-pub(crate) const CONSTANT: Row = 1 << 31;
-/// A result that is not wanted (`_`).
-pub(crate) const NOWHERE: Row = u32::MAX;
-
-/// Paths of source files by number.
-pub(crate) type Files = HashMap<u32, String>;
-
-/// The code of a kernel and of every function it can reach.
-#[derive(Debug)]
-pub(crate) struct Program {
-    /// The entry is function 0.
-    pub functions: Vec<Function>,
-    /// Values of the constant rows.
-    pub constants: Vec<u64>,
-    /// Index in `functions` by the module's function number.
-    pub by_module_index: HashMap<u32, u32>,
-    /// Where dynamic shared memory starts, counted from the start of the block's shared memory.
-    pub dynamic_shared_base: u32,
-    /// `.file` paths by index.
-    pub files: Arc<Files>,
-    /// Reads `%envreg`: grids of cooperative groups find their workspace there.
-    pub environment: bool,
-    /// Estimated registers per thread.
-    pub registers: u32,
-}
-
-impl Program {
-    /// Bytes of shared memory that a block of the kernel needs, without what system software has.
-    pub(crate) fn shared_bytes(&self, dynamic: u32) -> u32 {
-        (self.dynamic_shared_base - crate::RESERVED_SHARED).saturating_add(dynamic)
-    }
-
-    /// Source file and line of an instruction.
-    pub(crate) fn source(&self, function: u32, pc: u32) -> Option<(String, u32)> {
-        let locations = &self.functions[function as usize].locations;
-        let before = locations.partition_point(|&(from, ..)| from <= pc);
-        let (_, file, line) = *locations.get(before.checked_sub(1)?)?;
-        let path = self.files.get(&file)?;
-        // The compiler marks what it made up itself with line 0.
-        (line > 0).then(|| (path.clone(), line))
-    }
-}
-
-/// One decoded function.
-#[derive(Debug)]
-pub(crate) struct Function {
-    pub name: String,
-    pub code: Vec<Inst>,
-    /// `.loc`: from this instruction on, file and line.
-    pub locations: Vec<(u32, u32, u32)>,
-    /// Rows a frame needs.
-    pub rows: u32,
-    /// Bytes of local memory a frame needs: `.local` variables and `.param` variables.
-    pub frame: u32,
-    pub params: Vec<Place>,
-    pub returns: Vec<Place>,
-    /// Known when lanes first go different ways.
-    pub joins: OnceLock<Joins>,
-}
-
-impl Function {
-    pub(crate) fn joins(&self) -> &Joins {
-        self.joins.get_or_init(|| Joins::new(&self.code))
-    }
-}
+use crate::op::operand::{Address, AtomicOp, Row, Space, Type};
 
 /// Where a parameter or argument lives.
 #[derive(Debug, Clone, Copy)]
@@ -158,19 +92,19 @@ pub(crate) enum Op {
     Store(Box<Access>),
     Atomic(Box<Atomic>),
     /// A 128-bit atomic.
-    WideAtomic(Box<crate::wide::WideAtomic>),
+    WideAtomic(Box<WideAtomic>),
     CopyAsync(Box<CopyAsync>),
     /// A bulk copy, of bytes or of a box of a tensor.
-    Bulk(Box<crate::bulk::Bulk>),
+    Bulk(Box<bulk::Bulk>),
     /// An instruction on a texture or a surface.
-    Image(Box<crate::image::ImageOp>),
+    Image(Box<image::ImageOp>),
     Mbarrier(Box<Mbarrier>),
     /// `st.async` or `red.async`.
-    AsyncStore(Box<crate::async_store::AsyncStore>),
+    AsyncStore(Box<AsyncStore>),
     /// A video instruction.
-    Video(Box<crate::video::Video>),
+    Video(Box<video::Video>),
     /// `vmad`
-    MultiplyAddVideo(Box<crate::video::MultiplyAdd>),
+    MultiplyAddVideo(Box<video::MultiplyAdd>),
     /// `alloca`
     Allocate {
         d: Row,
@@ -203,7 +137,7 @@ pub(crate) enum Op {
     /// A warp-synchronous instruction other than the barrier.
     Collective(Box<Collective>),
     /// An instruction on a matrix that the whole warp holds.
-    Matrix(Box<crate::matrix::Matrix>),
+    Matrix(Box<matrix::Matrix>),
     WarpSync {
         mask: Row,
     },
@@ -230,51 +164,6 @@ pub(crate) struct Alu {
     pub s: [Row; eval::SOURCES],
 }
 
-/// State spaces as the addresses of an access see them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Space {
-    Generic,
-    Global,
-    Const,
-    Shared,
-    SharedCluster,
-    Local,
-    /// The kernel's parameters.
-    Param,
-}
-
-impl Space {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            Space::Generic => "generic",
-            Space::Global => "global",
-            Space::Const => "const",
-            Space::Shared => "shared",
-            Space::SharedCluster => "shared::cluster",
-            Space::Local => "local",
-            Space::Param => "param",
-        }
-    }
-}
-
-/// The address operand.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Address {
-    pub base: Base,
-    pub offset: i64,
-}
-
-/// What an address counts from.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Base {
-    /// A register; with `narrow`, of 32 bits, whose sum with the offset wraps there.
-    Row { row: Row, narrow: bool },
-    /// The start of the function's frame (local space).
-    Frame,
-    /// Zero: the offset is the address.
-    Absolute,
-}
-
 /// A load or store of `rows.len()` elements of `bytes` each.
 #[derive(Debug)]
 pub(crate) struct Access {
@@ -299,47 +188,6 @@ pub(crate) struct Atomic {
     pub b: Box<[Row]>,
     /// Third operand of `cas`.
     pub c: Row,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum AtomicOp {
-    Add,
-    Min,
-    Max,
-    And,
-    Or,
-    Xor,
-    Exchange,
-    CompareAndSwap,
-    Increment,
-    Decrement,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Type {
-    U32,
-    S32,
-    U64,
-    S64,
-    B16,
-    B32,
-    B64,
-    F16,
-    F16x2,
-    Bf16,
-    Bf16x2,
-    F32,
-    F64,
-}
-
-impl Type {
-    pub(crate) fn bytes(self) -> u32 {
-        match self {
-            Type::B16 | Type::F16 | Type::Bf16 => 2,
-            Type::U32 | Type::S32 | Type::B32 | Type::F16x2 | Type::Bf16x2 | Type::F32 => 4,
-            Type::U64 | Type::S64 | Type::B64 | Type::F64 => 8,
-        }
-    }
 }
 
 /// `cp.async`, done at once.
@@ -559,4 +407,28 @@ pub(crate) enum Special {
     Environment(u8),
     /// Counters and handles that are not there.
     Absent,
+}
+
+/// A store or reduction of registers.
+#[derive(Debug)]
+pub(crate) struct AsyncStore {
+    pub to: Address,
+    pub rows: Box<[Row]>,
+    /// Bytes of each register.
+    pub bytes: u32,
+    /// Barrier object in the same block's shared memory.
+    pub barrier: Address,
+    pub reduce: Option<(AtomicOp, Type)>,
+}
+
+/// `atom.cas.b128` or `atom.exch.b128`; halves from the lower one.
+#[derive(Debug)]
+pub(crate) struct WideAtomic {
+    pub op: AtomicOp,
+    pub space: Space,
+    pub address: Address,
+    pub d: [Row; 2],
+    pub b: [Row; 2],
+    /// What `cas` puts there.
+    pub c: [Row; 2],
 }

@@ -3,7 +3,7 @@
 //! the ISA lets such programs finish, so the held ones must run in the end. Who waits goes round
 //! with the same values in all registers; if it counts its rounds or reads a clock, time decides.
 
-use crate::warp::Position;
+use crate::position::Position;
 
 /// Slices after which held groups run, whatever the others do: some 500,000 instructions.
 const LONGEST: u32 = 2048;

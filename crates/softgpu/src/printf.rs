@@ -1,9 +1,9 @@
 //! Device `printf`: C conversions over the argument buffer that the compiler lays out.
 
 use crate::block::Env;
-use crate::sched::Worker;
 use crate::trap::Exec;
 use crate::warp::Warp;
+use crate::worker::Worker;
 
 /// Width and precision beyond this are cut: a guest's number must not take the host's memory.
 const MOST: usize = 4096;

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 
 use warpbpf_ptx::ast::{Function, Linkage, Module, Operand, StatementKind};
 
-use crate::LoadError;
+use crate::load_error::LoadError;
 use crate::op::Builtin;
 
 /// Refuses bodies that call, or take the address of, a function without a body that we do not have either.

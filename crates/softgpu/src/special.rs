@@ -3,8 +3,8 @@
 
 use crate::block::Env;
 use crate::op::Special;
-use crate::sched::Worker;
 use crate::warp::{Lanes, Warp, for_lanes};
+use crate::worker::Worker;
 
 impl Worker<'_> {
     pub(crate) fn special(&self, env: &Env, warp: &Warp, d: &Lanes, active: u32, which: Special) {
@@ -39,7 +39,9 @@ impl Worker<'_> {
             Special::GlobalTimer => (run.clock)(),
             Special::GlobalTimerLo => (run.clock)() & 0xffff_ffff,
             Special::GlobalTimerHi => (run.clock)() >> 32,
-            Special::TotalSharedSize => u64::from(env.shared().bytes() - crate::RESERVED_SHARED),
+            Special::TotalSharedSize => {
+                u64::from(env.shared().bytes() - crate::limits::RESERVED_SHARED)
+            }
             // With what is reserved: then it is where shared memory ends.
             Special::AggregateSharedSize => u64::from(env.shared().bytes()),
             Special::DynamicSharedSize => u64::from(run.dynamic_shared),

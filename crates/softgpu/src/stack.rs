@@ -4,10 +4,11 @@
 
 use std::cell::Cell;
 
-use crate::call::MAX_LOCAL;
-use crate::op::Row;
+use crate::limits::MAX_LOCAL;
+use crate::op::operand::Row;
+use crate::position::Position;
 use crate::trap::{Exec, Fault, TrapKind};
-use crate::warp::{Position, Warp, lanes};
+use crate::warp::{Warp, lanes};
 
 /// Local address of the first byte; above all frames.
 pub(crate) const DYNAMIC: u64 = 1 << 24;

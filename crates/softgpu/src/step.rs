@@ -1,35 +1,12 @@
 //! The dispatch loop: runs a warp for a time slice, one group of lanes at a time.
 
 use crate::block::Block;
-use crate::op::{Inst, NOWHERE, Op};
-use crate::sched::Worker;
+use crate::op::operand::NOWHERE;
+use crate::op::{Inst, Op};
+use crate::position::Position;
 use crate::trap::{Exec, Fault, TrapKind};
-use crate::warp::{Group, Position, State, Warp, for_lanes};
-
-/// A fault and where it happened.
-pub(crate) struct Stopped {
-    pub fault: Box<Fault>,
-    pub at: Position,
-}
-
-/// What became of a warp's time slice.
-#[derive(Clone, Copy)]
-pub(crate) struct Slice {
-    /// Any instruction was executed.
-    pub ran: bool,
-    /// It ended at a `nanosleep`.
-    pub slept: bool,
-}
-
-/// What a control instruction means for the running group.
-pub(crate) enum Flow {
-    /// Go on at this instruction of the same frame.
-    Go(u32),
-    /// The groups changed: choose again.
-    Choose,
-    /// The groups changed and the slice is over.
-    Yield,
-}
+use crate::warp::{Group, State, Warp, for_lanes};
+use crate::worker::{Flow, Slice, Stopped, Worker};
 
 /// The group that begins a slice: that of a lane, and whether it runs although others will come by.
 #[derive(Clone, Copy)]

@@ -1,7 +1,7 @@
 //! Tensor maps: what a tensor copy knows of the tensor in global memory and of the box that it moves. A kernel gets one
 //! in 128 bytes whose layout is the driver's own; this one is ours, and a mark at its front tells it from other bytes.
 
-use crate::op::Type;
+use crate::op::operand::Type;
 
 /// Bytes of a tensor map.
 pub const TENSOR_MAP_BYTES: usize = 128;

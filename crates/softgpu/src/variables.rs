@@ -9,8 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use warpbpf_ptx::ast::{Linkage, Module, Variable};
 use warpbpf_ptx::type_size;
 
+use crate::device::Device;
+use crate::load_error::LoadError;
 use crate::memory::Memory;
-use crate::{Device, LoadError, initialiser, windows};
+use crate::{initialiser, windows};
 
 /// As `cudaMalloc` promises; PTX asks for no more.
 const MANAGED_ALIGNMENT: usize = 256;

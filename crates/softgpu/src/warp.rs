@@ -3,25 +3,14 @@
 
 use std::cell::Cell;
 
-use crate::op::{CONSTANT, Program, Row};
+use crate::op::operand::{CONSTANT, Row};
 use crate::patience::Patience;
+use crate::position::Position;
+use crate::program::Program;
 use crate::rng::Rng;
 
 /// One row: a register of all lanes.
 pub(crate) type Lanes = [Cell<u64>; 32];
-
-/// Where a group stands. Two groups with equal positions are one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Position {
-    /// First row of the frame.
-    pub base: u32,
-    /// First byte of the frame in local memory.
-    pub local: u32,
-    /// Function of the program.
-    pub function: u32,
-    /// Instruction of the function.
-    pub pc: u32,
-}
 
 /// What keeps a group from running.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

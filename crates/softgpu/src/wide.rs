@@ -2,22 +2,12 @@
 
 use crate::block::Env;
 use crate::exec_mem::Reach;
-use crate::op::{Address, AtomicOp, NOWHERE, Row, Space};
-use crate::sched::Worker;
+use crate::op::WideAtomic;
+use crate::op::operand::{AtomicOp, NOWHERE, Row};
+use crate::position::Position;
 use crate::trap::Exec;
-use crate::warp::{Position, Warp, lanes};
-
-/// `atom.cas.b128` or `atom.exch.b128`; halves from the lower one.
-#[derive(Debug)]
-pub(crate) struct WideAtomic {
-    pub op: AtomicOp,
-    pub space: Space,
-    pub address: Address,
-    pub d: [Row; 2],
-    pub b: [Row; 2],
-    /// What `cas` puts there.
-    pub c: [Row; 2],
-}
+use crate::warp::{Warp, lanes};
+use crate::worker::Worker;
 
 /// The host has the instruction.
 pub(crate) fn possible() -> bool {

@@ -1,7 +1,7 @@
 //! The generic address space: where shared and local memory, kernel parameters and functions appear in it. Global and
 //! constant memory are at their own addresses. The windows lie above every address a host process can have.
 
-use crate::op::Space;
+use crate::op::operand::Space;
 
 /// Shared memory of the executing block; other blocks of the cluster follow by rank.
 pub(crate) const SHARED: u64 = 1 << 56;

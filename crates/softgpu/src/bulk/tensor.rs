@@ -1,40 +1,16 @@
 //! Copies of boxes of a tensor, as its tensor map describes them.
 
-use super::{GRAIN, Place, Reduction, put, targets};
+use super::target::{GRAIN, put, targets};
 use crate::block::Env;
 use crate::exec_mem::Reach;
 use crate::memory;
-use crate::op::{AtomicOp, Row, Space, Type};
-use crate::sched::Worker;
+use crate::op::bulk::{Direction, Place, Reduction, TensorCopy};
+use crate::op::operand::{AtomicOp, Row, Space, Type};
+use crate::position::Position;
 use crate::tensor_map::{TENSOR_MAP_BYTES, TensorBox, TensorMap};
 use crate::trap::{Exec, Fault, TrapKind};
-use crate::warp::{Position, Warp};
-
-/// Where to and how.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Direction {
-    /// From the tensor to shared memory.
-    Load,
-    /// From shared memory to the tensor.
-    Store,
-    /// Into the tensor by this operation.
-    Reduce(AtomicOp),
-}
-
-/// `cp.async.bulk.tensor` and `cp.reduce.async.bulk.tensor`
-#[derive(Debug)]
-pub(crate) struct TensorCopy {
-    pub direction: Direction,
-    pub map: Place,
-    /// Innermost first.
-    pub coordinates: Box<[Row]>,
-    pub im2col: bool,
-    /// Of im2col: the place in the filter, from the second dimension on.
-    pub offsets: Box<[Row]>,
-    pub shared: Place,
-    pub barrier: Option<Place>,
-    pub multicast: Row,
-}
+use crate::warp::Warp;
+use crate::worker::Worker;
 
 /// Shared memory's side of a tensor copy has to be this much aligned.
 const ALIGNMENT: u32 = 128;
@@ -335,7 +311,7 @@ fn tile(map: &TensorMap, coordinates: &[i64], size: [u32; 5]) -> Option<Vec<Elem
     let counts: Vec<u32> = (0..rank).map(|d| size[d].div_ceil(stride(d))).collect();
     let row = row_bytes(map, counts[0]);
     let rows: u64 = counts[1..].iter().map(|&n| u64::from(n)).product();
-    if rows.saturating_mul(row) > u64::from(crate::SHARED_PER_SM) {
+    if rows.saturating_mul(row) > u64::from(crate::limits::SHARED_PER_SM) {
         return None;
     }
     let mut found = Vec::with_capacity(rows as usize * counts[0] as usize);

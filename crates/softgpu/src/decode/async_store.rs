@@ -3,11 +3,11 @@
 use warpbpf_ptx::ast::Instruction;
 use warpbpf_ptx::eval::Ty;
 
-use super::instruction::operand;
+use super::decoder::{Decoded, FunctionDecoder, bits_of, invalid, unsupported};
 use super::memory::{atomic_op, atomic_type, is_hint, lanes_of};
-use super::{Decoded, FunctionDecoder, bits_of, invalid, unsupported};
-use crate::async_store::AsyncStore;
-use crate::op::{Op, Space};
+use super::operand::operand;
+use crate::op::operand::Space;
+use crate::op::{AsyncStore, Op};
 
 impl<'a> FunctionDecoder<'_, '_, 'a> {
     pub(super) fn async_store(&mut self, i: &Instruction<'a>) -> Decoded<Op> {

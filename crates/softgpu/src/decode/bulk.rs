@@ -2,19 +2,12 @@
 
 use warpbpf_ptx::ast::{Instruction, Operand};
 
-use super::instruction::operand;
+use super::decoder::{Decoded, FunctionDecoder, invalid, unsupported};
 use super::memory::{atomic_op, atomic_type, space_of};
-use super::{Decoded, FunctionDecoder, invalid, unsupported};
-use crate::bulk::{Bulk, Direction, Place, RangeCopy, Reduction, TensorCopy};
-use crate::op::{Address, AtomicOp, NOWHERE, Op, Row, Space, Type};
-
-/// Whether a `cp` is one of these.
-pub(super) fn is_bulk(i: &Instruction<'_>) -> bool {
-    matches!(
-        &i.modifiers[..],
-        ["async", "bulk", ..] | ["reduce", "async", "bulk", ..]
-    )
-}
+use super::operand::operand;
+use crate::op::Op;
+use crate::op::bulk::{Bulk, Direction, Place, RangeCopy, Reduction, TensorCopy};
+use crate::op::operand::{Address, AtomicOp, NOWHERE, Row, Space, Type};
 
 /// What the modifiers of a bulk copy say.
 #[derive(Default)]

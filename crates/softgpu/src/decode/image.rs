@@ -3,10 +3,11 @@
 use warpbpf_ptx::ast::{Instruction, Operand};
 use warpbpf_ptx::eval::Ty;
 
-use super::instruction::operand;
-use super::{Decoded, FunctionDecoder, bits_of, invalid, unsupported};
-use crate::image::{Boundary, Geometry, ImageAccess, ImageOp, Question};
-use crate::op::{Address, NOWHERE, Op, Row, Space};
+use super::decoder::{Decoded, FunctionDecoder, bits_of, invalid, unsupported};
+use super::operand::operand;
+use crate::op::Op;
+use crate::op::image::{Boundary, Geometry, ImageAccess, ImageOp, Question};
+use crate::op::operand::{Address, NOWHERE, Row, Space};
 
 fn geometry(modifier: &str) -> Option<Geometry> {
     let (layered, dimensions) = match modifier {

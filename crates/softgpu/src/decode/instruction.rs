@@ -3,17 +3,12 @@
 use warpbpf_ptx::ast::{Instruction, Operand, Param};
 use warpbpf_ptx::eval::{self, Ty};
 
-use super::names::{Sym, rows_of};
-use super::{Decoded, Fixup, FunctionDecoder, invalid, unsupported};
-use crate::op::{Alu, Builtin, Call, Callee, NOWHERE, Op, Place, Row, Space};
-
-/// Operand `i`, or what is wrong.
-pub(super) fn operand<'i, 'a>(i: &'i Instruction<'a>, index: usize) -> Decoded<&'i Operand<'a>> {
-    match i.operands.get(index) {
-        Some(operand) => Ok(operand),
-        None => invalid(format!("operand {} is missing", index + 1)),
-    }
-}
+use super::decoder::{Decoded, Fixup, FunctionDecoder, invalid, unsupported};
+use super::names::rows_of;
+use super::scope::Sym;
+use crate::decode::operand::operand;
+use crate::op::operand::{NOWHERE, Row, Space};
+use crate::op::{Alu, Builtin, Call, Callee, Op, Place};
 
 impl<'a> FunctionDecoder<'_, '_, 'a> {
     pub(super) fn instruction(&mut self, i: &Instruction<'a>) -> Decoded<Op> {
@@ -33,7 +28,7 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
             "isspacep" => self.is_space(i),
             "mapa" => self.mapa(i),
             "getctarank" => self.get_rank(i),
-            "cp" if super::bulk::is_bulk(i) => self.bulk(i),
+            "cp" if super::instruction::is_bulk(i) => self.bulk(i),
             "cp" => self.copy(i),
             "mbarrier" => self.mbarrier(i),
             "bar" | "barrier" => self.barrier(i),
@@ -410,4 +405,12 @@ fn rows_in(places: &[Place]) -> Vec<Row> {
         Place::Frame { .. } => None,
     });
     rows.collect()
+}
+
+/// Whether a `cp` is one of these.
+pub(super) fn is_bulk(i: &Instruction<'_>) -> bool {
+    matches!(
+        &i.modifiers[..],
+        ["async", "bulk", ..] | ["reduce", "async", "bulk", ..]
+    )
 }

@@ -3,14 +3,16 @@
 use warpbpf_ptx::ast::{Instruction, Operand};
 use warpbpf_ptx::eval::Ty;
 
-use super::instruction::operand;
+use super::decoder::{Decoded, FunctionDecoder, invalid, unsupported};
 use super::memory::space_of;
-use super::{Decoded, FunctionDecoder, invalid, unsupported};
-use crate::matrix::{
-    Accumulator, Arithmetic, Combine, Element, Fragment, GroupMultiply, Left, Matrix, Multiply,
-    Part, Shape, Tiles, fragment, quad_pair,
+use super::operand::operand;
+use crate::matrix::{fragment, quad_pair};
+use crate::op::Op;
+use crate::op::element::{Accumulator, Element};
+use crate::op::matrix::{
+    Arithmetic, Combine, Fragment, GroupMultiply, Left, Matrix, Multiply, Part, Shape, Tiles,
 };
-use crate::op::{Op, Row};
+use crate::op::operand::Row;
 
 fn matrix(matrix: Matrix) -> Decoded<Op> {
     Ok(Op::Matrix(Box::new(matrix)))
@@ -247,7 +249,7 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
         let a = self.fragment(operand(i, 1)?, factors, None, false)?;
         let b = self.fragment(operand(i, 2)?, factors, None, false)?;
         let c_rows = self.fragment(operand(i, 3)?, sums(c), Ty::parse(types[1]), false)?;
-        matrix(Matrix::QuadPairs(quad_pair::QuadPairs {
+        matrix(Matrix::QuadPairs(crate::op::matrix::QuadPairs {
             by_column: [layout_a == "col", layout_b == "col"],
             arithmetic: Arithmetic {
                 c,

@@ -3,12 +3,11 @@
 use warpbpf_ptx::ast::{Instruction, Operand};
 use warpbpf_ptx::eval::Ty;
 
-use super::instruction::operand;
-use super::{Decoded, FunctionDecoder, bits_of, invalid, unsupported};
-use crate::op::{
-    Access, Atomic, AtomicOp, CopyAsync, Mbarrier, MbarrierKind, NOWHERE, Op, Row, Space, Type,
-};
-use crate::wide::{self, WideAtomic};
+use super::decoder::{Decoded, FunctionDecoder, bits_of, invalid, unsupported};
+use super::operand::operand;
+use crate::op::operand::{AtomicOp, NOWHERE, Row, Space, Type};
+use crate::op::{Access, Atomic, CopyAsync, Mbarrier, MbarrierKind, Op, WideAtomic};
+use crate::wide;
 
 /// The state space among the modifiers, generic if there is none.
 pub(super) fn space_of(modifiers: &[&str]) -> Decoded<Space> {
@@ -288,8 +287,8 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
                 Some(place) => self.address(operand(i, place)?, space)?,
                 None => (
                     space,
-                    crate::op::Address {
-                        base: crate::op::Base::Absolute,
+                    crate::op::operand::Address {
+                        base: crate::op::operand::Base::Absolute,
                         offset: 0,
                     },
                 ),

@@ -3,11 +3,12 @@
 use warpbpf_ptx::ast::{Instruction, Operand};
 use warpbpf_ptx::eval::Ty;
 
-use super::instruction::operand;
+use super::decoder::{Decoded, FunctionDecoder, invalid, unsupported};
 use super::memory::lanes_of;
 use super::names::special;
-use super::{Decoded, FunctionDecoder, invalid, unsupported};
-use crate::op::{NOWHERE, Op, Row};
+use super::operand::operand;
+use crate::op::Op;
+use crate::op::operand::{NOWHERE, Row};
 
 /// Bits of a row; a 128-bit register has two.
 const ROW_BITS: u32 = 64;
@@ -15,7 +16,10 @@ const ROW_BITS: u32 = 64;
 impl<'a> FunctionDecoder<'_, '_, 'a> {
     pub(super) fn mov(&mut self, i: &Instruction<'a>) -> Decoded<Op> {
         let ty = i.modifiers.iter().rev().find_map(|m| Ty::parse(m));
-        let width = i.modifiers.last().map_or(32, |m| super::bits_of(m));
+        let width = i
+            .modifiers
+            .last()
+            .map_or(32, |m| super::decoder::bits_of(m));
         let (to, from) = (operand(i, 0)?, operand(i, 1)?);
         if let Some(lanes) = i.modifiers.iter().find_map(|m| lanes_of(m)) {
             if width == 1 {

@@ -1,12 +1,14 @@
 //! Operands: to rows, and addresses to a base and an offset.
 
-use warpbpf_ptx::ast::Operand;
+use warpbpf_ptx::ast::{Instruction, Operand};
 use warpbpf_ptx::constant::{self, Constant};
 use warpbpf_ptx::eval::{self, Ty};
 
-use super::names::{Sym, special};
-use super::{DYNAMIC_SHARED, Decoded, FunctionDecoder, invalid, unsupported};
-use crate::op::{Address, Alu, Base, NOWHERE, Op, Row, Space};
+use super::decoder::{DYNAMIC_SHARED, Decoded, FunctionDecoder, invalid, unsupported};
+use super::names::special;
+use super::scope::Sym;
+use crate::op::operand::{Address, Base, NOWHERE, Row, Space};
+use crate::op::{Alu, Op};
 use crate::windows;
 
 impl<'a> FunctionDecoder<'_, '_, 'a> {
@@ -338,5 +340,13 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
                 return invalid(format!("`{name}` is not an address"));
             }
         })
+    }
+}
+
+/// Operand `i`, or what is wrong.
+pub(super) fn operand<'i, 'a>(i: &'i Instruction<'a>, index: usize) -> Decoded<&'i Operand<'a>> {
+    match i.operands.get(index) {
+        Some(operand) => Ok(operand),
+        None => invalid(format!("operand {} is missing", index + 1)),
     }
 }

@@ -6,29 +6,11 @@ use std::sync::{Arc, PoisonError};
 
 use warpbpf_ptx::ast::Module;
 
-use super::{Builder, FunctionDecoder, calls_any, place, sane_align};
-use crate::module::{Inner, LoadError};
-
-/// One function.
-#[derive(Debug)]
-pub(crate) struct Summary {
-    /// Module function numbers in the order in which they are named.
-    callees: Vec<u32>,
-    /// It calls through a pointer.
-    calls_any: bool,
-    placed: Vec<Placed>,
-    frame: u32,
-    registers: u32,
-}
-
-/// A shared variable, in the order in which they are met.
-#[derive(Debug)]
-pub(super) struct Placed {
-    /// Of a variable of the module, which is placed once.
-    pub name: Option<String>,
-    pub size: u64,
-    pub align: u64,
-}
+use super::decoder::{Builder, FunctionDecoder, place, sane_align};
+use super::kernel::calls_any;
+use crate::decode::kernel::with_bodies;
+use crate::load_error::LoadError;
+use crate::loaded::{Inner, Placed, Summary};
 
 /// A kernel with all that it reaches.
 #[derive(Debug, Clone, Copy)]
@@ -44,7 +26,7 @@ pub(crate) fn facts(inner: &Inner, module: &Module<'_>, entry: u32) -> Result<Fa
     let mut known = HashSet::from([entry]);
     let mut order = vec![entry];
     let mut placed: HashSet<String> = HashSet::new();
-    let mut end = u64::from(crate::RESERVED_SHARED);
+    let mut end = u64::from(crate::limits::RESERVED_SHARED);
     let (mut local, mut registers, mut indirect) = (0, 0, false);
     let mut next = 0;
     while let Some(&index) = order.get(next) {
@@ -68,7 +50,7 @@ pub(crate) fn facts(inner: &Inner, module: &Module<'_>, entry: u32) -> Result<Fa
         }
     }
     Ok(Facts {
-        static_shared: super::declared(module, entry, end)?,
+        static_shared: super::kernel::declared(module, entry, end)?,
         local,
         registers,
     })
@@ -103,13 +85,6 @@ pub(crate) fn check_all(inner: &Inner, module: &Module<'_>) -> Result<(), LoadEr
         }
     }
     Ok(())
-}
-
-/// Functions whose address a kernel of the module may have taken.
-pub(super) fn with_bodies(module: &Module<'_>) -> impl Iterator<Item = u32> {
-    let functions = module.functions.iter().enumerate();
-    let others = functions.filter(|(_, function)| !function.is_entry && function.body.is_some());
-    others.map(|(index, _)| index as u32)
 }
 
 fn summary(inner: &Inner, module: &Module<'_>, index: u32) -> Result<Arc<Summary>, LoadError> {

@@ -2,13 +2,11 @@
 
 use warpbpf_ptx::ast::{Instruction, Operand};
 
-use super::instruction::operand;
+use super::decoder::{Decoded, FunctionDecoder, invalid, unsupported};
 use super::memory::{atomic_op, atomic_type};
-use super::{Decoded, FunctionDecoder, invalid, unsupported};
-use crate::op::{
-    AtomicOp, Barrier, BarrierKind, Collective, NOWHERE, Op, Row, Shuffle, ShuffleKind, Together,
-    Type, Vote,
-};
+use super::operand::operand;
+use crate::op::operand::{AtomicOp, NOWHERE, Row, Type};
+use crate::op::{Barrier, BarrierKind, Collective, Op, Shuffle, ShuffleKind, Together, Vote};
 
 fn together(mask: Row, what: Together) -> Op {
     Op::Collective(Box::new(Collective { mask, what }))

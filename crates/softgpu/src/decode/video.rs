@@ -2,10 +2,11 @@
 
 use warpbpf_ptx::ast::{Instruction, Operand};
 
-use super::instruction::operand;
-use super::{Decoded, FunctionDecoder, invalid, unsupported};
-use crate::op::{NOWHERE, Op, Row};
-use crate::video::{Element, Field, First, MultiplyAdd, Second, Video};
+use super::decoder::{Decoded, FunctionDecoder, invalid, unsupported};
+use super::operand::operand;
+use crate::op::Op;
+use crate::op::operand::{NOWHERE, Row};
+use crate::op::video::{Element, Field, First, MultiplyAdd, Second, Video};
 
 /// A register, the part that is chosen, and its sign.
 struct Chosen<'t> {

@@ -1,10 +1,11 @@
 //! `tld4`: one channel of the four texels that a linear filter would mix.
 
+use super::lane::Lane;
+use super::object::Texture;
 use super::sample::{Texel, between, position};
-use super::{Lane, Texture};
-use crate::op::Row;
-use crate::sched::Worker;
+use crate::op::operand::Row;
 use crate::trap::Exec;
+use crate::worker::Worker;
 
 impl Worker<'_> {
     /// The channel `component`, counter-clockwise from the lower left: (0,1), (1,1), (1,0), (0,0).

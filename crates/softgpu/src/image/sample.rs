@@ -1,11 +1,13 @@
 //! `tex`: coordinates to texels, filters and conversions (CUDA C++ Programming Guide, "Texture Fetching").
 
-use super::{AddressMode, Channels, Geometry, Image, ImageSource, Lane, Texture};
+use super::lane::Lane;
+use super::object::{AddressMode, Channels, Image, ImageSource, Texture};
 use crate::exec_mem::Reach;
 use crate::memory;
-use crate::op::{Row, Space};
-use crate::sched::Worker;
+use crate::op::image::Geometry;
+use crate::op::operand::{Row, Space};
 use crate::trap::Exec;
+use crate::worker::Worker;
 
 /// Bits of a filter's weights.
 const FRACTION: u32 = 8;

@@ -1,22 +1,13 @@
 //! `suld` and `sust`: bytes of an image by coordinates, the first of which counts bytes.
 
-use super::{Geometry, Image, Lane};
+use super::lane::Lane;
+use super::object::Image;
 use crate::exec_mem::Reach;
 use crate::memory;
-use crate::op::{Row, Space};
-use crate::sched::Worker;
+use crate::op::image::{Boundary, Geometry};
+use crate::op::operand::{Row, Space};
 use crate::trap::{Exec, Fault, TrapKind};
-
-/// What an access beyond the ends does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Boundary {
-    /// Stops the kernel.
-    Trap,
-    /// Goes to the nearest place.
-    Clamp,
-    /// Reads zero, writes nothing.
-    Zero,
-}
+use crate::worker::Worker;
 
 /// Where an access goes.
 #[derive(Clone, Copy)]

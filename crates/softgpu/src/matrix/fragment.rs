@@ -11,7 +11,8 @@
 //! 8 columns after 8 columns. An 8×32 product is the transposed of a 32×8 one. Fragments with more registers than that
 //! needs hold everything several times.
 
-use super::{Accumulator, Element, Part, Shape};
+use crate::op::element::{Accumulator, Element};
+use crate::op::matrix::{Part, Shape};
 
 /// Which element, by row and column of the matrix.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

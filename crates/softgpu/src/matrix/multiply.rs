@@ -1,28 +1,11 @@
 //! The product itself, and fragments in registers as matrices of numbers.
 
 use super::fragment::{Place, place};
-use super::{Accumulator, Multiply, Part, Shape};
-use crate::op::{NOWHERE, Row};
-use crate::warp::{Position, Warp};
-
-/// How two elements meet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Combine {
-    /// Times. For single bits also `.and.popc`.
-    Product,
-    /// `.xor.popc`
-    Xor,
-}
-
-/// Types of the accumulators and what is done with elements.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Arithmetic {
-    pub c: Accumulator,
-    pub d: Accumulator,
-    pub combine: Combine,
-    /// `.satfinite`
-    pub saturate: bool,
-}
+use crate::op::element::Accumulator;
+use crate::op::matrix::{Arithmetic, Combine, Multiply, Part, Shape};
+use crate::op::operand::{NOWHERE, Row};
+use crate::position::Position;
+use crate::warp::Warp;
 
 /// `mma` and `wmma.mma` on the registers of a whole warp.
 pub(super) fn execute(multiply: &Multiply, warp: &Warp, at: Position) {
@@ -133,6 +116,7 @@ fn each(shape: Shape, a: &[f64], b: &[f64], sums: &mut [f64], add: impl Fn(f64, 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::op::matrix::{Arithmetic, Combine};
 
     fn arithmetic(d: Accumulator, combine: Combine) -> Arithmetic {
         Arithmetic {

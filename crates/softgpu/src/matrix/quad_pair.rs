@@ -3,9 +3,11 @@
 //! .f16 floating point type").
 
 use super::multiply::add_products;
-use super::{Accumulator, Arithmetic, Element, Shape};
-use crate::op::{NOWHERE, Row};
-use crate::warp::{Lanes, Position, Warp};
+use crate::op::element::{Accumulator, Element};
+use crate::op::matrix::{Arithmetic, QuadPairs, Shape};
+use crate::op::operand::{NOWHERE, Row};
+use crate::position::Position;
+use crate::warp::{Lanes, Warp};
 
 pub(crate) const SHAPE: Shape = Shape { m: 8, n: 8, k: 4 };
 /// Registers of a lane's four elements of `a` or `b`.
@@ -14,18 +16,6 @@ pub(crate) const FACTOR_REGISTERS: usize = 2;
 /// Registers of a lane's eight elements of an accumulator.
 pub(crate) fn sum_registers(c: Accumulator) -> usize {
     8 / c.per_register()
-}
-
-/// The four products.
-#[derive(Debug)]
-pub(crate) struct QuadPairs {
-    /// Whether `a` and `b` are held column by column.
-    pub by_column: [bool; 2],
-    pub arithmetic: Arithmetic,
-    pub a: Box<[Row]>,
-    pub b: Box<[Row]>,
-    pub c: Box<[Row]>,
-    pub d: Box<[Row]>,
 }
 
 /// Row and column of element `i` of `a`; those of `b` are the same with the roles exchanged.

@@ -1,15 +1,16 @@
 //! `ldmatrix`, `stmatrix`, `movmatrix`: tiles of 8×8 elements of 16 bits between shared memory and registers. Lane `l`
 //! holds elements `2(l % 4)` and the next of row `l / 4`.
 
-use super::Tiles;
 use crate::block::Env;
 use crate::exec_mem::Reach;
 use crate::memory;
-use crate::op::{NOWHERE, Row, Space};
-use crate::sched::Worker;
+use crate::op::matrix::Tiles;
+use crate::op::operand::{NOWHERE, Row, Space};
+use crate::position::Position;
 use crate::trap::Exec;
-use crate::warp::{Position, Warp};
+use crate::warp::Warp;
 use crate::windows;
+use crate::worker::Worker;
 
 /// Bytes of a tile's row.
 const ROW_BYTES: u32 = 16;

@@ -14,14 +14,16 @@
 //! to 9, counted from where the descriptor's base offset says that the pattern starts.
 
 use super::multiply::{add_products, gather_elements, scatter};
-use super::{Element, GroupMultiply, Left, Part, Shape};
 use crate::block::Env;
 use crate::exec_mem::Reach;
 use crate::memory;
-use crate::op::Space;
-use crate::sched::Worker;
+use crate::op::element::Element;
+use crate::op::matrix::{GroupMultiply, Left, Part, Shape};
+use crate::op::operand::Space;
+use crate::position::Position;
 use crate::trap::{Exec, Fault, TrapKind};
-use crate::warp::{Position, Warp};
+use crate::warp::Warp;
+use crate::worker::Worker;
 
 /// Warps of a warpgroup.
 const WARPS: u32 = 4;

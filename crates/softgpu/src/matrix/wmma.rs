@@ -1,14 +1,15 @@
 //! `wmma.load` and `wmma.store`: a matrix in memory, row by row or column by column, from and to fragments.
 
 use super::fragment::{self, Place, place};
-use super::{Fragment, Part};
 use crate::block::Env;
 use crate::exec_mem::Reach;
 use crate::memory;
-use crate::op::NOWHERE;
-use crate::sched::Worker;
+use crate::op::matrix::{Fragment, Part};
+use crate::op::operand::NOWHERE;
+use crate::position::Position;
 use crate::trap::Exec;
-use crate::warp::{Position, Warp};
+use crate::warp::Warp;
+use crate::worker::Worker;
 
 impl Fragment {
     fn bits(&self) -> usize {
