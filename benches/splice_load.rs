@@ -10,7 +10,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use warpbpf_driver::DeviceInfo;
-use warpbpf_session::{Arch, Assembled, ImageInfo, Means, Options, Session, inspect, machine_code};
+use warpbpf_session::{
+    Arch, Assembled, ImageInfo, Means, Method, Options, Session, inspect, machine_code,
+};
 
 const DEVICE: (u32, u32) = (9, 0);
 
@@ -35,7 +37,7 @@ fn main() {
             prepared
                 .kernels
                 .iter()
-                .all(|kernel| kernel.method == "splice")
+                .all(|kernel| kernel.method == Method::Splice)
         );
         let begun = Instant::now();
         let none = |name: &str| Err(format!("no variable `{name}`"));

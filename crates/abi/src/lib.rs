@@ -25,6 +25,7 @@ pub mod kfuncs;
 pub mod layout;
 pub mod linux;
 pub mod maps;
+pub mod method;
 pub mod names;
 pub mod nearest;
 pub mod options;

@@ -1,9 +1,9 @@
 //! Kernels as a list, without a program: what could be done with each, and by which back end.
 
-use warpbpf_patch::{Method, Patcher};
-use warpbpf_session::ImageInfo;
+use warpbpf_patch::Patcher;
 use warpbpf_session::backends::without_ptx;
-use warpbpf_wire::Kernel;
+use warpbpf_session::{ImageInfo, in_ptx};
+use warpbpf_wire::{Kernel, Method};
 
 use crate::agent::Agent;
 use crate::modules::send_kernel;
@@ -21,17 +21,12 @@ pub(crate) fn report(agent: &Agent, info: &ImageInfo) {
             None => {
                 let why = info.why_no_ptx.as_deref().unwrap_or("the image has no PTX");
                 match others.get(index) {
-                    Some(others) => refused(&format!("{why}; {others}")),
-                    None => refused(why),
+                    Some(others) => Method::refused(format!("{why}; {others}")),
+                    None => Method::refused(why),
                 }
             }
-            Some(Err(error)) => refused(&format!("its PTX cannot be read: {error}")),
-            Some(Ok(patcher)) => match patcher.method(&kernel.mangled) {
-                Ok(Method::Slice) => "slice".into(),
-                Ok(Method::Clone { reasons }) => format!("clone: {}", reasons.join("; ")),
-                Ok(Method::Refused { reason, advice }) => refused(&format!("{reason}; {advice}")),
-                Err(error) => refused(&error.to_string()),
-            },
+            Some(Err(error)) => Method::refused(format!("its PTX cannot be read: {error}")),
+            Some(Ok(patcher)) => in_ptx::method(patcher.method(&kernel.mangled)),
         };
         send_kernel(
             agent,
@@ -45,8 +40,4 @@ pub(crate) fn report(agent: &Agent, info: &ImageInfo) {
             },
         );
     }
-}
-
-fn refused(reason: &str) -> String {
-    format!("refused: {reason}")
 }

@@ -21,7 +21,7 @@ use warpbpf_driver::sys::{
 };
 use warpbpf_driver::{Context, JitOptions};
 use warpbpf_session::{ImageInfo, Session, inspect, names};
-use warpbpf_wire::{Kernel, NoteLevel, ToTool};
+use warpbpf_wire::{Kernel, Method, NoteLevel, ToTool};
 
 use crate::agent::Agent;
 use crate::contexts;
@@ -444,7 +444,7 @@ fn refuse(agent: &Agent, job: &Job, reason: &str) {
             mangled: job.name.clone(),
             demangled: names::demangle(&job.name),
             source: "loaded before".into(),
-            method: format!("refused: {reason}"),
+            method: Method::refused(reason),
             ..Kernel::default()
         },
     );

@@ -24,7 +24,7 @@ pub fn kernel_table(out: &mut String, kernels: &[Kernel], with_counts: bool) {
                 kernel.name.clone(),
                 registers(kernel),
                 kernel.source.clone(),
-                kernel.method.clone(),
+                kernel.method.to_string(),
             ]);
         }
         table.write(out);
@@ -76,7 +76,7 @@ pub fn kernel_table(out: &mut String, kernels: &[Kernel], with_counts: bool) {
         row.extend(local.then(|| pair(kernel.local_bytes)));
         row.extend(shared.then(|| pair(kernel.shared_bytes)));
         row.extend(blocks.then(|| pair(kernel.occupancy.map(|o| (o.before, o.after)))));
-        row.push(kernel.method.clone());
+        row.push(kernel.method.to_string());
         table.row(row);
     }
     table.write(out);
@@ -188,13 +188,15 @@ fn registers_for(room: Occupancy) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use warpbpf::Method;
+
     use super::*;
 
     #[test]
     fn kernels_show_what_probes_cost_them() {
         let kernel = |name: &str| Kernel {
             name: name.into(),
-            method: "slice".into(),
+            method: Method::Slice,
             instrumented: true,
             registers: Some((12, 40)),
             launches: 3,
@@ -274,7 +276,7 @@ mod tests {
         let kernels: Vec<Kernel> = (0..30)
             .map(|n| Kernel {
                 name: format!("lib::apply<lib::Op<{n}>, 4>"),
-                method: "splice".into(),
+                method: Method::Splice,
                 launches: u64::from(n < 10) * n,
                 ..Kernel::default()
             })

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
+use warpbpf::Method;
 use warpbpf_wire::Occupancy;
 
 /// Raised when a field changes its meaning.
@@ -144,7 +145,7 @@ pub struct Kernel {
     /// Where its code came from.
     pub source: String,
     /// How it is instrumented, or why not.
-    pub method: String,
+    pub method: Method,
     /// It runs with probes.
     pub instrumented: bool,
     /// Registers per thread before and after.

@@ -1,6 +1,6 @@
 //! Programs that were put nowhere leave nothing in their maps: what is said of them, and how to find out why.
 
-use warpbpf_session::NO_SITE;
+use warpbpf::Method;
 
 use crate::model::{self, Report};
 
@@ -43,7 +43,7 @@ pub fn note_all(report: &mut Report, globs: &[String], strict: bool) -> bool {
 /// Why there is nothing in any map, where no other note says it.
 fn why_nothing(report: &Report) -> String {
     let kernels: Vec<&model::Kernel> = report.processes.iter().flat_map(|p| &p.kernels).collect();
-    let wanted = |k: &&&model::Kernel| k.method != "not matched";
+    let wanted = |k: &&&model::Kernel| k.method != Method::NotMatched;
     let some = |kernels: &mut dyn Iterator<Item = String>| {
         let all: Vec<String> = kernels.collect();
         some_of(&all, SHOWN)
@@ -123,7 +123,7 @@ fn unmatched(report: &Report, globs: &[String]) -> Vec<String> {
 /// Programs that were put nowhere leave nothing in their maps: that is said, with the way to find out why.
 fn no_site(report: &Report) -> Vec<String> {
     let kernels = || report.processes.iter().flat_map(|p| &p.kernels);
-    let none = |k: &model::Kernel| k.method == NO_SITE && k.left_out.is_empty();
+    let none = |k: &model::Kernel| k.method == Method::NoSite && k.left_out.is_empty();
     if kernels().any(|k| k.instrumented) {
         return program_without_site(report);
     }
@@ -253,8 +253,8 @@ mod tests {
 
     #[test]
     fn programs_without_a_site_are_not_passed_over() {
-        let kernel = |method: &str, left_out: &[(&str, u32)]| model::Kernel {
-            method: method.into(),
+        let kernel = |method: Method, left_out: &[(&str, u32)]| model::Kernel {
+            method,
             left_out: left_out.iter().map(|(r, n)| ((*r).into(), *n)).collect(),
             ..model::Kernel::default()
         };
@@ -273,8 +273,8 @@ mod tests {
             };
             no_site(&report)
         };
-        let without = kernel(NO_SITE, &[]);
-        let other = kernel("not matched", &[]);
+        let without = kernel(Method::NoSite, &[]);
+        let other = kernel(Method::NotMatched, &[]);
         let said =
             "no kernel has a site that a program wants: `warpbpf sites ./app` lists what there is";
         assert_eq!(
@@ -289,9 +289,9 @@ mod tests {
         );
         let probed = model::Kernel {
             instrumented: true,
-            ..kernel("slice", &[])
+            ..kernel(Method::Slice, &[])
         };
-        let left_out = kernel(NO_SITE, &[("inside a wgmma group", 2)]);
+        let left_out = kernel(Method::NoSite, &[("inside a wgmma group", 2)]);
         for kernels in [vec![without, probed], vec![left_out], vec![other], vec![]] {
             assert_eq!(noted("gpu/mem/*", &kernels), Vec::<String>::new());
         }
@@ -314,11 +314,12 @@ mod tests {
     }
 
     fn kernel(name: &str, method: &str, launches: u64) -> model::Kernel {
+        let method: Method = method.parse().unwrap();
         model::Kernel {
             name: name.into(),
             mangled: name.into(),
-            method: method.into(),
-            instrumented: method == "slice",
+            instrumented: method == Method::Slice,
+            method,
             launches,
             ..model::Kernel::default()
         }
@@ -345,14 +346,14 @@ mod tests {
             of("`x` matched no kernel; kernels seen: a, b")
         );
         assert_eq!(
-            first(&[kernel("a", NO_SITE, 0)], "*", false),
+            first(&[kernel("a", "no site", 0)], "*", false),
             of(
                 "no kernel has a site that a program wants: `warpbpf sites ./app` lists what there is"
             )
         );
         assert_eq!(
-            first(&[kernel("a", "no PTX", 0)], "*", false),
-            of("`a` has no programs: no PTX")
+            first(&[kernel("a", "refused: no PTX", 0)], "*", false),
+            of("`a` has no programs: refused: no PTX")
         );
         let skipped = model::Kernel {
             skipped: 3,

@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use serde_json::Value;
 
+use warpbpf::Method;
 use warpbpf_maps::stops;
-use warpbpf_session::NO_SITE;
 
 use crate::kernel_table::kernel_table;
 use crate::model::{Kernel, Linux, Map, Process, Report};
@@ -139,11 +139,11 @@ fn process_text(out: &mut String, process: &Process, rows: usize) {
         );
     }
     // One that lost all its sites says why.
-    let no_site = |k: &Kernel| k.method == NO_SITE && k.left_out.is_empty();
+    let no_site = |k: &Kernel| k.method == Method::NoSite && k.left_out.is_empty();
     let wanted: Vec<Kernel> = process
         .kernels
         .iter()
-        .filter(|k| k.method != "not matched" && !no_site(k))
+        .filter(|k| k.method != Method::NotMatched && !no_site(k))
         .cloned()
         .collect();
     if !wanted.is_empty() {
@@ -386,7 +386,7 @@ pub(crate) mod tests {
             complete: true,
             kernels: vec![Kernel {
                 name: "vectorAdd".into(),
-                method: "slice".into(),
+                method: Method::Slice,
                 left_out: vec![("in a call".into(), 2)],
                 ..Kernel::default()
             }],
@@ -470,7 +470,7 @@ pub(crate) mod tests {
     fn kernels_without_a_site_are_only_counted_unless_there_is_a_reason() {
         let kernel = |name: &str, method: &str| Kernel {
             name: name.into(),
-            method: method.into(),
+            method: method.parse().unwrap(),
             ..Kernel::default()
         };
         let process = Process {
@@ -479,11 +479,11 @@ pub(crate) mod tests {
             complete: true,
             kernels: vec![
                 kernel("a", "not matched"),
-                kernel("b", NO_SITE),
-                kernel("c", NO_SITE),
+                kernel("b", "no site"),
+                kernel("c", "no site"),
                 Kernel {
                     left_out: vec![("in a call".into(), 2)],
-                    ..kernel("d", NO_SITE)
+                    ..kernel("d", "no site")
                 },
             ],
             ..Process::default()

@@ -417,8 +417,7 @@ impl Agent {
             ToTool::Maps(_) => {}
             ToTool::Kernel(kernel) => {
                 self.instrumented |= !kernel.placed.is_empty();
-                let failed = ["refused", "failed"];
-                if failed.iter().any(|word| kernel.method.starts_with(word)) {
+                if kernel.method.why_not().is_some() {
                     self.failed = true;
                     tell(&format!("`{}`: {}", kernel.demangled, kernel.method));
                 }

@@ -8,6 +8,7 @@
 
 use std::collections::HashSet;
 
+use warpbpf_abi::method::Method;
 use warpbpf_abi::names::of_client;
 use warpbpf_abi::options::Options;
 use warpbpf_object::{MapDef, Program};
@@ -132,7 +133,7 @@ impl Session {
         image: &ImageInfo,
         prepared: &mut Prepared,
         advice: &str,
-    ) -> Vec<(String, String)> {
+    ) -> Vec<(String, Method)> {
         let refused = prepared.kernels.iter();
         let refused = refused.filter(|kernel| !kernel.wanted && !kernel.programs.is_empty());
         let refused: HashSet<String> = refused.map(|kernel| kernel.mangled.clone()).collect();

@@ -17,6 +17,7 @@ pub mod replace;
 mod embedded_ptx;
 pub mod executable;
 pub mod image;
+pub mod in_ptx;
 
 mod assembled;
 pub mod backends;
@@ -81,7 +82,7 @@ pub use image::{
 pub use live::{Live, MapLayoutInfo};
 pub use means::Means;
 pub use plan::{PlannedProgram, Session, SessionError};
-pub use prepare::{NO_SITE, Prepared, PreparedKernel};
+pub use prepare::{Prepared, PreparedKernel};
 pub use preset::PresetError;
 pub use probe::probe_text;
 pub use replace::{Change as ProgramChange, ReplaceError};
@@ -91,6 +92,7 @@ pub use standing::Standing;
 pub use user_ring::{UserRing, UserRingError};
 pub use variant::{LAUNCH_POOL, LoadedVariant};
 pub use warpbpf_abi::maps::Placement;
+pub use warpbpf_abi::method::Method;
 pub use warpbpf_abi::options::Options;
 pub use warpbpf_sanitizer::{Sanitizer, SanitizerError};
 pub use warpbpf_sass::Arch;

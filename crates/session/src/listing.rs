@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use warpbpf_abi::access::{Barrier, Kind, Space};
 use warpbpf_abi::attach::Site;
-use warpbpf_patch::{Detail, Method, Patcher, SiteFact, SiteList};
+use warpbpf_abi::method::Method;
+use warpbpf_patch::{Detail, Patcher, SiteFact, SiteList};
 use warpbpf_ptx::arguments::Arguments;
 use warpbpf_ptx::ast::Module;
 
 use crate::image::{ImageInfo, KernelSummary};
+use crate::in_ptx;
 use crate::names;
 
 /// A kernel and its places.
@@ -20,8 +22,8 @@ pub struct KernelSites {
     pub demangled: String,
     /// Where its code comes from.
     pub source: String,
-    /// `slice`, `clone: reasons` or `refused: reason`.
-    pub method: String,
+    /// A slice, a clone, or why neither.
+    pub method: Method,
     /// Its parameters by position, as `args` of the context has them.
     pub arguments: Vec<Argument>,
     /// Places of the same kind, in the order of the documentation. Lines are in [`KernelSites::lines`].
@@ -82,13 +84,12 @@ pub fn sites(image: &ImageInfo, glob: &str) -> Vec<KernelSites> {
         .kernels
         .iter()
         .filter(|kernel| names::matches(glob, &kernel.mangled));
-    let refused = |reason: &str| format!("refused: {reason}");
     let all_refused = |reason: &str| {
         wanted
             .clone()
             .map(|kernel| {
                 let list = SiteList::default();
-                listed(kernel, refused(reason), Vec::new(), &list)
+                listed(kernel, Method::refused(reason), Vec::new(), &list)
             })
             .collect()
     };
@@ -103,17 +104,12 @@ pub fn sites(image: &ImageInfo, glob: &str) -> Vec<KernelSites> {
     let debug = Arguments::new(&module);
     wanted
         .map(|kernel| {
-            let method = match patcher.method(&kernel.mangled) {
-                Ok(Method::Slice) => "slice".to_owned(),
-                Ok(Method::Clone { reasons }) => format!("clone: {}", reasons.join("; ")),
-                Ok(Method::Refused { reason, advice }) => refused(&format!("{reason}; {advice}")),
-                Err(error) => refused(&error.to_string()),
-            };
+            let method = in_ptx::method(patcher.method(&kernel.mangled));
             let given = arguments(&module, &debug, &kernel.mangled);
             match patcher.list_sites(&kernel.mangled) {
                 Ok(list) => listed(kernel, method, given, &list),
                 Err(error) => {
-                    let method = refused(&error.to_string());
+                    let method = Method::refused(error.to_string());
                     listed(kernel, method, given, &SiteList::default())
                 }
             }
@@ -169,7 +165,7 @@ fn group(fact: &SiteFact) -> Group {
 
 fn listed(
     kernel: &KernelSummary,
-    method: String,
+    method: Method,
     arguments: Vec<Argument>,
     list: &SiteList,
 ) -> KernelSites {

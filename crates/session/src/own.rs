@@ -53,7 +53,7 @@ impl Session {
         let prepared = self.prepare_for(&image, &|_| vec![index]);
         match prepared.kernels.as_slice() {
             [kernel] if kernel.wanted => Ok(OwnKernel { text, prepared }),
-            [kernel, ..] => Err(kernel.method.clone()),
+            [kernel, ..] => Err(kernel.method.to_string()),
             [] => Err(image.why_no_ptx.unwrap_or_default()),
         }
     }

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use warpbpf_patch::{Method, Patcher, Variant};
+use warpbpf_abi::method::Method;
+use warpbpf_patch::{Method as InPtx, Patcher, Variant};
 
 use crate::assembled::Unmade;
 use crate::choices::Choices;
@@ -16,10 +17,6 @@ use crate::patched::{Chooser, Patched};
 use crate::plan::Session;
 use crate::sites;
 use crate::texts::{Clone, Texts};
-
-/// `method` of a kernel in which no program has a site: it runs as it is, and no launch of it is a
-/// fallback.
-pub const NO_SITE: &str = "no site";
 
 /// Result of [`Session::prepare`].
 #[derive(Debug, Default)]
@@ -56,8 +53,8 @@ pub struct PreparedKernel {
     pub kernel_id: Option<u64>,
     /// Programs that want it, by index.
     pub programs: Vec<usize>,
-    /// `slice`, `clone: reasons`, `splice`, `sanitizer`, `not matched`, [`NO_SITE`] or `refused: reason`.
-    pub method: String,
+    /// How it gets them, or why it does not.
+    pub method: Method,
     /// It will be instrumented.
     pub wanted: bool,
     /// The image holds machine code of it, which the driver would run.
@@ -135,7 +132,7 @@ impl Prepared {
         &mut self,
         before: &Prepared,
         programs: impl Fn(&str, &[usize]) -> Option<Vec<usize>>,
-    ) -> Vec<(String, String)> {
+    ) -> Vec<(String, Method)> {
         let lost = |(kernel, old): (&PreparedKernel, &PreparedKernel)| {
             let lost = !kernel.wanted && !kernel.programs.is_empty() && old.wanted;
             let kept = lost.then(|| programs(&old.mangled, &old.programs));
@@ -143,7 +140,7 @@ impl Prepared {
             Some((kernel.mangled.clone(), (kernel.method.clone(), kept)))
         };
         let lost = self.kernels.iter().zip(&before.kernels).filter_map(lost);
-        let lost: HashMap<String, (String, Vec<usize>)> = lost.collect();
+        let lost: HashMap<String, (Method, Vec<usize>)> = lost.collect();
         self.inherit(before, |mangled| Some(lost.get(mangled)?.1.clone()));
         lost.into_iter()
             .map(|(mangled, (method, _))| (mangled, method))
@@ -174,7 +171,7 @@ impl PreparedKernel {
             return true;
         }
         self.wanted = false;
-        self.method = NO_SITE.into();
+        self.method = Method::NoSite;
         if self.left_out.is_empty() {
             self.programs.clear();
         }
@@ -324,7 +321,7 @@ impl Session {
             };
             match by_one_of(splice, sanitize) {
                 Ok((method, (code, placed))) => {
-                    kernel.method = method.into();
+                    kernel.method = method;
                     kernel.wanted = true;
                     kernel.machine_code = true;
                     kernel.placed = placed;
@@ -333,7 +330,8 @@ impl Session {
                 Err(reason) => {
                     // Of a kernel that could not have any, another reason tells.
                     missed |= edited.why().is_some_and(|why| reason.contains(why));
-                    kernel.method = format!("{}; {reason}", kernel.method);
+                    let first = kernel.method.why_not().unwrap_or_default();
+                    kernel.method = Method::refused(format!("{first}; {reason}"));
                 }
             }
         }
@@ -362,7 +360,7 @@ fn make(
     texts: &Texts<'_, '_>,
     kernel: &KernelSummary,
     programs: &[usize],
-    method: Method,
+    method: InPtx,
 ) -> Result<(PreparedKernel, Option<Vec<warpbpf_codegen::Fragment>>), String> {
     warpbpf_faults::bug("session/kernel-panics");
     warpbpf_faults::check("session/kernel", || "its code cannot be made".to_owned())?;
@@ -381,16 +379,16 @@ fn make(
         return Err(why);
     }
     let reasons = match method {
-        Method::Slice => None,
-        Method::Clone { reasons } => Some(reasons),
-        Method::Refused { reason, advice } => return Err(format!("{reason}; {advice}")),
+        InPtx::Slice => None,
+        InPtx::Clone { reasons } => Some(reasons),
+        InPtx::Refused { reason, advice } => return Err(format!("{reason}; {advice}")),
     };
     let fragments = texts.fragments(&kernel.mangled, programs, kernel_id)?;
     done.wanted = true;
     match reasons {
         None => {
             let (ptx, variant) = texts.slice(&kernel.mangled, programs, &fragments)?;
-            done.method = "slice".into();
+            done.method = Method::Slice;
             if done.take_sites(&variant, texts.only_sites(programs)) {
                 let plain = texts.plain(&kernel.mangled, &ptx);
                 done.code = Some(Code::Slice {
@@ -402,7 +400,9 @@ fn make(
             Ok((done, None))
         }
         Some(reasons) => {
-            done.method = format!("clone: {}", reasons.join("; "));
+            done.method = Method::Clone {
+                reasons: reasons.join("; "),
+            };
             Ok((done, Some(fragments)))
         }
     }
@@ -415,14 +415,14 @@ fn make(
 fn by_one_of(
     splice: Option<Result<Made, String>>,
     sanitize: impl FnOnce() -> Option<Result<Made, String>>,
-) -> Result<(&'static str, Made), String> {
+) -> Result<(Method, Made), String> {
     let why = match splice {
-        Some(Ok(made)) => return Ok(("splice", made)),
+        Some(Ok(made)) => return Ok((Method::Splice, made)),
         Some(Err(why)) => Some(why),
         None => None,
     };
     match (sanitize(), why) {
-        (Some(Ok(made)), _) => Ok(("sanitizer", made)),
+        (Some(Ok(made)), _) => Ok((Method::Sanitizer, made)),
         (Some(Err(other)), Some(why)) if why != other => {
             Err(format!("by `splice`: {why}; by `sanitizer`: {other}"))
         }
@@ -437,7 +437,7 @@ fn undone(kernel: &KernelSummary, programs: Vec<usize>) -> PreparedKernel {
         demangled: demangle(&kernel.mangled),
         kernel_id: None,
         programs,
-        method: "not matched".into(),
+        method: Method::NotMatched,
         wanted: false,
         machine_code: false,
         sites: 0,
@@ -463,7 +463,7 @@ fn refuse_all(image: &ImageInfo, programs: &dyn Fn(&str) -> Vec<usize>, reason: 
 }
 
 pub(crate) fn refuse(kernel: &mut PreparedKernel, reason: &str) {
-    kernel.method = format!("refused: {reason}");
+    kernel.method = Method::refused(reason);
     kernel.wanted = false;
 }
 

@@ -2,13 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use warpbpf_abi::method::Method;
 use warpbpf_abi::names::PREFIX;
 use warpbpf_ptx::ast::{Function, Module};
 
 use crate::image::ImageInfo;
 use crate::names;
 use crate::plan::Session;
-use crate::prepare::{Code, NO_SITE, Prepared, PreparedKernel};
+use crate::prepare::{Code, Prepared, PreparedKernel};
 
 /// What instrumenting a kernel makes of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +17,7 @@ pub struct Splice {
     /// The kernel's name as the driver knows it.
     pub mangled: String,
     /// `slice` or `clone: reasons`.
-    pub method: String,
+    pub method: Method,
     /// The functions that change, the kernel among them, and those of the programs.
     pub functions: Vec<SplicedFunction>,
     /// The module that holds the kernel with its programs, as it is before addresses are baked in.
@@ -94,7 +95,7 @@ impl Session {
 /// Why there is nothing to show.
 fn why_not(kernel: &PreparedKernel) -> String {
     let name = &kernel.demangled;
-    if kernel.method != NO_SITE {
+    if kernel.method != Method::NoSite {
         return format!("kernel `{name}`: {}", kernel.method);
     }
     let mut text = format!("kernel `{name}`: no site that a program wants is in it");

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use warpbpf_wire::{ClientCounts, Kernel, KernelCount, Program};
+use warpbpf_wire::{ClientCounts, Kernel, KernelCount, Method, Program};
 
 use crate::kept::{of_counts, of_programs};
 use crate::process::Note;
@@ -14,10 +14,6 @@ use crate::state::State;
 
 /// The tool that the agent speaks to.
 pub(crate) const OWN: u32 = 0;
-/// `method` of a kernel that no program of a tool matches.
-const NOT_MATCHED: &str = "not matched";
-/// `method` of one in which none has a place.
-const NO_SITE: &str = "no site";
 
 /// Lists of programs that are kept though no row is about them: one may still be on its way.
 const LISTS: u64 = 16;
@@ -132,8 +128,8 @@ impl ClientViews {
         let none_placed = placed.iter().all(|(_, count)| *count == 0);
         let others_placed = kernel.placed.iter().any(|(_, count)| *count > 0);
         let method = match programs.is_empty() {
-            true => NOT_MATCHED,
-            false if none_placed && others_placed => NO_SITE,
+            true => Method::NotMatched,
+            false if none_placed && others_placed => Method::NoSite,
             false => {
                 return Some(Kernel {
                     programs,
@@ -148,7 +144,7 @@ impl ClientViews {
             demangled: kernel.demangled.clone(),
             source: kernel.source.clone(),
             registers_before: kernel.registers_before,
-            method: method.to_owned(),
+            method,
             generation: kernel.generation,
             ..Kernel::default()
         })
@@ -204,7 +200,7 @@ impl State {
         };
         count.filter(|count| {
             let had = count.launches + count.uninstrumented + count.skipped > 0;
-            kernel.method != NOT_MATCHED || kernel.generation > 1 && (alone || had)
+            kernel.method != Method::NotMatched || kernel.generation > 1 && (alone || had)
         })
     }
 }
@@ -230,7 +226,7 @@ mod tests {
     fn row(mangled: &str, placed: &[(usize, u32)], generation: u64) -> Kernel {
         Kernel {
             mangled: mangled.into(),
-            method: "slice".into(),
+            method: Method::Slice,
             instrumented: true,
             programs: placed.iter().map(|(program, _)| *program).collect(),
             placed: placed.to_vec(),
@@ -260,7 +256,7 @@ mod tests {
         ];
         let seen = |state: &State, client| {
             let rows = state.kernels_of(client).into_iter();
-            let rows = rows.map(|k| (k.mangled, k.method, k.placed));
+            let rows = rows.map(|k| (k.mangled, k.method.to_string(), k.placed));
             rows.collect::<Vec<_>>()
         };
         let told = |name: &str, method: &str, placed: &[(usize, u32)]| {
@@ -278,7 +274,7 @@ mod tests {
         assert_eq!(seen(&state, OWN), own);
         // Told to the client alone.
         state.client_views.left_out(Kernel {
-            method: "refused: why".into(),
+            method: Method::refused("why"),
             instrumented: false,
             client: 1,
             ..row("own", &[], 2)
@@ -292,7 +288,7 @@ mod tests {
         assert_eq!(seen(&state, 1), of_client);
         // What comes with a replacement that is not over yet is not told.
         state.client_views.left_out(Kernel {
-            method: "refused: again".into(),
+            method: Method::refused("again"),
             client: 1,
             ..row("own", &[], 7)
         });
@@ -330,7 +326,7 @@ mod tests {
         // Without the client nothing would be said of one that no program of the tool matches.
         state.client_views.count(vec![of_client(OWN, 0)]);
         let other = Kernel {
-            method: NOT_MATCHED.into(),
+            method: Method::NotMatched,
             generation: 2,
             ..kernel.clone()
         };

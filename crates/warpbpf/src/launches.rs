@@ -5,13 +5,13 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::os::fd::OwnedFd;
 
-use warpbpf_wire::{Kernel, KernelCount, LaunchKind, LaunchReader, Launches, Missing, NoteLevel};
+use warpbpf_wire::{
+    Kernel, KernelCount, LaunchKind, LaunchReader, Launches, Method, Missing, NoteLevel,
+};
 
 use crate::kept::ELEMENT;
 use crate::state::State;
 
-/// `method` of a kernel that the agent had no time to tell of.
-const NOT_TOLD: &str = "not known: the process ended before it was told";
 /// When launches came that had no programs any more.
 const LATE: &str = "in exit handlers or destructors, when all others had been brought home";
 /// Sets of programs whose launches are told one by one, as agents do.
@@ -200,7 +200,7 @@ impl State {
             .map(|count| Kernel {
                 mangled: count.mangled.clone(),
                 demangled: count.mangled.clone(),
-                method: NOT_TOLD.to_owned(),
+                method: Method::NotTold,
                 instrumented: true,
                 generation: self.generation,
                 ..Kernel::default()

@@ -73,6 +73,7 @@ pub use tool::{App, Launch, Tool, runtime_folder};
 pub use typed::{Plain, Queue, TypedMap};
 pub use warpbpf_abi::choice::{Choice, ChoiceError, ChoiceKey, ChoiceRequest, StreamPick};
 pub use warpbpf_abi::maps::{MapType, Placement};
+pub use warpbpf_abi::method::{Method, NoMethod};
 pub use warpbpf_abi::options::Options;
 pub use warpbpf_ebpf::{DecodeError, DecodeErrorKind};
 pub use warpbpf_maps::{AccessError, Counters, Value};

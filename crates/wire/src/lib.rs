@@ -56,4 +56,5 @@ pub use timeline::{
 };
 pub use warpbpf_abi::choice::{Choice, ChoiceError, ChoiceRequest, StreamPick};
 pub use warpbpf_abi::maps::Placement;
+pub use warpbpf_abi::method::{Method, NoMethod};
 pub use warpbpf_abi::options::Options;

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::change::{Change, Changed};
 use crate::session::{ContextInfo, Device, MapInfo, MoreMaps, Program, is_none};
 use crate::timeline::{HostStacks, Operations, Ranges};
+use warpbpf_abi::method::Method;
 use warpbpf_abi::options::Options;
 
 /// Raised when a message comes or changes its meaning. [`Hello`] carries it; a tool refuses an agent of another number.
@@ -270,8 +271,8 @@ pub struct Kernel {
     /// Programs that match it, by index, and at how many places each stands in it; empty where no code was made for it.
     #[serde(default)]
     pub placed: Vec<(usize, u32)>,
-    /// `slice`, `clone`, `not matched`, `no site`, `refused: …`, `failed: …`.
-    pub method: String,
+    /// How it got them, or why it has none.
+    pub method: Method,
     /// It runs with probes.
     pub instrumented: bool,
     /// Indices of the programs that match it.

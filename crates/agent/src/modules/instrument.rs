@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use warpbpf_driver::sys::{CUcontext, CUfunction, CUlibrary, CUmodule};
 use warpbpf_driver::{Context, Library, Module};
+use warpbpf_session::Method;
 use warpbpf_session::client::OWN;
 use warpbpf_session::{Live, LoadedVariant, Prepared, PreparedKernel, Session};
 
@@ -182,7 +183,9 @@ fn fall_back(
                 &summaries,
                 version,
                 &kept,
-                &format!("failed: {reason}"),
+                &Method::Failed {
+                    reason: reason.clone(),
+                },
             );
             let failure = (
                 version.generation(),
@@ -226,8 +229,10 @@ fn take_own(
         let programs = version.session.numbers(variant.choices.ids());
         let mut kept = kernel.clone();
         kept.programs = programs.unwrap_or_default();
-        let reason = format!("failed: {reason}");
-        tell_left_out(agent, &summaries, version, &kept, &reason);
+        let method = Method::Failed {
+            reason: reason.clone(),
+        };
+        tell_left_out(agent, &summaries, version, &kept, &method);
         results.insert(name, Ok(variant));
     }
 }

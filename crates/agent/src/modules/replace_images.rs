@@ -7,6 +7,7 @@ use std::sync::atomic::Ordering;
 
 use warpbpf_driver::sys::CUcontext;
 use warpbpf_driver::{Context, Driver};
+use warpbpf_session::Method;
 use warpbpf_session::choices::Choices;
 use warpbpf_session::{KernelSummary, Live, LoadedVariant, Session};
 
@@ -210,16 +211,22 @@ fn next_version(image: &Image, before: u64, session: &Arc<Session>) -> Version {
     }
 }
 
+/// Why a kernel has no programs.
+fn why(method: &Method) -> String {
+    method
+        .why_not()
+        .map_or_else(|| method.to_string(), str::to_owned)
+}
+
 /// Tells what becomes of kernels that get no variant: they run as they are from then on.
 fn tell(agent: &Agent, image: &Image, version: &Version) {
     let summaries = Summaries::of(image);
-    for (mangled, reason) in &version.left_out {
+    for (mangled, method) in &version.left_out {
         let mut kernels = version.prepared.kernels.iter();
         if let Some(kernel) = kernels.find(|k| k.mangled == *mangled) {
-            tell_left_out(agent, &summaries, version, kernel, reason);
-            let reason = reason.strip_prefix("refused: ").unwrap_or(reason);
+            tell_left_out(agent, &summaries, version, kernel, method);
             let name = kernel.demangled.clone();
-            lock(&image.without).push((version.generation(), name, reason.to_owned()));
+            lock(&image.without).push((version.generation(), name, why(method)));
         }
     }
     for kernel in version.prepared.kernels.iter().filter(|k| !k.wanted) {
@@ -229,16 +236,8 @@ fn tell(agent: &Agent, image: &Image, version: &Version) {
         }
         report(agent, &summaries, version, kernel, None);
         if !kernel.programs.is_empty() {
-            let reason = kernel
-                .method
-                .strip_prefix("refused: ")
-                .unwrap_or(&kernel.method);
-            let without = (
-                version.generation(),
-                kernel.demangled.clone(),
-                reason.to_owned(),
-            );
-            lock(&image.without).push(without);
+            let name = kernel.demangled.clone();
+            lock(&image.without).push((version.generation(), name, why(&kernel.method)));
         }
     }
 }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use warpbpf_session::client::OWN;
 use warpbpf_session::{KernelSummary, LoadedVariant, PreparedKernel, Session};
-use warpbpf_wire::{Kernel, NoteLevel, Occupancy, Sites, ToTool};
+use warpbpf_wire::{Kernel, Method, NoteLevel, Occupancy, Sites, ToTool};
 
 use super::{Handle, Image, Version, lock};
 use crate::agent::Agent;
 
 /// What tells reports apart: name, source, method, whose they are, and the programs' generation.
-pub(super) type Key = (String, String, String, u32, u64);
+pub(super) type Key = (String, String, Method, u32, u64);
 
 /// An image, and what it says of its kernels, by name: it may have thousands.
 pub(super) struct Summaries<'i> {
@@ -57,7 +57,10 @@ pub(super) fn report(
             agent.note(NoteLevel::Warning, text);
             return;
         }
-        Some(Err(reason)) => (format!("failed: {reason}"), None),
+        Some(Err(reason)) => {
+            let reason = reason.to_string();
+            (Method::Failed { reason }, None)
+        }
     };
     let change = variant.map(|v| v.resources);
     if let Some(warning) = change.and_then(|c| c.warning(&kernel.demangled)) {
@@ -108,7 +111,7 @@ pub(super) fn tell_left_out(
     summaries: &Summaries<'_>,
     version: &Version,
     kernel: &PreparedKernel,
-    reason: &str,
+    method: &Method,
 ) {
     let session = &version.session;
     let wanted_by = session.matching(&kernel.mangled);
@@ -126,7 +129,7 @@ pub(super) fn tell_left_out(
                 demangled: kernel.demangled.clone(),
                 source: summary.map(|s| s.source.clone()).unwrap_or_default(),
                 registers_before: summary.and_then(|s| s.registers),
-                method: reason.to_owned(),
+                method: method.clone(),
                 programs: own
                     .filter(|program| session.programs()[*program].client == client)
                     .collect(),

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use warpbpf_session::Method;
 use warpbpf_session::{Prepared, Session};
 
 /// What was made of an image for one generation of programs.
@@ -14,7 +15,7 @@ pub(crate) struct Version {
     pub(super) same: HashSet<String>,
     pub(super) before: u64,
     /// Kernels that a second tool wants and that keep what others have in them, and why.
-    pub(super) left_out: Vec<(String, String)>,
+    pub(super) left_out: Vec<(String, Method)>,
 }
 
 impl Version {

@@ -577,10 +577,10 @@ fn a_library_whose_context_has_ended_is_reported_once() {
     app.launch(kernel, 1, 32);
     app.destroy();
     let said = app.said();
-    let methods: Vec<&str> = said
+    let methods: Vec<String> = said
         .iter()
         .filter_map(|m| match m {
-            ToTool::Kernel(kernel) => Some(kernel.method.as_str()),
+            ToTool::Kernel(kernel) => Some(kernel.method.to_string()),
             _ => None,
         })
         .collect();

@@ -100,12 +100,15 @@ fn a_kernel_that_is_still_looked_for_at_the_end_is_told() {
     app.agent.preloaded.waits("inc", context);
     let said = app.said();
     let kernels = said.iter().filter_map(|message| match message {
-        ToTool::Kernel(kernel) => Some((kernel.demangled.as_str(), kernel.method.as_str())),
+        ToTool::Kernel(kernel) => Some((kernel.demangled.as_str(), kernel.method.to_string())),
         _ => None,
     });
     let why = "refused: its image was still being looked for among the files that are mapped when the programs went";
     let told: Vec<_> = kernels.collect();
     assert_eq!(told[0].0, "inc");
     assert_ne!(told[0].1, why);
-    assert_eq!(told[1..], [("first", why), ("second", why), ("inc", why)]);
+    assert_eq!(
+        told[1..],
+        ["first", "second", "inc"].map(|name| (name, why.to_owned()))
+    );
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 
 use warpbpf_driver::sys::{CUlinkState, CUresult};
 use warpbpf_driver::{jit, sys};
-use warpbpf_wire::{Kernel, ToTool};
+use warpbpf_wire::{Kernel, Method, ToTool};
 
 use super::attached::{Application, PTX};
 use super::machine::{cubin, ptxas};
@@ -166,7 +166,7 @@ fn one_text() -> [Input<'static>; 1] {
 fn what_was_linked_of_one_text_has_programs() {
     let (kernel, with_probes) = told(&one_text(), None, cubin());
     assert_eq!(kernel.source, "linked, PTX 8.0 sm_90; cubin");
-    assert_eq!((kernel.method.as_str(), with_probes), ("slice", 1));
+    assert_eq!((kernel.method, with_probes), (Method::Slice, 1));
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn so_has_what_was_linked_of_a_file() {
     let (kernel, with_probes) = told(&[Input::File(path.to_str().unwrap())], None, cubin());
     std::fs::remove_file(&path).unwrap();
     assert_eq!(kernel.source, "linked, PTX 8.0 sm_90; cubin");
-    assert_eq!((kernel.method.as_str(), with_probes), ("slice", 1));
+    assert_eq!((kernel.method, with_probes), (Method::Slice, 1));
 }
 
 #[test]
@@ -205,7 +205,11 @@ fn why_other_links_give_no_ptx_is_told() {
         let (kernel, with_probes) = told(inputs, None, cubin());
         assert_eq!((kernel.source.as_str(), with_probes), ("cubin", 0));
         let why = format!("the image is a cubin: machine code without PTX; {reason}");
-        assert!(kernel.method.ends_with(&why), "{}", kernel.method);
+        assert!(
+            kernel.method.to_string().ends_with(&why),
+            "{}",
+            kernel.method
+        );
     }
 }
 
@@ -248,9 +252,13 @@ fn a_text_is_not_loaded_in_place_of_what_was_linked_with_options() {
     let inputs = [Input::Data(sys::INPUT_PTX, &text)];
     let (kernel, with_probes) = told(&inputs, None, image);
     assert_eq!(with_probes, 1);
-    assert!(kernel.method.starts_with("clone: "), "{}", kernel.method);
+    assert!(
+        matches!(kernel.method, Method::Clone { .. }),
+        "{}",
+        kernel.method
+    );
     let (kernel, with_probes) = told(&inputs, Some(40), image);
     assert_eq!(with_probes, 0);
     let why = "it was linked with options, which a load of its PTX would be without";
-    assert!(kernel.method.contains(why), "{}", kernel.method);
+    assert!(kernel.method.to_string().contains(why), "{}", kernel.method);
 }

@@ -65,7 +65,7 @@ fn kernels_are_reported_once() {
             sites: 0,
             left_out: vec![],
             placed: vec![],
-            method: "slice".into(),
+            method: warpbpf_wire::Method::Slice,
             instrumented: false,
             programs: vec![],
             generation: 0,

@@ -369,7 +369,7 @@ fn attached() {
         .map(|k| {
             (
                 k.mangled.as_str(),
-                k.method.as_str(),
+                k.method.to_string(),
                 k.instrumented,
                 k.programs.as_slice(),
             )
@@ -378,8 +378,8 @@ fn attached() {
     assert_eq!(
         kernels,
         [
-            ("other", "not matched", false, &[][..]),
-            ("inc", "slice", true, &[0, 1, 2][..])
+            ("other", "not matched".to_owned(), false, &[][..]),
+            ("inc", "slice".to_owned(), true, &[0, 1, 2][..])
         ]
     );
     // Without line information a place is told by the line of the text; the same text again has the same numbers.

@@ -43,7 +43,12 @@ pub fn run(flags: &KernelsFlags, surroundings: &Surroundings) -> Result<u8, CliE
 fn missing(processes: &[Process]) -> Vec<String> {
     let without_ptx = |process: &&Process| {
         let mut kernels = process.kernels.iter();
-        kernels.any(|kernel| kernel.method.contains("`--backend "))
+        kernels.any(|kernel| {
+            kernel
+                .method
+                .why_not()
+                .is_some_and(|why| why.contains("`--backend "))
+        })
     };
     let mut kinds: Vec<Kind> = Vec::new();
     for process in processes.iter().filter(without_ptx) {

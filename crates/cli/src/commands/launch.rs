@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use warpbpf::Method;
 use warpbpf_driver::{Driver, DriverError, JitOptions};
 use warpbpf_maps::stops;
 use warpbpf_object::Object;
@@ -167,7 +168,7 @@ fn load(
         name: mangled.clone(),
         mangled,
         source: "the program itself".into(),
-        method: "run".into(),
+        method: Method::Run,
         instrumented: true,
         registers: Some((
             variant.resources.after.registers,

@@ -96,7 +96,8 @@ fn a_closed_standard_output_is_one_that_cannot_be_written() {
 fn what_others_have_named_cannot_act_on_a_terminal() {
     let folder = Folder::new("controls");
     let bad = "k\u{1b}[2J\u{9b}31m\r\nwarpbpf: forged";
-    let kernel = serde_json::json!({ "id": null, "name": bad, "mangled": bad, "source": bad, "method": bad, "instrumented": true,
+    let kernel = serde_json::json!({ "id": null, "name": bad, "mangled": bad, "source": bad,
+        "method": format!("refused: {bad}"), "instrumented": true,
         "registers": null, "launches": 1, "uninstrumented": 0 });
     let value = serde_json::json!({ bad: bad });
     let map = serde_json::json!({ "name": bad, "kind": "hash", "max_entries": 1, "entries": [{ "key": bad, "value": value }],
@@ -116,4 +117,13 @@ fn what_others_have_named_cannot_act_on_a_terminal() {
         .lines()
         .filter(|line| line.starts_with("warpbpf: forged"));
     assert_eq!(forged.count(), 0, "{text}");
+    // A report that is none is refused.
+    let none = report.to_string().replace("refused: ", "");
+    folder.write("none.json", none.as_bytes());
+    let (status, said) = folder.text("report none.json");
+    assert_eq!(status, Some(125));
+    assert!(said.starts_with("warpbpf: "), "{said}");
+    assert!(said.contains("is not how a kernel gets programs"), "{said}");
+    assert_eq!(said.chars().find(acts), None, "{said}");
+    assert!(!said.contains("\nwarpbpf: forged"), "{said}");
 }

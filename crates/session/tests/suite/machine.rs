@@ -11,7 +11,7 @@ use warpbpf_driver::DeviceInfo;
 use warpbpf_sanitizer::sys::{CallbackFunc, Table};
 use warpbpf_session::backends::without_ptx;
 use warpbpf_session::{
-    Arch, Assembled, CompiledFrom, ImageInfo, Means, Options, Prepared, Sanitizer, Session,
+    Arch, Assembled, CompiledFrom, ImageInfo, Means, Method, Options, Prepared, Sanitizer, Session,
     inspect, inspect_compiled, kernel_names, machine_code,
 };
 
@@ -284,9 +284,10 @@ fn names_alone_are_those_that_a_whole_look_finds() {
     );
 }
 
-fn method<'p>(prepared: &'p Prepared, kernel: &str) -> &'p str {
+fn method(prepared: &Prepared, kernel: &str) -> String {
     let mut kernels = prepared.kernels.iter();
-    &kernels.find(|k| k.mangled == kernel).unwrap().method
+    let kernel = kernels.find(|k| k.mangled == kernel).unwrap();
+    kernel.method.to_string()
 }
 
 #[test]
@@ -326,7 +327,7 @@ fn block_times_are_for_machine_code() {
         let prepared = splice.prepare(&image(arch));
         let plain = prepared.kernels.iter().find(|k| k.mangled == "plain");
         let plain = plain.unwrap();
-        assert_eq!(plain.method, "splice");
+        assert_eq!(plain.method, Method::Splice);
         // At the entry, and at both ways out.
         assert_eq!(plain.placed, [(0, 1), (1, 2)]);
         let patches = Some(patches(&object, arch));
@@ -1119,7 +1120,7 @@ fn a_limit_of_registers_that_no_text_says_keeps_a_text_out_of_the_images_place()
         "{told}"
     );
     assert_eq!(
-        (method(&limited, "plain"), limited.rewritten.is_none()),
+        (&*method(&limited, "plain"), limited.rewritten.is_none()),
         ("slice", true)
     );
     // Its own bounds are in the text.

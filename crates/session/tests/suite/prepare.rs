@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use warpbpf_abi::choice::{Choice, ChoiceRequest};
 use warpbpf_driver::DeviceInfo;
 use warpbpf_session::{
-    Means, NO_SITE, Options, Prepared, PreparedKernel, ProgramChange, Session, SessionError,
-    inspect,
+    Means, Method, Options, Prepared, PreparedKernel, ProgramChange, Session, SessionError, inspect,
 };
 
 #[path = "../../../../tests/clang.rs"]
@@ -144,9 +143,16 @@ fn kernel<'p>(prepared: &'p Prepared, name: &str) -> &'p PreparedKernel {
 }
 
 /// How a kernel is made, its sites, and the programs that want it.
-fn fate<'p>(prepared: &'p Prepared, name: &str) -> (&'p str, u32, &'p [usize]) {
+fn fate<'p>(prepared: &'p Prepared, name: &str) -> (&'static str, u32, &'p [usize]) {
     let kernel = kernel(prepared, name);
-    let method = kernel.method.split(':').next().unwrap_or_default();
+    let method = match kernel.method {
+        Method::Slice => "slice",
+        Method::Clone { .. } => "clone",
+        Method::NoSite => "no site",
+        Method::NotMatched => "not matched",
+        Method::Refused { .. } => "refused",
+        _ => "another",
+    };
     (method, kernel.sites, &kernel.programs)
 }
 
@@ -195,7 +201,11 @@ fn selectors_over_functions_are_of_each_module() {
         let session = session(&[section]).expect("it is accepted");
         let made = prepared(&session, MODULE);
         assert_eq!(fate(&made, "plus"), ("slice", sites, &[0][..]), "{section}");
-        assert_eq!(kernel(&made, "looks").method, "not matched", "{section}");
+        assert_eq!(
+            kernel(&made, "looks").method,
+            Method::NotMatched,
+            "{section}"
+        );
     }
 }
 
@@ -204,7 +214,7 @@ fn a_kernel_without_a_site_runs_as_it_is() {
     let session = session(&["gpu/mem/*|kind=atomic", "gpu/barrier/plus"]).expect("it is accepted");
     let made = prepared(&session, MODULE);
     // Its clone was made, and dropped when nothing was found to be in it.
-    assert_eq!(fate(&made, "looks"), (NO_SITE, 0, &[][..]));
+    assert_eq!(fate(&made, "looks"), ("no site", 0, &[][..]));
     assert!(!kernel(&made, "looks").wanted);
     assert_eq!(made.rewritten, None);
     assert_eq!(fate(&made, "plus"), ("slice", 1, &[0, 1][..]));
@@ -616,7 +626,8 @@ fn a_kernel_keeps_what_it_has_where_a_second_tools_programs_cannot_come_too() {
     assert_eq!(left_out.len(), 1);
     let (name, why) = &left_out[0];
     assert_eq!(name, "looks");
-    assert!(why.starts_with("refused: it needs a clone"), "{why}");
+    let why = why.why_not().unwrap();
+    assert!(why.starts_with("it needs a clone"), "{why}");
     let programs: Vec<_> = both
         .kernels
         .iter()
@@ -635,13 +646,13 @@ fn a_kernel_has_the_first_tools_programs_where_those_of_all_cannot_be() {
         let mut prepared = session.prepare(&image);
         for kernel in &mut prepared.kernels {
             kernel.wanted = false;
-            kernel.method = "refused: too much".to_owned();
+            kernel.method = Method::refused("too much");
         }
         prepared
     };
     let mut both = refused(&second);
     let left_out = second.without_clients_where_refused(&image, &mut both, "it is loaded");
-    let plus = ("_Z4plusPi".to_owned(), "refused: too much".to_owned());
+    let plus = ("_Z4plusPi".to_owned(), Method::refused("too much"));
     // The other one needs a clone.
     assert_eq!(left_out, [plus]);
     let kernels: Vec<_> = both
@@ -793,7 +804,7 @@ fn what_is_in_slots_chooses_no_launches() {
     let session = with_slots(&versioned(8, 1, &two));
     let prepared = prepared(&session, MODULE);
     assert_eq!(
-        kernel(&prepared, "looks").method,
+        kernel(&prepared, "looks").method.to_string(),
         "refused: its programs choose different launches (`first`: every=4; `second`: all launches), and what is in slots cannot be told apart; choose the same for all of them"
     );
 }

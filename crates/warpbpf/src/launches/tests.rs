@@ -89,7 +89,7 @@ fn kernel(mangled: &str) -> ToTool {
     ToTool::Kernel(Kernel {
         mangled: mangled.into(),
         demangled: mangled.into(),
-        method: "slice".into(),
+        method: Method::Slice,
         ..Kernel::default()
     })
 }
@@ -230,10 +230,19 @@ fn a_kernel_that_the_agent_had_no_time_to_tell_of_is_counted() {
     agent.end();
     let kernels = agent.process.kernels().into_iter();
     let kernels: Vec<_> = kernels
-        .map(|known| (known.kernel.mangled, known.launches, known.kernel.method))
+        .map(|known| {
+            (
+                known.kernel.mangled,
+                known.launches,
+                known.kernel.method.to_string(),
+            )
+        })
         .collect();
-    let expected = [("other", 0, "slice"), ("k", 4, NOT_TOLD)]
-        .map(|(name, launches, method)| (name.to_owned(), launches, method.to_owned()));
+    let expected = [
+        ("other", 0, "slice"),
+        ("k", 4, "not known: the process ended before it was told"),
+    ]
+    .map(|(name, launches, method)| (name.to_owned(), launches, method.to_owned()));
     assert_eq!(kernels, expected);
 }
 

@@ -277,7 +277,7 @@ impl Put {
         let prepared = self.session.prepare(&image);
         let found = prepared.kernels.iter().find(|k| k.mangled == kernel);
         let found = found.ok_or("the kernel is not in the image")?;
-        if found.method == warpbpf_session::NO_SITE {
+        if found.method == warpbpf_session::Method::NoSite {
             let plain = driver.load_ptx(text).map_err(failed)?;
             let function = driver.function(plain, kernel).map_err(failed)?;
             let buffers = launch(driver, stream, function, shape, &[]);
@@ -287,7 +287,7 @@ impl Put {
         let id = found
             .kernel_id
             .filter(|_| found.wanted)
-            .ok_or_else(|| found.method.clone())?;
+            .ok_or_else(|| found.method.to_string())?;
         let left_out = found.left_out.clone();
         let loaded = prepared.rewritten.as_deref().unwrap_or(text);
         let original = driver.load_ptx(loaded).map_err(failed)?;

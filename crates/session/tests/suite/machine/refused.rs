@@ -58,7 +58,7 @@ fn told(
         all.add(text, cubin);
     }
     let assembled = (backend != Backend::Ptx).then_some(all);
-    method(&session(assembled).prepare(image), kernel).to_owned()
+    method(&session(assembled).prepare(image), kernel)
 }
 
 const WITHOUT: &str = "refused: the image is a cubin: machine code without PTX";

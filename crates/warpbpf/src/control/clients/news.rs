@@ -204,6 +204,8 @@ fn plain_count(count: &KernelCount) -> KernelCount {
 
 #[cfg(test)]
 mod tests {
+    use warpbpf_wire::Method;
+
     use super::*;
 
     #[test]
@@ -221,7 +223,7 @@ mod tests {
         };
         let row = |generation| Kernel {
             mangled: "k".into(),
-            method: "slice".into(),
+            method: Method::Slice,
             programs: vec![0],
             generation,
             ..Kernel::default()
@@ -233,14 +235,14 @@ mod tests {
             state.client_views.changes += 1;
             let news = told.news(state).into_iter();
             let rows = news.filter_map(|news| match news.message {
-                ToTool::Kernel(kernel) => Some((kernel.method, kernel.generation)),
+                ToTool::Kernel(kernel) => Some((kernel.method.to_string(), kernel.generation)),
                 _ => None,
             });
             rows.collect::<Vec<_>>()
         };
         know(&mut state, 2);
         state.client_views.left_out(Kernel {
-            method: "refused: why".into(),
+            method: Method::refused("why"),
             programs: vec![1],
             client: 1,
             ..row(2)
