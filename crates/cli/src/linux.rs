@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::io::Errno;
 use warpbpf::{MapOp, OpCode, Process, Tool};
 use warpbpf_abi::maps::MapType;
+use warpbpf_linux::PlaceError;
 use warpbpf_linux::carry::Carrier;
 use warpbpf_linux::section::Attach;
 use warpbpf_linux::side::{Begun, Side, SideMap, Use};
@@ -61,11 +62,12 @@ impl ForLinux {
     }
 
     /// All maps of the object, and these programs alone, whose fields are as in `kernel`, or why there are no such types.
-    fn object(&self, kernel: Result<&KernelTypes, &str>) -> Result<Object, ObjectError> {
+    fn object(&self, kernel: Result<&KernelTypes, &PlaceError>) -> Result<Object, ObjectError> {
         let others: Vec<&str> = self.others.iter().map(String::as_str).collect();
+        let why = kernel.err().map(ToString::to_string);
         let options = LoadOptions {
             target_btf: kernel.ok().map(KernelTypes::types),
-            no_target: kernel.err(),
+            no_target: why.as_deref(),
         };
         load_with(&hide(&self.whole, &others, &[])?, &options)
     }
@@ -187,7 +189,7 @@ impl Beside {
             })
         })?;
         let kernel = KernelTypes::read();
-        let kernel = kernel.as_ref().map_err(String::as_str);
+        let kernel = kernel.as_ref();
         let object = linux.object(kernel);
         let object = object.map_err(|error| refused(loaded, &error))?;
         let uses = uses(&loaded.object, session);

@@ -26,6 +26,6 @@ mod records;
 mod variable;
 
 pub use define::maps_of_all;
-pub use error::LinuxError;
+pub use error::{LinuxError, PlaceError};
 pub use place::Tracefs;
 pub use variable::Variable;

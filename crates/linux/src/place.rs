@@ -6,6 +6,8 @@ use object::LittleEndian as LE;
 use object::elf::{FileHeader64, PT_LOAD, SHT_DYNSYM, SHT_SYMTAB, STT_FUNC};
 use object::read::elf::{FileHeader as _, ProgramHeader as _, Sym as _};
 
+use crate::error::PlaceError;
+
 /// Where tracefs is mounted, if it is.
 const TRACEFS: [&str; 2] = ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
@@ -23,46 +25,44 @@ impl Tracefs {
     /// The number of a tracepoint.
     ///
     /// # Errors
-    /// Text for the program's author.
-    pub fn number(&self, category: &str, name: &str) -> Result<u64, String> {
+    /// There is none of these names, or it is not shown.
+    pub fn number(&self, category: &str, name: &str) -> Result<u64, PlaceError> {
         let events = |root: &PathBuf| root.join("events");
         let seen = self.0.iter().map(events).find(|folder| folder.is_dir());
-        let Some(folder) = seen else {
-            return Err(
-                "the numbers of tracepoints cannot be seen here: mount tracefs (`mount -t tracefs none /sys/kernel/tracing`), and run as root"
-                    .into(),
-            );
-        };
-        let path = folder.join(category).join(name).join("id");
-        let text = match std::fs::read_to_string(&path) {
+        let folder = seen.ok_or(PlaceError::NoTracefs)?;
+        let file = folder.join(category).join(name).join("id");
+        let text = match std::fs::read_to_string(&file) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Err(format!(
-                    "Linux has no tracepoint `{category}/{name}`; `{}` has those that there are",
-                    folder.display()
-                ));
+                return Err(PlaceError::NoTracepoint {
+                    category: category.to_owned(),
+                    name: name.to_owned(),
+                    folder,
+                });
             }
-            Err(error) => return Err(format!("`{}` cannot be read: {error}", path.display())),
+            Err(source) => return Err(PlaceError::Unread { file, source }),
         };
         let number = text.trim().parse();
-        number.map_err(|_| format!("`{}` holds no number", path.display()))
+        number.map_err(|_| PlaceError::NoNumber { file })
     }
 }
 
 /// Where in a file a function of it begins.
 ///
 /// # Errors
-/// Text for the program's author.
-pub fn offset(file: &Path, function: &str) -> Result<u64, String> {
-    let bytes = std::fs::read(file);
-    let bytes = bytes.map_err(|error| format!("`{}` cannot be read: {error}", file.display()))?;
-    let found = find(&bytes, function);
-    let found = found.map_err(|error| format!("`{}` is no ELF file: {error}", file.display()))?;
-    found.ok_or_else(|| {
-        format!(
-            "`{}` has no symbol of a function `{function}`",
-            file.display()
-        )
+/// The file cannot be read, is no ELF file, or has no such function.
+pub fn offset(file: &Path, function: &str) -> Result<u64, PlaceError> {
+    let bytes = std::fs::read(file).map_err(|source| PlaceError::Unread {
+        file: file.to_owned(),
+        source,
+    })?;
+    let found = find(&bytes, function).map_err(|source| PlaceError::NoElf {
+        file: file.to_owned(),
+        source,
+    })?;
+    found.ok_or_else(|| PlaceError::NoSymbol {
+        file: file.to_owned(),
+        function: function.to_owned(),
     })
 }
 
@@ -100,10 +100,13 @@ mod tests {
     #[test]
     fn what_cannot_be_found_is_said() {
         let nowhere = Tracefs(vec!["/nowhere".into()]);
-        let error = nowhere.number("syscalls", "sys_enter_ioctl").unwrap_err();
+        let error = nowhere
+            .number("syscalls", "sys_enter_ioctl")
+            .unwrap_err()
+            .to_string();
         assert!(error.contains("mount tracefs"), "{error}");
         let own = std::env::current_exe().unwrap();
-        let error = offset(&own, "no such function").unwrap_err();
+        let error = offset(&own, "no such function").unwrap_err().to_string();
         assert_eq!(
             error,
             format!(
@@ -111,12 +114,14 @@ mod tests {
                 own.display()
             )
         );
-        let error = offset(Path::new("/nowhere"), "f").unwrap_err();
+        let error = offset(Path::new("/nowhere"), "f").unwrap_err().to_string();
         assert!(
             error.starts_with("`/nowhere` cannot be read: No such file"),
             "{error}"
         );
-        let error = offset(Path::new("/proc/self/cmdline"), "f").unwrap_err();
+        let error = offset(Path::new("/proc/self/cmdline"), "f")
+            .unwrap_err()
+            .to_string();
         assert!(
             error.starts_with("`/proc/self/cmdline` is no ELF file: "),
             "{error}"
@@ -154,6 +159,7 @@ mod tests {
         let events = root.join("events").display().to_string();
         let gone =
             format!("Linux has no tracepoint `cat/gone`; `{events}` has those that there are");
+        let answers = answers.map(|answer| answer.map_err(|error| error.to_string()));
         assert_eq!(answers, [Ok(417), Err(gone)]);
     }
 }

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use warpbpf_ebpf::{Slot, encode};
 use warpbpf_object::Program;
 
-use crate::error::LinuxError;
+use crate::error::{LinuxError, PlaceError};
 use crate::place::{self, Tracefs};
 use crate::section::Attach;
 use crate::sys::{Fields, Linux, Place};
@@ -32,7 +32,7 @@ pub(crate) struct Needs<'a> {
     /// The object's types.
     pub(crate) types: Option<&'a ObjectTypes>,
     /// The kernel's, or why there are none.
-    pub(crate) kernel: Result<&'a KernelTypes, &'a str>,
+    pub(crate) kernel: Result<&'a KernelTypes, &'a PlaceError>,
     pub(crate) tracefs: &'a Tracefs,
     pub(crate) map: &'a dyn Maps,
 }
@@ -170,7 +170,8 @@ impl Needs<'_> {
             fields.open(self.linux, Command::RawTracepointOpen)
         };
         let at = |place: Place| self.linux.probe(loaded.fd.as_raw_fd(), &place);
-        let fault = |what: String| self.fault(program, what);
+        let fault = |error: PlaceError| self.fault(program, error);
+        let no = |what: String| self.fault(program, what);
         let attached = match &loaded.attach {
             Attach::Tracepoint { category, name } => {
                 let number = self.tracefs.number(category, name);
@@ -178,13 +179,13 @@ impl Needs<'_> {
             }
             Attach::RawTracepoint { name } => match raw(&[name.as_bytes(), &[0]].concat()) {
                 Err(Errno::NOENT) => {
-                    return Err(fault(format!("Linux has no tracepoint `{name}`")));
+                    return Err(no(format!("Linux has no tracepoint `{name}`")));
                 }
                 attached => attached,
             },
             Attach::TypedTracepoint { .. } | Attach::Function { .. } => raw(&[]),
             Attach::Probe { name, at_end } => match at(Place::Kernel(name.clone(), *at_end)) {
-                Err(Errno::NOENT) => return Err(fault(no_probe(name))),
+                Err(Errno::NOENT) => return Err(no(no_probe(name))),
                 attached => attached,
             },
             Attach::User {

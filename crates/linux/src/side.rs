@@ -16,7 +16,7 @@ use warpbpf_object::{Btf, InitialValue, MapDef, MapKind, Object, Program, Sectio
 use crate::carry::{self, Look, Write};
 use crate::define::{maps_of_all, spec_of, unshared};
 use crate::drawn::{AllDrawn, Drawn};
-use crate::error::LinuxError;
+use crate::error::{LinuxError, PlaceError};
 use crate::ledger::{Ledger, combine};
 use crate::map::{Entries, LinuxMap};
 use crate::place::Tracefs;
@@ -151,7 +151,7 @@ impl Side {
         linux: Arc<dyn Linux>,
         object: &Object,
         others: &BTreeMap<u32, Use>,
-        kernel: Result<&KernelTypes, &str>,
+        kernel: Result<&KernelTypes, &PlaceError>,
         tracefs: Tracefs,
     ) -> Result<Side, LinuxError> {
         let types = ObjectTypes::load(&*linux, object);
@@ -186,7 +186,7 @@ impl Side {
     fn needs<'a>(
         &'a self,
         types: Option<&'a ObjectTypes>,
-        kernel: Result<&'a KernelTypes, &'a str>,
+        kernel: Result<&'a KernelTypes, &'a PlaceError>,
     ) -> Needs<'a> {
         Needs {
             linux: &*self.linux,
@@ -326,7 +326,7 @@ impl Side {
     /// [`LinuxError`]; then none runs.
     pub fn attach(&mut self) -> Result<(), LinuxError> {
         let mut links = Vec::new();
-        let needs = self.needs(None, Err("they were asked for when it was loaded"));
+        let needs = self.needs(None, Err(&PlaceError::Asked));
         for (program, loaded) in &self.programs {
             links.push(needs.attach(program, loaded)?);
         }

@@ -2,7 +2,6 @@
 //! them, with lines of its source for the verifier's text.
 
 use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::io::ErrorKind;
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::path::PathBuf;
@@ -10,6 +9,7 @@ use std::path::PathBuf;
 use rustix::io::Errno;
 use warpbpf_object::{Btf, Object, Program, Type};
 
+use crate::error::PlaceError;
 use crate::sys::{Fields, Linux};
 use crate::uapi::{Command, attr};
 
@@ -43,27 +43,21 @@ impl KernelTypes {
     /// Those of this machine's kernel.
     ///
     /// # Errors
-    /// Text for a user: that it shows none, or why they cannot be read.
-    pub fn read() -> Result<KernelTypes, String> {
+    /// It shows none, or they cannot be read.
+    pub fn read() -> Result<KernelTypes, PlaceError> {
         KernelTypes::of(FOLDER.into())
     }
 
-    fn of(folder: PathBuf) -> Result<KernelTypes, String> {
-        let path = folder.join("vmlinux");
-        let unreadable = |error: &dyn Display| {
-            format!(
-                "the types of Linux cannot be read from `{}`: {error}",
-                path.display()
-            )
+    fn of(folder: PathBuf) -> Result<KernelTypes, PlaceError> {
+        let file = folder.join("vmlinux");
+        let bytes = match std::fs::read(&file) {
+            Ok(bytes) => bytes,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                return Err(PlaceError::NoTypes { file });
+            }
+            Err(source) => return Err(PlaceError::UnreadTypes { file, source }),
         };
-        let bytes = std::fs::read(&path).map_err(|error| match error.kind() {
-            ErrorKind::NotFound => format!(
-                "this Linux shows no types of its own ({}, CONFIG_DEBUG_INFO_BTF)",
-                path.display()
-            ),
-            _ => unreadable(&error),
-        })?;
-        let types = Btf::parse(&bytes).map_err(|error| unreadable(&error))?;
+        let types = Btf::parse(&bytes).map_err(|source| PlaceError::BadTypes { file, source })?;
         Ok(KernelTypes { folder, types })
     }
 
@@ -75,40 +69,43 @@ impl KernelTypes {
     /// A function of the kernel or of a module.
     ///
     /// # Errors
-    /// Text for the program's author.
+    /// There is none that programs can be attached to, or its types cannot be had.
     pub fn function(
         &self,
         linux: &dyn Linux,
         module: Option<&str>,
         name: &str,
-    ) -> Result<Target, String> {
+    ) -> Result<Target, PlaceError> {
+        let named = || name.to_owned();
         let Some(module) = module else {
             let found = find(&self.types, name, |ty| matches!(ty, Type::Func { .. }));
-            let id = found.ok_or_else(|| {
-                format!(
-                    "Linux has no function `{name}` that programs can be attached to; one of a module is named `MODULE:{name}`"
-                )
-            })?;
+            let id = found.ok_or_else(|| PlaceError::NoFunction { name: named() })?;
             return Ok(Target { id, module: None });
         };
-        let path = self.folder.join(module);
-        let bytes = std::fs::read(&path).map_err(|error| {
-            format!(
-                "the types of module `{module}` cannot be read from `{}`: {error}",
-                path.display()
-            )
+        let of_module = || module.to_owned();
+        let file = self.folder.join(module);
+        let bytes = std::fs::read(&file).map_err(|source| PlaceError::UnreadModule {
+            module: of_module(),
+            file,
+            source,
         })?;
         let types = self.types.followed_by(&bytes);
-        let types = types.map_err(|error| format!("the types of module `{module}`: {error}"))?;
+        let types = types.map_err(|source| PlaceError::BadModule {
+            module: of_module(),
+            source,
+        })?;
         // The kernel's stand before the module's own, which may have the same names.
         let last = self.types.types().last().map_or(0, |(id, _)| id.0);
         let mut own = types.find(name);
         let found = own.find(|(id, ty)| id.0 > last && matches!(ty, Type::Func { .. }));
-        let id = found.map(|(id, _)| id.0).ok_or_else(|| {
-            format!("module `{module}` has no function `{name}` that programs can be attached to")
+        let id = found.map(|(id, _)| id.0);
+        let id = id.ok_or_else(|| PlaceError::NoFunctionInModule {
+            module: of_module(),
+            name: named(),
         })?;
-        let fd = module_types(linux, module).map_err(|errno| {
-            format!("Linux does not give the types of module `{module}`: {errno}")
+        let fd = module_types(linux, module).map_err(|errno| PlaceError::HeldBack {
+            module: of_module(),
+            errno,
         })?;
         Ok(Target {
             id,
@@ -119,12 +116,14 @@ impl KernelTypes {
     /// The type of a tracepoint's program.
     ///
     /// # Errors
-    /// Text for the program's author.
-    pub fn tracepoint(&self, name: &str) -> Result<Target, String> {
+    /// There is none.
+    pub fn tracepoint(&self, name: &str) -> Result<Target, PlaceError> {
         let found = find(&self.types, &format!("btf_trace_{name}"), |ty| {
             matches!(ty, Type::Typedef { .. })
         });
-        let id = found.ok_or_else(|| format!("Linux has no tracepoint `{name}` with types"))?;
+        let id = found.ok_or_else(|| PlaceError::NoTypedTracepoint {
+            name: name.to_owned(),
+        })?;
         Ok(Target { id, module: None })
     }
 }
@@ -335,7 +334,7 @@ mod tests {
     fn types_that_are_not_there_are_told_from_those_that_cannot_be_read() {
         let folder = std::env::temp_dir().join(format!("warpbpf-no-types-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
-        let why = || KernelTypes::of(folder.clone()).unwrap_err();
+        let why = || KernelTypes::of(folder.clone()).unwrap_err().to_string();
         let missing = why();
         std::fs::write(folder.join("vmlinux"), [0x9f, 0xeb, 9, 0]).unwrap();
         let wrong = why();
@@ -373,7 +372,8 @@ mod tests {
         let types = KernelTypes::of(folder.clone()).unwrap();
         let linux = Named(&["vmlinux", "gone", "gpu"], Mutex::default());
         let function = |module, name| types.function(&linux, module, name);
-        let told = |found: Result<Target, String>| {
+        let told = |found: Result<Target, PlaceError>| {
+            let found = found.map_err(|error| error.to_string());
             found.map(|target| (target.id, target.module.map(|fd| fd.as_raw_fd())))
         };
         let own = told(function(None, "do_it"));
@@ -394,7 +394,7 @@ mod tests {
         assert_eq!((own, trace), (Ok((2, None)), Ok((3, None))));
         // Behind the three of the kernel, in the types of that name.
         assert_eq!((other.id, known), (4, Some((fd, 3))));
-        let errors = errors.map(|found| found.expect_err("there is none"));
+        let errors = errors.map(|found| found.expect_err("there is none").to_string());
         assert_eq!(
             errors[0],
             "Linux has no function `of_module` that programs can be attached to; one of a module is named `MODULE:of_module`"
@@ -414,6 +414,6 @@ mod tests {
         );
         assert_eq!(errors[5], "Linux has no tracepoint `nothing` with types");
         // Not the kernel's function of that name.
-        assert_eq!(namesake, Ok(5));
+        assert_eq!(namesake.ok(), Some(5));
     }
 }

@@ -226,8 +226,10 @@ fn program(name: &str, section: &str, maps: &[u32]) -> Program {
 fn load(fake: &Fake, object: &Object, others: &[(u32, Use)]) -> Result<Side, LinuxError> {
     let others = others.iter().copied().collect();
     let tracefs = Tracefs::default();
-    let none = Err("this Linux shows no types of its own");
-    Side::load(Arc::new(fake.clone()), object, &others, none, tracefs)
+    let none = PlaceError::NoTypes {
+        file: "vmlinux".into(),
+    };
+    Side::load(Arc::new(fake.clone()), object, &others, Err(&none), tracefs)
 }
 
 fn refused(object: &Object, others: &[(u32, Use)]) -> String {
@@ -371,7 +373,7 @@ fn what_cannot_be_is_said_with_names() {
     let typed = object(Vec::new(), vec![program("p", "fentry/f", &[])]);
     assert_eq!(
         refused(&typed, &[]),
-        "program `p` (`fentry/f`): this Linux shows no types of its own"
+        "program `p` (`fentry/f`): this Linux shows no types of its own (vmlinux, CONFIG_DEBUG_INFO_BTF)"
     );
     let fake = Fake::default();
     fake.0.lock().unwrap().refuses = Some("first line\nR0 is bad\n");
