@@ -3,6 +3,7 @@
 use warpbpf_ebpf::DecodeError;
 
 use crate::btf_types::BtfError;
+use crate::core_error::CoreError;
 
 /// Why an object cannot be loaded. The file is at fault in all cases.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
@@ -162,7 +163,7 @@ pub enum ObjectError {
         /// The type and the path of members: `struct task_struct.pid`.
         access: String,
         /// What is wrong.
-        problem: String,
+        problem: CoreError,
     },
     /// A relocation of a kind or against a symbol that means nothing in code.
     #[error(

@@ -23,6 +23,7 @@ mod btf_print;
 mod btf_types;
 mod btf_write;
 mod core;
+mod core_error;
 mod data;
 mod elf;
 mod error;
@@ -46,6 +47,7 @@ mod fuzz;
 
 pub use btf::{Btf, BtfError, Linkage, Member, SectionVar, Type, TypeId};
 pub use core::UNRESOLVED_CALL;
+pub use core_error::CoreError;
 pub use error::{FunctionDecodeError, ObjectError, ObjectErrors};
 pub use hide::hide;
 pub use link::{

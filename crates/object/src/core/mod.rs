@@ -20,6 +20,7 @@ pub use patch::UNRESOLVED_CALL;
 
 use crate::btf::Btf;
 use crate::btf_ext::{BtfExt, CoreRecord};
+use crate::core_error::CoreError;
 use crate::elf::Elf;
 use crate::error::ObjectError;
 use crate::functions::Function;
@@ -95,19 +96,18 @@ fn resolve(
     local: &Btf,
     options: &LoadOptions<'_>,
     record: &CoreRecord,
-) -> Result<Resolution, String> {
-    let kind = Kind::from_number(record.kind)
-        .ok_or_else(|| format!("is of a kind ({}) that is not known", record.kind))?;
+) -> Result<Resolution, CoreError> {
+    let kind = record.kind;
+    let kind = Kind::from_number(kind).ok_or(CoreError::Kind { kind })?;
     let spec = Spec::parse(local, record, kind)?;
     let before = match value::of(kind, &spec, Some(&spec)) {
         Ok(value) => value,
-        Err(Refusal::Missing) => return Err("names nothing".to_owned()),
+        Err(Refusal::Missing) => return Err(CoreError::Nothing),
         Err(Refusal::Bad(problem)) => return Err(problem),
     };
     if let Some(why) = options.no_target.filter(|_| kind != Kind::TypeIdLocal) {
-        return Err(format!(
-            "asks for types of the target, which there are not: {why}"
-        ));
+        let why = why.to_owned();
+        return Err(CoreError::NoTarget { why });
     }
     let target = options.target_btf;
     let Some(target) = target.filter(|_| kind != Kind::TypeIdLocal) else {
@@ -119,10 +119,7 @@ fn resolve(
     };
     let name = spec.root_name();
     if name.is_empty() {
-        return Err(
-            "is of a type without a name, which cannot be looked up in a target; name the type"
-                .to_owned(),
-        );
+        return Err(CoreError::Unnamed);
     }
     let candidates = candidates::of(&spec, target);
     let mut found: Option<(Result<Value, Poison>, Spec<'_>)> = None;
@@ -138,9 +135,8 @@ fn resolve(
         if let Some((other, place)) = &found
             && (*other != after || place.bit_offset != matched.bit_offset)
         {
-            return Err(format!(
-                "is ambiguous: the target has several types `{name}` that fit, with different results"
-            ));
+            let name = name.to_owned();
+            return Err(CoreError::Ambiguous { name });
         }
         found = Some((after, matched));
     }

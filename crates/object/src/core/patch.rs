@@ -3,6 +3,7 @@
 use warpbpf_ebpf::Slot;
 
 use crate::core::value::Value;
+use crate::core_error::CoreError;
 use crate::functions::CALL;
 
 /// The helper number that stands where something could not be resolved; the one that libbpf writes (0xbad2310).
@@ -41,7 +42,7 @@ pub(super) enum Patch {
 }
 
 /// Patches the instruction at the start of `slots`. Errors are faults of the file.
-pub(super) fn apply(slots: &mut [Slot], resolution: &Resolution) -> Result<Patch, String> {
+pub(super) fn apply(slots: &mut [Slot], resolution: &Resolution) -> Result<Patch, CoreError> {
     let after = match resolution.after {
         Ok(after) => after,
         Err(poison) => return Ok(Patch::Poison(poison)),
@@ -50,16 +51,13 @@ pub(super) fn apply(slots: &mut [Slot], resolution: &Resolution) -> Result<Patch
     let check = |found: u64, width: u32| {
         let mask = u64::MAX >> (64 - width);
         if before.exact && found & mask != before.number & mask {
-            return Err(format!(
-                "does not fit its instruction, which holds {found} where the types say {}",
-                before.number
-            ));
+            let expected = before.number;
+            return Err(CoreError::OtherNumber { found, expected });
         }
         Ok(())
     };
-    let strange = || "belongs to an instruction that holds no such number".to_owned();
     let Some((slot, rest)) = slots.split_first_mut() else {
-        return Err(strange());
+        return Err(CoreError::Instruction);
     };
     match slot.opcode & 7 {
         // ALU and ALU64 with a constant.
@@ -80,13 +78,13 @@ pub(super) fn apply(slots: &mut [Slot], resolution: &Resolution) -> Result<Patch
             slot.off = off;
         }
         0 if slot.opcode == Slot::LDDW && slot.src == 0 => {
-            let high = rest.first_mut().ok_or_else(strange)?;
+            let high = rest.first_mut().ok_or(CoreError::Instruction)?;
             let found = u64::from(high.imm as u32) << 32 | u64::from(slot.imm as u32);
             check(found, 64)?;
             slot.imm = after.number as u32 as i32;
             high.imm = (after.number >> 32) as u32 as i32;
         }
-        _ => return Err(strange()),
+        _ => return Err(CoreError::Instruction),
     }
     Ok(Patch::Done)
 }
@@ -97,7 +95,7 @@ fn resize(
     before: &Value,
     after: &Value,
     resizable: bool,
-) -> Result<Option<Poison>, String> {
+) -> Result<Option<Poison>, CoreError> {
     let (Some(old), Some(new)) = (before.field, after.field) else {
         return Ok(None);
     };
@@ -114,10 +112,8 @@ fn resize(
     // Bits 3 and 4 of the opcode: 32, 16, 8, 64 bits.
     let width = [4, 2, 1, 8][usize::from(slot.opcode >> 3 & 3)];
     if width != old.size {
-        return Err(format!(
-            "does not fit its instruction, which accesses {width} bytes of a field of {}",
-            old.size
-        ));
+        let size = old.size;
+        return Err(CoreError::OtherWidth { width, size });
     }
     let code = match new.size {
         4 => 0,

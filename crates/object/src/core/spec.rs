@@ -6,6 +6,7 @@
 use crate::btf::{Btf, Member, Type, TypeId};
 use crate::btf_ext::CoreRecord;
 use crate::core::compat;
+use crate::core_error::CoreError;
 use crate::flavor::essential;
 
 /// Deepest path, in the object and in the target.
@@ -94,11 +95,11 @@ pub(super) struct Spec<'b> {
 }
 
 impl<'b> Spec<'b> {
-    pub(super) fn parse(btf: &'b Btf, record: &CoreRecord, kind: Kind) -> Result<Self, String> {
-        let text = btf
-            .string(record.access)
-            .map_err(|error| error.to_string())?;
-        let bad = || format!("has the malformed path `{text}`");
+    pub(super) fn parse(btf: &'b Btf, record: &CoreRecord, kind: Kind) -> Result<Self, CoreError> {
+        let text = btf.string(record.access)?;
+        let bad = || CoreError::Path {
+            path: text.to_owned(),
+        };
         let path: Vec<u32> = text
             .split(':')
             .map(|part| part.parse().map_err(|_| bad()))
@@ -198,7 +199,7 @@ impl<'b> Spec<'b> {
         kind: Kind,
         target: &'t Btf,
         candidate: TypeId,
-    ) -> Result<Option<Spec<'t>>, String> {
+    ) -> Result<Option<Spec<'t>>, CoreError> {
         let mut spec = Spec {
             btf: target,
             root: candidate,
@@ -263,7 +264,7 @@ impl<'b> Spec<'b> {
         local: &Btf,
         step: &Step<'_>,
         at: TypeId,
-    ) -> Result<Option<TypeId>, String> {
+    ) -> Result<Option<TypeId>, CoreError> {
         let (Some(Type::Struct { members, .. } | Type::Union { members, .. }), Some(name)) =
             (local.type_by_id(step.ty), step.name)
         else {
@@ -275,7 +276,7 @@ impl<'b> Spec<'b> {
         let mut budget = 1 << 16;
         let found = self.search(local, member, name, at, 0, &mut budget);
         if budget == 0 {
-            return Err("leads into target types that are nested without end".to_owned());
+            return Err(CoreError::Endless);
         }
         Ok(found)
     }

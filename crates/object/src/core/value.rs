@@ -2,6 +2,7 @@
 
 use crate::btf::{Type, TypeId};
 use crate::core::spec::{Kind, Spec};
+use crate::core_error::CoreError;
 
 /// What a relocation comes to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -34,7 +35,7 @@ pub(super) enum Refusal {
     /// The target does not have it.
     Missing,
     /// The relocation asks what has no answer.
-    Bad(String),
+    Bad(CoreError),
 }
 
 /// The answer to `kind` in `found`, which is what `local` became in the target, if anything.
@@ -59,9 +60,9 @@ pub(super) fn of(kind: Kind, local: &Spec<'_>, found: Option<&Spec<'_>>) -> Resu
         Kind::TypeSize => {
             let found = found.ok_or(Refusal::Missing)?;
             let size = found.btf.resolve_size(found.root);
-            Ok(plain(size.ok_or_else(|| {
-                Refusal::Bad("is of a type without a size".to_owned())
-            })?))
+            Ok(plain(
+                size.ok_or_else(|| Refusal::Bad(CoreError::TypeWithoutSize))?,
+            ))
         }
         Kind::EnumeratorValue => {
             let found = found.ok_or(Refusal::Missing)?;
@@ -81,9 +82,9 @@ pub(super) fn of(kind: Kind, local: &Spec<'_>, found: Option<&Spec<'_>>) -> Resu
 }
 
 fn field(kind: Kind, spec: &Spec<'_>) -> Result<Value, Refusal> {
-    let bad = |problem: &str| Refusal::Bad(problem.to_owned());
-    let no_size = || bad("is of a field without a size");
-    let step = spec.steps.last().ok_or_else(|| bad("has an empty path"))?;
+    let bad = Refusal::Bad;
+    let no_size = || bad(CoreError::FieldWithoutSize);
+    let step = spec.steps.last().ok_or_else(|| bad(CoreError::NoPath))?;
     if step.name.is_none() {
         let size = || spec.btf.resolve_size(step.ty).ok_or_else(no_size);
         return match kind {
@@ -100,27 +101,25 @@ fn field(kind: Kind, spec: &Spec<'_>) -> Result<Value, Refusal> {
                 field: None,
                 exact: true,
             }),
-            _ => Err(bad("asks of an array element what only members have")),
+            _ => Err(bad(CoreError::Element)),
         };
     }
     let Some(Type::Struct { members, .. } | Type::Union { members, .. }) =
         spec.btf.type_by_id(step.ty)
     else {
-        return Err(bad("leads to no member"));
+        return Err(bad(CoreError::NoMember));
     };
     let member = members
         .get(step.index as usize)
-        .ok_or_else(|| bad("leads to no member"))?;
+        .ok_or_else(|| bad(CoreError::NoMember))?;
     let stored = || spec.btf.strip(member.ty).map(|(_, ty)| ty);
     let bits = u64::from(member.bit_size);
     let (bytes, offset, bits) = if bits > 0 {
         let Some(Type::Int { size, .. } | Type::Enum { size, .. }) = stored() else {
-            return Err(bad(
-                "is of a bit field that is neither number nor enumeration",
-            ));
+            return Err(bad(CoreError::BitFieldOfWhat));
         };
         bit_field(spec.bit_offset, bits, u64::from(*size))
-            .ok_or_else(|| bad("is of a bit field that no load of 8 bytes holds"))?
+            .ok_or_else(|| bad(CoreError::WideBitField))?
     } else {
         // Pointers, sizes and existence of arrays without elements included.
         let size = spec.btf.resolve_size(member.ty).ok_or_else(no_size)?;
@@ -158,7 +157,7 @@ fn field(kind: Kind, spec: &Spec<'_>) -> Result<Value, Refusal> {
             Value {
                 number: 64u64
                     .checked_sub(end)
-                    .ok_or_else(|| bad("shifts a field of more than 8 bytes"))?,
+                    .ok_or_else(|| bad(CoreError::WideShift))?,
                 field: None,
                 exact: ordinary,
             }
@@ -166,7 +165,7 @@ fn field(kind: Kind, spec: &Spec<'_>) -> Result<Value, Refusal> {
         _ => Value {
             number: 64u64
                 .checked_sub(bits)
-                .ok_or_else(|| bad("shifts a field of more than 8 bytes"))?,
+                .ok_or_else(|| bad(CoreError::WideShift))?,
             field: None,
             exact: true,
         },
