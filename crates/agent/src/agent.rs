@@ -3,48 +3,43 @@
 //! It is off until the application loads its first image; then it says hello to the tool and does what it is told. It is
 //! off again, for good, when the tool goes away, and in a forked child.
 
-use std::os::fd::{AsFd as _, AsRawFd as _, RawFd};
+use std::os::fd::RawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicIsize, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use warpbpf_driver::{Context, DeviceInfo, Driver, DriverError};
-use warpbpf_session::{Assembled, Means, Sanitizer, Session, SessionError};
-use warpbpf_wire::{
-    AgentConnection, CacheRequest, HANDSHAKE, NoteLevel, SharedError, ToAgent, ToTool, WireError,
-    connect_to_own,
-};
+use warpbpf_driver::{Context, DeviceInfo, Driver};
+use warpbpf_session::{Session, SessionError};
+use warpbpf_wire::{NoteLevel, SharedError, ToTool};
 
 use crate::bound::MemoryBound;
 use crate::context_registry::{ContextRegistry, ContextState};
-use crate::contexts::Retains;
-use crate::descriptors::{FileThread, Identity, OwnDescriptor, placed};
+use crate::descriptors::{FileThread, Identity, OwnDescriptor};
 use crate::drain::Drain;
 use crate::drivers::Drivers;
-use crate::ends::Ends;
+use crate::end_requests::Ends;
 use crate::entry::Entry;
 use crate::generation::Generations;
-use crate::graphs::Graphs;
-use crate::handshake::hello;
+use crate::graphs::state::Graphs;
+use crate::images::Images;
 use crate::jit_outputs::JitOutputs;
 use crate::kernel_registry::KernelRegistry;
-use crate::launch_barrier::{LaunchBarrier, with_launch_barrier};
+use crate::launch_barrier::LaunchBarrier;
 use crate::launches::SharedLaunches;
 use crate::links::Links;
 use crate::lock::lock;
 use crate::memory::Memory;
-use crate::modules::Images;
-use crate::notes::Said;
-use crate::outbox::Outbox;
-use crate::preloaded::Preloaded;
+use crate::notes::{Said, internal_failure};
+use crate::outbox::{Outbox, Outgoing};
+use crate::preloaded::jobs::Preloaded;
 use crate::quiet::Quiet;
-use crate::replace::Replacement;
+use crate::replacement::Replacement;
+use crate::retains::Retains;
 use crate::streams::Streams;
 use crate::symbols::Symbols;
 use crate::table::{EmptyTable, Table};
 use crate::watchdog::Watchdog;
-use crate::{code_cache, control, host_ops, nvtx, replace, sanitizer};
 
 /// How the tool is reached.
 #[derive(Debug)]
@@ -64,6 +59,19 @@ pub(crate) enum Mode {
     Observe,
     /// Programs in kernels.
     Attached(Arc<Session>),
+}
+
+/// What the agent asks of what is above it: who starts it says who does that.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Above {
+    /// Asks the tool what it wants.
+    pub(crate) ask: fn(&'static Agent) -> Mode,
+    /// The driver as our threads have it.
+    pub(crate) wrap: fn(Driver) -> Driver,
+    /// Looks for the functions by which a process ends.
+    pub(crate) ends: fn() -> Ends,
+    /// What runs in the place of the driver's functions.
+    pub(crate) replacements: fn() -> Vec<usize>,
 }
 
 /// Why nothing can be done on the device side now.
@@ -104,10 +112,12 @@ pub(crate) struct Finish {
 /// See the module. It is freed when no thread can be in its code any more ([`crate::retired`]).
 #[derive(Debug)]
 pub(crate) struct Agent {
+    /// The parts above it.
+    pub(crate) above: Above,
     /// Our own calls: trampolines where a function is hooked.
     pub(crate) driver: Driver,
     pub(crate) symbols: Symbols,
-    tool: Tool,
+    pub(crate) tool: Tool,
     on: AtomicBool,
     /// The process that it is of. Children by `_Fork` or `clone` come without a word.
     pid: u32,
@@ -127,9 +137,9 @@ pub(crate) struct Agent {
     pub(crate) launch_barrier: LaunchBarrier,
     /// The process ends.
     at_exit: AtomicBool,
-    mode: OnceLock<Mode>,
+    pub(crate) mode: OnceLock<Mode>,
     /// All that the driver knows, by ordinal.
-    devices: OnceLock<Vec<DeviceInfo>>,
+    pub(crate) devices: OnceLock<Vec<DeviceInfo>>,
     /// See [`Agent::loads_lazily`].
     pub(crate) lazy: OnceLock<bool>,
     /// Operations in a timeline have their stacks on the CPU.
@@ -170,12 +180,12 @@ pub(crate) struct Agent {
     /// Launches of executable graphs that were asked for.
     graph_launches: AtomicU64,
     /// The control socket, for a forked child to close; set when a tool has said what it wants.
-    socket: OnceLock<(RawFd, Identity)>,
-    ring_bytes: AtomicUsize,
+    pub(crate) socket: OnceLock<(RawFd, Identity)>,
+    pub(crate) ring_bytes: AtomicUsize,
     /// Threads of ours that were started: nobody waits for one that was not.
     threads: AtomicU32,
     /// `cuEventElapsedTime`: who asks the tool must not wait for the dynamic loader.
-    elapsed: Option<usize>,
+    pub(crate) elapsed: Option<usize>,
 }
 
 impl Agent {
@@ -185,10 +195,11 @@ impl Agent {
         symbols: Symbols,
         tool: Tool,
         files: Arc<FileThread>,
+        above: Above,
     ) -> &'static Agent {
         let elapsed = symbols.address("cuEventElapsedTime");
         Box::leak(Box::new(Agent {
-            driver: with_launch_barrier(driver),
+            driver: (above.wrap)(driver),
             symbols,
             tool,
             on: AtomicBool::new(true),
@@ -227,7 +238,8 @@ impl Agent {
             finish: Mutex::default(),
             finished: Condvar::new(),
             drivers: Drivers::default(),
-            ends: Ends::look(),
+            ends: (above.ends)(),
+            above,
             files,
             drowsy: AtomicBool::new(false),
             graph_launches: AtomicU64::new(0),
@@ -336,23 +348,7 @@ impl Agent {
 
     /// What the tool wants. The first call asks it; that needs an initialised driver.
     pub(crate) fn mode(&'static self) -> &'static Mode {
-        self.mode.get_or_init(|| {
-            let mode = control::ask(self).unwrap_or_else(|_| {
-                // Nobody to tell it to: the tool is what could not be reached.
-                self.turn_off();
-                Mode::PassThrough
-            });
-            if matches!(mode, Mode::PassThrough) {
-                self.files.close();
-            }
-            self.memory.decide(&mode);
-            let (timeline, ranges) = match &mode {
-                Mode::Attached(session) => (session.timeline(), session.needs_nvtx()),
-                Mode::Observe | Mode::PassThrough => (false, false),
-            };
-            nvtx::decide(timeline, ranges);
-            mode
-        })
+        self.mode.get_or_init(|| (self.above.ask)(self))
     }
 
     /// The tool was asked, whatever came of it.
@@ -401,196 +397,10 @@ impl Agent {
         self.devices().iter().map(|d| d.sms).max().unwrap_or(0)
     }
 
-    /// Asks what devices there are. The one with ordinal `used` must say what it is.
-    pub(crate) fn ask_devices(&self, used: i32) -> Result<Vec<DeviceInfo>, DriverError> {
-        let used_info = self.driver.device_info(used)?;
-        let info = |ordinal: i32| match ordinal == used {
-            true => Some(used_info.clone()),
-            false => self.driver.device_info(ordinal).ok(),
-        };
-        let count = self.driver.device_count().unwrap_or(0) as i32;
-        let count = count.max(used + 1);
-        // One that does not say what it is is taken for one like the one that does.
-        let all = (0..count).map(|n| info(n).unwrap_or_else(|| used_info.clone()));
-        Ok(all.collect())
-    }
-
-    fn connect(&self) -> Result<AgentConnection, WireError> {
-        match &self.tool {
-            Tool::Path(path) => AgentConnection::new(placed(connect_to_own(path)?)),
-            Tool::Socket(socket) => {
-                let socket = lock(socket).take().and_then(OwnDescriptor::take);
-                let socket = socket.ok_or(WireError::Closed)?;
-                // Whoever could put it into this process could do anything here.
-                AgentConnection::trusted(socket)
-            }
-        }
-    }
-
-    /// Asks the tool what it wants, on a thread of ours, where the application uses the device
-    /// `ordinal` of these. The connection goes on if there is a session.
-    pub(crate) fn handshake(
-        &'static self,
-        ordinal: i32,
-        devices: Result<Vec<DeviceInfo>, DriverError>,
-    ) -> Result<(Mode, Option<AgentConnection>), WireError> {
-        let mut connection = self.connect()?;
-        let nothing = (Mode::PassThrough, None);
-        let devices = match devices {
-            Ok(devices) => self.devices.get_or_init(|| devices),
-            Err(error) => {
-                hello(&mut connection, None)?;
-                let message = format!("the device cannot be asked what it is: {error}");
-                self.refuse(&mut connection, message)?;
-                return Ok(nothing);
-            }
-        };
-        let device = &devices[ordinal as usize];
-        hello(&mut connection, Some((device, self.cpus())))?;
-        // One layout of maps serves all devices, so that what they hold can be put together: that of the largest.
-        let largest = DeviceInfo {
-            sms: self.cpus(),
-            ..device.clone()
-        };
-        let mut end = Instant::now() + HANDSHAKE;
-        let mut presets: Vec<(String, Vec<u8>)> = Vec::new();
-        let mut assembled = Assembled::default();
-        let mut by_sanitizer = false;
-        let mut cache = CacheRequest::default();
-        loop {
-            let left = end.saturating_duration_since(Instant::now());
-            let frame = connection.recv(left)?.ok_or(WireError::Timeout {
-                seconds: HANDSHAKE.as_secs(),
-            })?;
-            warpbpf_faults::check("agent/no-request", || WireError::Timeout {
-                seconds: HANDSHAKE.as_secs(),
-            })?;
-            let mode = match frame.message {
-                ToAgent::Observe => Mode::Observe,
-                ToAgent::Attach { options } => {
-                    if let Some(bytes) = options.ring_bytes {
-                        self.ring_bytes.store(bytes as usize, Ordering::Relaxed);
-                    }
-                    self.stacks.store(options.stacks, Ordering::Relaxed);
-                    self.preloaded.look_into_caches(options.caches);
-                    self.bound.set(options.max_device_memory);
-                    if let Some(ppm) = options.max_overhead_ppm
-                        && !self.watchdog.set(ppm, self.elapsed)
-                    {
-                        let text = "`--max-overhead` has no effect: the driver has no `cuEventElapsedTime`";
-                        self.note(NoteLevel::Warning, text.into());
-                    }
-                    let instrumented = options.occupancy_instrumented;
-                    let sanitizer =
-                        by_sanitizer.then(|| sanitizer::subscribed(self, options.splice_first));
-                    let sanitizer: Option<Option<&Sanitizer>> = sanitizer;
-                    let edits = sanitizer.is_none() || options.splice_first;
-                    let by_functions = options.splice && edits || sanitizer.flatten().is_some();
-                    let means = Means {
-                        assembled: by_functions.then(|| Arc::new(assembled)),
-                        sanitizer: sanitizer.flatten(),
-                        cache: code_cache::open(self, device, &cache),
-                        nvtx_comes_to_us: nvtx::comes_to_us(matches!(self.tool, Tool::Path(_))),
-                    };
-                    // An object that is cut short is refused as any that is damaged.
-                    let cut = usize::from(warpbpf_faults::strikes("agent/object"));
-                    let object = &frame.blob[..frame.blob.len() >> cut];
-                    let made = Session::with(object, &options, means, &largest)
-                        .map_err(|error| error.to_string())
-                        .and_then(|session| host_ops::preset(session, &presets));
-                    match made {
-                        Ok(session) => {
-                            self.answer_for_variants(instrumented);
-                            self.share_launches(&mut connection)?;
-                            self.attached(session)
-                        }
-                        Err(message) => {
-                            self.refuse(&mut connection, message)?;
-                            return Ok(nothing);
-                        }
-                    }
-                }
-                ToAgent::Detach => {
-                    self.turn_off();
-                    return Ok(nothing);
-                }
-                ToAgent::Cache(request) => {
-                    cache = request;
-                    continue;
-                }
-                ToAgent::Sanitize => {
-                    by_sanitizer = true;
-                    continue;
-                }
-                ToAgent::Preset { map } => {
-                    presets.push((map, frame.blob));
-                    continue;
-                }
-                ToAgent::Probe { text, error } => {
-                    assembled.add(text, error.map_or(Ok(frame.blob), Err));
-                    // The tool is at it.
-                    end = Instant::now() + HANDSHAKE;
-                    continue;
-                }
-                ToAgent::Forget { .. } => continue,
-                ToAgent::Snapshot { token } | ToAgent::Drain { token } => {
-                    // There is nothing yet that could be out of date.
-                    connection.queue(&ToTool::Snapshotted { token }, &[], None)?;
-                    connection.flush()?;
-                    continue;
-                }
-                ToAgent::Change { token, .. } => {
-                    let message = "there are no programs before an object is attached";
-                    let refused = replace::refused(token, 0, replace::EINVAL, message.into());
-                    connection.queue(&ToTool::Changed(refused), &[], None)?;
-                    connection.flush()?;
-                    continue;
-                }
-                ToAgent::MapOps { token, .. } => {
-                    let error = Some("there are no maps before an object is attached".into());
-                    connection.queue(&ToTool::MapOps { token, error }, &[], None)?;
-                    connection.flush()?;
-                    continue;
-                }
-            };
-            let socket = connection.as_fd();
-            let _ = self.socket.set((socket.as_raw_fd(), Identity::of(socket)));
-            return Ok((mode, Some(connection)));
-        }
-    }
-
-    /// The session is the first one.
-    fn attached(&self, session: Session) -> Mode {
-        let session = Arc::new(session);
-        // Nothing was launched by it before.
-        let _ = self.generations.now().session.set(Arc::clone(&session));
-        Mode::Attached(session)
-    }
-
     /// A program in force wants this kernel.
     pub(crate) fn is_wanted(&self, entry: &Entry) -> bool {
         let session = self.generations.now().session.get();
         session.is_none_or(|session| !session.matching(&entry.mangled).is_empty())
-    }
-
-    fn refuse(&self, connection: &mut AgentConnection, message: String) -> Result<(), WireError> {
-        self.turn_off();
-        let second = Duration::from_secs(1);
-        connection.send(&ToTool::Refused { message }, &[], None, second)?;
-        let reason = "nothing was injected".into();
-        connection.send(&ToTool::Bye { reason }, &[], None, second)
-    }
-
-    /// Says hello and why nothing will happen, where not even the hooks could be set.
-    pub(crate) fn refuse_at_once(&self, message: String) {
-        self.files.run(|| {
-            if let Ok(mut connection) = self.connect() {
-                let said = hello(&mut connection, None);
-                // Nobody to tell it to if this fails.
-                let _ = said.and_then(|()| self.refuse(&mut connection, message));
-            }
-        });
-        self.turn_off();
     }
 
     /// Some context whose maps live.
@@ -645,7 +455,6 @@ impl Agent {
     /// There is a thread that speaks with the tool: at the end it is waited for.
     pub(crate) fn goes_on(&self) {
         self.threads.fetch_add(1, Ordering::Relaxed);
-        crate::install::bring_home_at_exit();
     }
 
     /// Has the control thread bring everything home and say good-bye, and waits for it at most `limit`.
@@ -667,6 +476,73 @@ impl Agent {
                 .wait_timeout(finish, left)
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
+        }
+    }
+
+    /// Tells the user something, each text once.
+    pub(crate) fn note(&self, level: NoteLevel, text: String) {
+        self.note_to(&[], level, text);
+    }
+
+    /// The same for these second tools alone; for all tools if there is none.
+    pub(crate) fn note_to(&self, clients: &[u32], level: NoteLevel, text: String) {
+        if let Some(clients) = self.said.new_for(clients, &text) {
+            let note = ToTool::Note {
+                level,
+                text,
+                clients,
+            };
+            self.send(note, None);
+        }
+    }
+
+    /// A thread of ours, or what we do in a call of the application's (`whose`), failed in a way
+    /// that nobody thought of: the tool is told once, and the application is not.
+    pub(crate) fn failed(&self, whose: &str, said: &str) {
+        // In a forked child another thread may have had the locks.
+        if !self.is_on() {
+            return;
+        }
+        let text = internal_failure(whose, said);
+        if let Some(clients) = self.said.new_for(&[], &text) {
+            let level = NoteLevel::Error;
+            let note = ToTool::Note {
+                level,
+                text,
+                clients,
+            };
+            self.send(note, None);
+            self.send(ToTool::Failed, None);
+            self.wake();
+        }
+    }
+
+    /// Has the control thread send a message.
+    pub(crate) fn send(&self, message: ToTool, fd: Option<OwnDescriptor>) {
+        // In a forked child nobody lets go of the lock.
+        if !self.is_on() {
+            return;
+        }
+        let mut outbox = lock(&self.outbox.0);
+        // Who ends the session empties it behind this.
+        if self.is_on() {
+            outbox.push(Outgoing { message, fd });
+        }
+    }
+
+    pub(crate) fn take_outbox(&self) -> Vec<Outgoing> {
+        std::mem::take(&mut lock(&self.outbox.0))
+    }
+
+    /// Nobody speaks with a tool any more, and no tool will look at what a context leaves. An agent
+    /// may live on as long as the process, and there may be many one after the other: what of it has
+    /// a descriptor ends here.
+    pub(crate) fn nobody_listens(&self) {
+        self.turn_off();
+        self.files.close();
+        drop(self.take_outbox());
+        for shard in self.context_registry.all() {
+            shard.keep_no_memory();
         }
     }
 }

@@ -7,8 +7,8 @@ use warpbpf_driver::sys::{self, CUcontext, CUdevice, CUfunction, CUkernel, CUres
 use warpbpf_wire::NoteLevel;
 
 use crate::agent::Agent;
-use crate::exports::original;
 use crate::guard::Outcome;
+use crate::original;
 
 /// Calls `set` for the variants of a kernel that `of` says yes to, and tells the user if the driver refuses what it took for the original.
 fn mirror(

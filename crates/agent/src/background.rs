@@ -4,16 +4,24 @@
 //! for long. A launch that waited for that thread would be what the thread waits for. So the launch
 //! goes on without programs, and the background thread does later what was not done for the launch.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
-use warpbpf_session::Live;
+thread_local! {
+    /// See [`is_background`].
+    static BACKGROUND: Cell<bool> = const { Cell::new(false) };
+}
 
-use crate::agent::Agent;
-use crate::context_registry::{ContextState, Shard, tried};
-use crate::launch_barrier::is_background;
-use crate::modules::instrument_pending;
+/// The calling thread works beside the application.
+pub(crate) fn is_background() -> bool {
+    BACKGROUND.get()
+}
+
+/// The calling thread does, or does not any more.
+pub(crate) fn set_background(is: bool) {
+    BACKGROUND.set(is);
+}
 
 /// Between two looks whether another thread is done.
 const LOOK: Duration = Duration::from_micros(50);
@@ -74,45 +82,5 @@ impl Ours {
         // In one order with who leaves: they see this, or this sees that they have left.
         self.turned_away.store(true, Ordering::SeqCst);
         self.is_here()
-    }
-}
-
-impl Shard {
-    /// What is there. None where that would be to wait for a thread of ours.
-    pub(crate) fn look(&self) -> Option<RwLockReadGuard<'_, ContextState>> {
-        self.ours.unless_here(|| tried(self.state.try_read()))
-    }
-
-    /// The same, to put something there. None where there is something by now, too.
-    pub(crate) fn look_to_make(&self) -> Option<RwLockWriteGuard<'_, ContextState>> {
-        let look = || {
-            let empty = |state: &ContextState| matches!(state, ContextState::NotYet);
-            if let Some(state) = tried(self.state.try_write()) {
-                return Some(empty(&state).then_some(state));
-            }
-            // Whoever uses what is there may do so for long.
-            let there = tried(self.state.try_read())?;
-            (!empty(&there)).then_some(None)
-        };
-        self.ours.unless_here(look).flatten()
-    }
-}
-
-impl Agent {
-    /// Has a thread of ours work with what is in a context, which is current meanwhile and cannot end. None where there is nothing.
-    pub(crate) fn with_ours<T>(
-        &'static self,
-        shard: &Shard,
-        work: impl FnOnce(&Live) -> T,
-    ) -> Option<T> {
-        let work = || match &*shard.read() {
-            ContextState::Here(live) => self.driver.within(shard.context, || work(live)),
-            ContextState::NotYet | ContextState::Gone(_) => None,
-        };
-        let after = || {
-            self.driver
-                .within(shard.context, || instrument_pending(self));
-        };
-        shard.ours.make(work, after)
     }
 }

@@ -7,9 +7,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use warpbpf_driver::Driver;
 use warpbpf_session::Session;
-
-use crate::agent::Agent;
 
 /// Names that a refusal tells.
 const NAMED: usize = 4;
@@ -59,6 +58,20 @@ impl MemoryBound {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         taken.remove(&context);
     }
+
+    /// Takes what a session needs of the current context's device.
+    ///
+    /// # Errors
+    /// It does not fit; why, for the user.
+    pub(crate) fn take_for(
+        &self,
+        driver: &Driver,
+        context: usize,
+        session: &Session,
+    ) -> Result<(), String> {
+        let device = driver.current_device().unwrap_or(0);
+        self.take(context, device, &session.device_memory())
+    }
 }
 
 fn refusal(device: i32, most: u64, others: u64, bytes: u64, needs: &[(String, u64)]) -> String {
@@ -76,21 +89,6 @@ fn refusal(device: i32, most: u64, others: u64, bytes: u64, needs: &[(String, u6
         "the programs need {bytes} bytes of device {device}'s memory, and `--max-device-memory` allows {most}{before}: {}; make maps smaller (`max_entries`) or put them on the host (`--map-memory MAP=host`)",
         named.join(", ")
     )
-}
-
-impl Agent {
-    /// Takes what a session needs of the current context's device.
-    ///
-    /// # Errors
-    /// It does not fit; why, for the user.
-    pub(crate) fn take_device_memory(
-        &self,
-        context: usize,
-        session: &Session,
-    ) -> Result<(), String> {
-        let device = self.driver.current_device().unwrap_or(0);
-        self.bound.take(context, device, &session.device_memory())
-    }
 }
 
 #[cfg(test)]

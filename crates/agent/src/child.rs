@@ -12,9 +12,9 @@ use warpbpf_driver::sys::{self, CUresult};
 
 use crate::agent::{Agent, Tool};
 use crate::descriptors::FileThread;
-use crate::exports::{original, publish};
 use crate::guard::Outcome;
-use crate::install::hooked_api;
+use crate::original::{self, hooked_api};
+use crate::published::publish;
 
 /// # Safety
 /// As the driver's function.
@@ -43,6 +43,12 @@ fn start_anew(parents: &'static Agent) {
     // The parent's has no thread here.
     if let Ok((files, _)) = FileThread::start(None) {
         let driver = Driver::new(api);
-        publish(Agent::leak(driver, symbols.clone(), tool, files));
+        publish(Agent::leak(
+            driver,
+            symbols.clone(),
+            tool,
+            files,
+            parents.above,
+        ));
     }
 }

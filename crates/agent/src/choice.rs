@@ -2,16 +2,17 @@
 
 use std::sync::Arc;
 
-use warpbpf_session::Session;
 use warpbpf_session::choices::Choices;
+use warpbpf_session::names::is_like;
 use warpbpf_wire::{Choice, NoteLevel, StreamPick};
 
 use crate::agent::Agent;
 use crate::clients::{Tally, bit_of};
 use crate::entry::Entry;
-use crate::generation::Generation;
-use crate::launch::StreamName;
+use crate::generation::{Generation, Launches};
 use crate::nvtx;
+use crate::stream_name::{LEGACY_STREAM, PER_THREAD_STREAM, StreamName};
+use crate::streams::Streams;
 
 /// A launch as a choice sees it.
 #[derive(Debug, Clone, Copy)]
@@ -63,27 +64,6 @@ fn goes_by_launch(choice: &Choice) -> bool {
     choice.goes_by_number() || !choice.streams.is_empty()
 }
 
-/// Which launches the programs of a generation are in.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Launches {
-    All,
-    /// All programs in these.
-    Same(&'static Choice),
-    /// Each program in its own: the variant of a kernel knows.
-    Each,
-}
-
-impl Launches {
-    pub(crate) fn of(session: &'static Session) -> Launches {
-        let all = session.choices().all(Choice::is_all);
-        match session.common_choice() {
-            _ if all => Launches::All,
-            Some(choice) => Launches::Same(choice),
-            None => Launches::Each,
-        }
-    }
-}
-
 impl Agent {
     /// The user wants probes of this choice in this launch, which is for the current context.
     fn takes(&self, choice: &Choice, candidate: Candidate) -> bool {
@@ -93,7 +73,7 @@ impl Agent {
         // A choice in force lives as long as the agent, so where it lies tells it from others.
         let who = std::ptr::from_ref(choice) as usize;
         let is_inside = |globs: &[String]| nvtx::is_inside(who, globs);
-        let is_picked = |picks: &[StreamPick], name| self.streams.are_picked(picks, name);
+        let is_picked = |picks: &[StreamPick], name| are_picked(&self.streams, picks, name);
         takes(choice, candidate, device, is_inside, is_picked)
     }
 
@@ -183,8 +163,23 @@ thread_local! {
     pub(crate) static ASKED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
+/// One of these is the stream.
+pub(crate) fn are_picked(streams: &Streams, picks: &[StreamPick], name: StreamName) -> bool {
+    let handle = name.handle() as usize;
+    let is_named = |glob: &str| nvtx::stream_name(handle).is_some_and(|name| is_like(glob, &name));
+    picks.iter().any(|pick| match pick {
+        StreamPick::Default => handle <= LEGACY_STREAM,
+        StreamPick::PerThread => handle == PER_THREAD_STREAM,
+        StreamPick::Other => handle > PER_THREAD_STREAM,
+        StreamPick::Number(number) => streams.number(handle) == *number,
+        StreamPick::Named(glob) => is_named(glob),
+    })
+}
+
 #[cfg(test)]
 mod tests {
+    use warpbpf_driver::sys::CUstream;
+
     use super::*;
 
     fn taken(choice: &Choice, launches: u64) -> Vec<u64> {
@@ -309,5 +304,40 @@ mod tests {
         };
         let all = [of(Some(name), true), of(Some(name), false), of(None, true)];
         assert_eq!(all, [true, false, false]);
+    }
+
+    fn name(handle: usize, null_is_per_thread: bool) -> StreamName {
+        StreamName {
+            stream: handle as CUstream,
+            null_is_per_thread,
+        }
+    }
+
+    #[test]
+    fn streams_are_picked_by_kind_and_number() {
+        let streams = Streams::default();
+        streams.made(0x40);
+        let all = [
+            name(0, false),
+            name(0, true),
+            name(1, true),
+            name(2, false),
+            name(0x40, false),
+            name(0x80, true),
+        ];
+        let picked = |pick: StreamPick| {
+            all.map(|name| u8::from(are_picked(&streams, std::slice::from_ref(&pick), name)))
+        };
+        assert_eq!(picked(StreamPick::Default), [1, 0, 1, 0, 0, 0]);
+        assert_eq!(picked(StreamPick::PerThread), [0, 1, 0, 1, 0, 0]);
+        assert_eq!(picked(StreamPick::Other), [0, 0, 0, 0, 1, 1]);
+        assert_eq!(picked(StreamPick::Number(1)), [0, 0, 0, 0, 1, 0]);
+        assert_eq!(picked(StreamPick::Number(2)), [0, 0, 0, 0, 0, 1]);
+        assert_eq!(
+            picked(StreamPick::Named("*".into())),
+            [0; 6],
+            "none has a name"
+        );
+        assert!(!are_picked(&streams, &[], all[0]));
     }
 }

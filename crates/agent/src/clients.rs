@@ -9,11 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use warpbpf_session::Session;
 use warpbpf_session::choices::Choices;
-use warpbpf_wire::{Choice, NoteLevel};
+use warpbpf_wire::Choice;
 
-use crate::agent::Agent;
-use crate::entry::{Entry, Place};
-use crate::fallback::FallbackReason;
 use crate::list::List;
 
 /// A tool with programs in a variant.
@@ -187,43 +184,6 @@ impl Tallies {
         };
         // SAFETY: as above.
         unsafe { self.0.push(tally) }
-    }
-}
-
-/// Tells second tools that launches of a kernel run without their programs, where those of `place` cannot run and those of `alone` do. Others have
-/// theirs in these launches, and [`crate::launch::tell`] tells of such without any.
-pub(crate) fn tell_of_alone(
-    agent: &'static Agent,
-    entry: &Entry,
-    (place, alone): (&Place, &Place),
-    reason: &FallbackReason,
-) {
-    let why = match reason {
-        FallbackReason::Residency(..) => "all blocks of a grid would not run at once any more",
-        FallbackReason::Threads(_) => "blocks are larger than it allows",
-        FallbackReason::Overlap => "they overlap with the kernel before",
-        FallbackReason::Record => "there is no room for a launch record",
-        FallbackReason::Params => "its parameters cannot be extended",
-        FallbackReason::Refused(_) => "the driver refuses it",
-        FallbackReason::Graph => "it is in a graph",
-        FallbackReason::None
-        | FallbackReason::Unwanted
-        | FallbackReason::Context(_)
-        | FallbackReason::Compaction
-        | FallbackReason::Captured(_)
-        | FallbackReason::DeviceLaunch
-        | FallbackReason::Skipped => return,
-    };
-    let clients = place.clients_beside(alone);
-    if !clients.is_empty() && !entry.told_alone.swap(true, Ordering::Relaxed) {
-        let name = &entry.mangled;
-        agent.note_to(
-            &clients,
-            NoteLevel::Info,
-            format!(
-                "kernel `{name}`: some launches cannot have the programs of all tools ({why}); they run with those that were there before, and count as uninstrumented for this one"
-            ),
-        );
     }
 }
 

@@ -16,6 +16,7 @@ use warpbpf_session::Live;
 use warpbpf_wire::{AgentConnection, HANDSHAKE, NoteLevel, ToAgent, ToTool, WireError};
 
 use crate::agent::{Agent, Mode};
+use crate::anchor::driver_at;
 use crate::compaction::Compaction;
 use crate::context_registry::{ContextState, Shard};
 use crate::descriptors::Identity;
@@ -27,8 +28,10 @@ use crate::poll_interval::{BUSY, DRAIN_SHORT, PollInterval};
 use crate::pump::Pump;
 use crate::signs::Signs;
 use crate::spread::Work;
+use crate::uprobe::sites::{stacks_of, timeline_of};
 use crate::{
-    drain, ends, graphs, modules, nvrtc, nvtx, preloaded, sanitizer, stacks, thread, timeline,
+    drain, drain_wait, ends, graphs, launch_memory, modules, nvrtc, nvtx, preloaded, sanitizer,
+    thread,
 };
 
 /// Time between two looks at operations of the tool that the device has not done yet.
@@ -110,6 +113,7 @@ pub(crate) fn ask(agent: &'static Agent) -> Result<Mode, WireError> {
     let (mode, goes_on) = asked.ok_or(nobody)?;
     if goes_on {
         agent.goes_on();
+        ends::bring_home_at_exit();
     }
     mode
 }
@@ -121,7 +125,7 @@ impl Drop for End {
     fn drop(&mut self) {
         self.0.nobody_listens();
         if !self.0.is_late() {
-            self.0.launches.give_back(self.0);
+            launch_memory::give_back(self.0);
         }
         let mut finish = self.0.finish.lock().unwrap_or_else(PoisonError::into_inner);
         finish.done = true;
@@ -219,7 +223,7 @@ impl Control {
                         return self.farewell("detached");
                     }
                     ToAgent::Snapshot { token } => self.tokens.push(token),
-                    ToAgent::Drain { token } => drain::wait(self.agent, token),
+                    ToAgent::Drain { token } => drain_wait::wait(self.agent, token),
                     ToAgent::Forget { client } => {
                         self.agent.kernel_registry.forget(client);
                         self.agent.said.forget(client);
@@ -343,7 +347,7 @@ impl Control {
     fn work(&mut self) -> Result<(), WireError> {
         self.operate()?;
         nvrtc::serve(self.agent);
-        self.agent.look_for_drivers();
+        look_for_drivers(self.agent);
         self.tokens.extend(self.agent.drain.take());
         let now = Instant::now();
         self.agent.give_up_change(now);
@@ -362,7 +366,10 @@ impl Control {
             if self.agent.watchdog.is_on() {
                 self.each_context(|agent, _, live| {
                     let context = live.context().0 as usize;
-                    agent.driver.relaxed(|| agent.tend_watchdog(context));
+                    let dog = &agent.watchdog;
+                    for text in agent.driver.relaxed(|| dog.tend(&agent.driver, context)) {
+                        agent.note(NoteLevel::Warning, text);
+                    }
                 });
             }
             let launches = self.agent.kernel_registry.launched();
@@ -375,11 +382,11 @@ impl Control {
         if asked || now >= self.next_drain {
             self.drain(now);
         }
-        if let Some(timeline) = timeline::of(self.agent) {
+        if let Some(timeline) = timeline_of(self.agent) {
             self.each_context(|agent, _, live| timeline.turn(agent, live.context(), false));
         }
         nvtx::turn(self.agent, false);
-        if let Some(stacks) = stacks::of(self.agent) {
+        if let Some(stacks) = stacks_of(self.agent) {
             stacks.turn(self.agent);
         }
         // What a batch of the tool has begun is on the device.
@@ -509,7 +516,7 @@ impl Control {
                     std::thread::sleep(LAUNCHES);
                 }
                 before = agent.counted();
-                Some(drain::wait_for(agent, until, goes_on))
+                Some(drain_wait::wait_for(agent, until, goes_on))
             }
         };
         let mut ends = ends.filter(|_| !agent.is_at_exit());
@@ -526,16 +533,16 @@ impl Control {
                 agent.bring_home(live, pump, (before, waited));
             });
         }
-        self.agent.look_for_drivers();
+        look_for_drivers(self.agent);
         modules::report_never_instrumented(self.agent);
         preloaded::report_waiting(self.agent);
         graphs::report(self.agent);
         sanitizer::tell_refused(self.agent);
-        if let Some(timeline) = timeline::of(self.agent) {
+        if let Some(timeline) = timeline_of(self.agent) {
             timeline.finish(self.agent);
         }
         nvtx::turn(self.agent, true);
-        if let Some(stacks) = stacks::of(self.agent) {
+        if let Some(stacks) = stacks_of(self.agent) {
             stacks.turn(self.agent);
         }
     }
@@ -546,7 +553,7 @@ impl Control {
     fn bring_home_at_once(&mut self) -> Result<bool, WireError> {
         let until = Instant::now() + ALMOST_DONE;
         let before = self.agent.counted();
-        let ends = drain::wait_for(self.agent, until, |_| true);
+        let ends = drain_wait::wait_for(self.agent, until, |_| true);
         let is_all = self.agent.ends.is_last() && ends.values().all(Result::is_ok);
         for shard in self.agent.context_registry.all() {
             self.in_context(&shard, false, |agent, number, pump, live| {
@@ -559,11 +566,11 @@ impl Control {
                 pump.came_home(live, before, end.and_then(drain::kernels_ran));
             });
         }
-        if let Some(timeline) = timeline::of(self.agent) {
+        if let Some(timeline) = timeline_of(self.agent) {
             self.each_context(|agent, _, live| timeline.turn(agent, live.context(), is_all));
         }
         nvtx::turn(self.agent, is_all);
-        if let Some(stacks) = stacks::of(self.agent) {
+        if let Some(stacks) = stacks_of(self.agent) {
             stacks.turn(self.agent);
         }
         if is_all {
@@ -659,4 +666,16 @@ impl Control {
 fn parts(outgoing: Outgoing) -> Result<(ToTool, Option<OwnedFd>), WireError> {
     let fd = outgoing.fd.map(|fd| fd.take().ok_or(WireError::Closed));
     Ok((outgoing.message, fd.transpose()?))
+}
+
+/// Says which drivers have come that are not hooked.
+fn look_for_drivers(agent: &Agent) {
+    for path in agent.drivers.look(driver_at()) {
+        agent.note(
+            NoteLevel::Warning,
+            format!(
+                "`{path}` is a second CUDA driver in this process: what is launched by it runs without programs and is not counted"
+            ),
+        );
+    }
 }

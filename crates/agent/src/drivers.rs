@@ -6,10 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use warpbpf_driver::front::is_driver_name;
 use warpbpf_driver::loaded::{self, Loaded};
-use warpbpf_wire::NoteLevel;
 
-use crate::agent::Agent;
-use crate::install::driver_at;
 use crate::lock::lock;
 
 /// What was looked at already.
@@ -19,36 +16,6 @@ pub(crate) struct Drivers {
     generation: AtomicU64,
     /// Bases of those of which the user knows.
     known: Mutex<Vec<usize>>,
-}
-
-impl Agent {
-    /// Says which drivers have come. No call into the dynamic linker: its list is read as it is in
-    /// memory.
-    pub(crate) fn look_for_drivers(&self) {
-        let Some(generation) = loaded::generation() else {
-            return;
-        };
-        if self.drivers.generation.load(Ordering::Acquire) == generation {
-            return;
-        }
-        let Some(all) = loaded::loaded() else { return };
-        for other in others(&all, driver_at()) {
-            let mut known = lock(&self.drivers.known);
-            if known.contains(&other.base) {
-                continue;
-            }
-            known.push(other.base);
-            drop(known);
-            self.note(
-                NoteLevel::Warning,
-                format!(
-                    "`{}` is a second CUDA driver in this process: what is launched by it runs without programs and is not counted",
-                    other.path.to_string_lossy()
-                ),
-            );
-        }
-        self.drivers.generation.store(generation, Ordering::Release);
-    }
 }
 
 /// Libraries with the name of a driver that are not the one with a function at `hooked`, which is 0
@@ -61,6 +28,32 @@ fn others(all: &[Loaded], hooked: usize) -> impl Iterator<Item = &Loaded> {
     let own = below.max();
     let drivers = all.iter().filter(|file| is_driver_name(&file.path));
     drivers.filter(move |file| own.is_some() && Some(file.base) != own)
+}
+
+impl Drivers {
+    /// The paths of drivers that have come, beside the one with a function at `hooked`. No call into the dynamic linker:
+    /// its list is read as it is in memory.
+    pub(crate) fn look(&self, hooked: usize) -> Vec<String> {
+        let mut came = Vec::new();
+        let Some(generation) = loaded::generation() else {
+            return came;
+        };
+        if self.generation.load(Ordering::Acquire) == generation {
+            return came;
+        }
+        let Some(all) = loaded::loaded() else {
+            return came;
+        };
+        for other in others(&all, hooked) {
+            let mut known = lock(&self.known);
+            if !known.contains(&other.base) {
+                known.push(other.base);
+                came.push(other.path.to_string_lossy().into_owned());
+            }
+        }
+        self.generation.store(generation, Ordering::Release);
+        came
+    }
 }
 
 #[cfg(test)]

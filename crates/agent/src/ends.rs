@@ -12,24 +12,20 @@
 //! the handler copies what there is, programs stay in force, and the session ends in `_exit`.
 
 use std::ffi::{c_char, c_int};
-use std::ops::Range;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
-use rustix::thread::futex;
 use warpbpf_hook::{Kind, Target, in_force, stage};
 use warpbpf_session::Live;
 use warpbpf_wire::NoteLevel;
 
 use crate::agent::Agent;
-use crate::exports::agent;
+use crate::end_requests::{Ends, code};
 use crate::lock::lock;
+use crate::published::agent;
 use crate::symbols::code_of;
 use crate::{guard, nvrtc};
-
-/// How long an end is kept waiting.
-const PATIENCE: Duration = Duration::from_millis(200);
 
 type Leave = unsafe extern "C" fn(c_int) -> c_int;
 type Execute =
@@ -39,102 +35,6 @@ type Execute =
 static ORIGINALS: [AtomicUsize; NAMES.len()] = [const { AtomicUsize::new(0) }; NAMES.len()];
 /// Functions of the C library, and how many arguments they take.
 const NAMES: [(&str, usize); 2] = [("_exit", 1), ("execve", 3)];
-
-/// What an end asks for, and what has been done for it.
-#[derive(Debug, Default)]
-pub(crate) struct Ends {
-    /// What is hooked when there is a session. Looked for before, as that asks the dynamic linker.
-    targets: Mutex<Vec<Target>>,
-    /// The code of `_exit`.
-    exit: Range<u64>,
-    /// The process ends by its handlers, and the session ends in `_exit`, which comes behind them.
-    is_put_off: AtomicBool,
-    asked: AtomicU32,
-    done: AtomicU32,
-    /// Nothing comes behind it.
-    is_last: AtomicBool,
-}
-
-impl Ends {
-    /// Looks for the functions.
-    pub(crate) fn look() -> Ends {
-        let replacements = [leave as *const () as usize, execute as *const () as usize];
-        let target = |((name, arguments), replacement): ((&str, usize), usize)| {
-            let name = std::ffi::CString::new(name).ok()?;
-            // SAFETY: a NUL-terminated name; the program's own functions of these names come first,
-            // and are what is called.
-            let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) } as usize;
-            (address != 0).then(|| Target {
-                address,
-                // SAFETY: a function of a library that stays loaded, or of the program.
-                code: unsafe { code_of(address) },
-                replacement,
-                kind: Kind::Of { arguments },
-            })
-        };
-        let targets = NAMES.into_iter().zip(replacements).map(target);
-        let all: Option<Vec<Target>> = targets.collect();
-        let all = all.unwrap_or_default();
-        Ends {
-            exit: all.first().map(code).unwrap_or_default(),
-            targets: Mutex::new(all),
-            ..Ends::default()
-        }
-    }
-
-    /// `_exit` leads to [`leave`].
-    fn has_exit(&self) -> bool {
-        in_force().iter().any(|patch| self.exit.contains(&patch.at))
-    }
-
-    /// An end waits for what is there. For the thread that speaks with the tool; it answers by [`Ends::answer`].
-    pub(crate) fn asked(&self) -> Option<u32> {
-        let asked = self.asked.load(Ordering::Acquire);
-        (asked != self.done.load(Ordering::Acquire)).then_some(asked)
-    }
-
-    /// The process ends in any case. A program may turn out not to be there that was to take the place of this one.
-    pub(crate) fn is_last(&self) -> bool {
-        self.is_last.load(Ordering::Acquire)
-    }
-
-    /// What was asked for with this number is done.
-    pub(crate) fn answer(&self, asked: u32) {
-        self.done.store(asked, Ordering::Release);
-        let _ = futex::wake(&self.done, futex::Flags::PRIVATE, i32::MAX as u32);
-    }
-
-    /// The process is about to end, or, if it is not the last that it does, to become another
-    /// program: everything is brought home.
-    pub(crate) fn before(&self, agent: &Agent, is_last: bool) {
-        self.is_last.store(is_last, Ordering::Release);
-        self.bring_home(agent);
-    }
-
-    /// Has everything brought home. Nothing but atomics and system calls: the caller may be in a signal handler.
-    fn bring_home(&self, agent: &Agent) {
-        let number = self.asked.fetch_add(1, Ordering::AcqRel) + 1;
-        agent.files.ring();
-        let end = Instant::now() + PATIENCE;
-        loop {
-            let done = self.done.load(Ordering::Acquire);
-            let left = end.saturating_duration_since(Instant::now());
-            if done.wrapping_sub(number).cast_signed() >= 0 || left.is_zero() {
-                return;
-            }
-            let limit = futex::Timespec {
-                tv_sec: 0,
-                tv_nsec: left.as_nanos() as _,
-            };
-            // Whatever it says, the number is looked at next.
-            let _ = futex::wait(&self.done, futex::Flags::PRIVATE, done, Some(&limit));
-        }
-    }
-}
-
-fn code(target: &Target) -> Range<u64> {
-    target.address as u64..(target.address + target.code.len()) as u64
-}
 
 /// Puts the hooks in. Where one cannot be, an end by it brings nothing home, which is told.
 pub(crate) fn hook(agent: &Agent) {
@@ -178,7 +78,7 @@ pub(crate) fn at_exit(agent: &Agent) {
     agent.begin_exit();
     if agent.is_on() && agent.serves_behind_handlers() && agent.ends.has_exit() {
         // A destructor may end the process by a signal.
-        agent.ends.before(agent, false);
+        agent.ends.before(&agent.files, false);
         agent.ends.is_put_off.store(true, Ordering::Release);
         return;
     }
@@ -212,7 +112,7 @@ fn before_an_end(is_last: bool) {
     };
     match is_last && agent.ends.is_put_off.load(Ordering::Acquire) {
         true => finish(agent),
-        false => agent.ends.before(agent, is_last),
+        false => agent.ends.before(&agent.files, is_last),
     }
 }
 
@@ -238,13 +138,46 @@ unsafe extern "C" fn execute(
     unsafe { std::mem::transmute::<usize, Execute>(original)(path, arguments, variables) }
 }
 
+/// Looks for the functions.
+pub(crate) fn look() -> Ends {
+    let replacements = [leave as *const () as usize, execute as *const () as usize];
+    let target = |((name, arguments), replacement): ((&str, usize), usize)| {
+        let name = std::ffi::CString::new(name).ok()?;
+        // SAFETY: a NUL-terminated name; the program's own functions of these names come first,
+        // and are what is called.
+        let address = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) } as usize;
+        (address != 0).then(|| Target {
+            address,
+            // SAFETY: a function of a library that stays loaded, or of the program.
+            code: unsafe { code_of(address) },
+            replacement,
+            kind: Kind::Of { arguments },
+        })
+    };
+    let targets = NAMES.into_iter().zip(replacements).map(target);
+    let all: Option<Vec<Target>> = targets.collect();
+    Ends::new(all.unwrap_or_default())
+}
+
+/// Registers the last drain. Handlers run last come, first served, and the driver's own one ends the driver: so this is
+/// done again once the driver is initialised, which under `LD_PRELOAD` it is not when the hooks are set.
+pub(crate) fn bring_home_at_exit() {
+    extern "C" fn exit() {
+        if let Some(agent) = agent() {
+            at_exit(agent);
+        }
+    }
+    // SAFETY: the function lives as long as the process: this library is never unloaded.
+    unsafe { libc::atexit(exit) };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_functions_of_this_c_library_can_be_hooked() {
-        let targets = std::mem::take(&mut *lock(&Ends::look().targets));
+        let targets = std::mem::take(&mut *lock(&look().targets));
         assert_eq!(targets.len(), NAMES.len());
         let staged = stage(&targets);
         let refused: Vec<_> = staged

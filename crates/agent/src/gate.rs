@@ -6,8 +6,9 @@ use warpbpf_session::{Live, Session, Unwritten};
 use warpbpf_wire::{NoteLevel, ToTool};
 
 use crate::agent::Agent;
-use crate::context_registry::{ContextState, tried};
-use crate::{replace, thread};
+use crate::context_registry::ContextState;
+use crate::lock::tried;
+use crate::{replace, replacement, thread};
 
 /// How long a context may be busy that is being made or ended: where somebody waits for the answer, and where nobody does.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
@@ -22,10 +23,10 @@ impl Agent {
     pub(crate) fn change_gate(&'static self, token: u64, open: bool, names: Vec<String>) {
         let Some(session) = self.generations.now().session.get() else {
             let message = "no programs are attached that could be stopped".to_owned();
-            return self.refuse_change(token, replace::EINVAL, message);
+            return self.refuse_change(token, replacement::EINVAL, message);
         };
         if let Err(error) = session.set_gate(open, &names) {
-            return self.refuse_change(token, replace::EINVAL, error.to_string());
+            return self.refuse_change(token, replacement::EINVAL, error.to_string());
         }
         let started = thread::start("warpbpf-gate", move || {
             let _working = self.replacement.writes();
@@ -42,13 +43,13 @@ impl Agent {
                     ToTool::Changed(replace::in_force(self, token, session)),
                     None,
                 ),
-                Err(message) => self.refuse_change(token, replace::EIO, message),
+                Err(message) => self.refuse_change(token, replacement::EIO, message),
             }
             self.wake();
         });
         if let Err(error) = started {
             let message = format!("no thread can be started that writes the gate: {error}");
-            self.refuse_change(token, replace::EAGAIN, message);
+            self.refuse_change(token, replacement::EAGAIN, message);
         }
     }
 
@@ -112,14 +113,14 @@ impl Agent {
                         Some(Ok(())) => {}
                         Some(Err(error)) => {
                             let errno = match error {
-                                Unwritten::Busy => replace::EBUSY,
-                                Unwritten::Driver(_) | Unwritten::Missing => replace::EIO,
+                                Unwritten::Busy => replacement::EBUSY,
+                                Unwritten::Driver(_) | Unwritten::Missing => replacement::EIO,
                             };
                             failed = Some((errno, error.to_string()));
                         }
                         None => {
                             let message = "its context cannot be made current".to_owned();
-                            failed = Some((replace::EIO, message));
+                            failed = Some((replacement::EIO, message));
                         }
                     }
                 }
@@ -131,7 +132,10 @@ impl Agent {
             std::thread::sleep(TICK);
         }
         if !left.is_empty() {
-            failed = Some((replace::EIO, "a context is being made or ended".to_owned()));
+            failed = Some((
+                replacement::EIO,
+                "a context is being made or ended".to_owned(),
+            ));
         }
         failed.map_or(Ok(()), Err)
     }

@@ -10,9 +10,9 @@ use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use warpbpf_session::Session;
+use warpbpf_wire::Choice;
 
 use crate::arena::Arena;
-use crate::choice::Launches;
 
 /// Counters of launches under way; threads share one that have the same number in it.
 const LANES: usize = 16;
@@ -177,6 +177,27 @@ fn lane() -> usize {
         static LANE: usize = NEXT.fetch_add(1, Ordering::Relaxed) % LANES;
     }
     LANE.with(|lane| *lane)
+}
+
+/// Which launches the programs of a generation are in.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Launches {
+    All,
+    /// All programs in these.
+    Same(&'static Choice),
+    /// Each program in its own: the variant of a kernel knows.
+    Each,
+}
+
+impl Launches {
+    pub(crate) fn of(session: &'static Session) -> Launches {
+        let all = session.choices().all(Choice::is_all);
+        match session.common_choice() {
+            _ if all => Launches::All,
+            Some(choice) => Launches::Same(choice),
+            None => Launches::Each,
+        }
+    }
 }
 
 #[cfg(test)]

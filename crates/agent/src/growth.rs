@@ -6,25 +6,13 @@
 
 use std::sync::Arc;
 
-use warpbpf_session::{Growth, Live, Session};
+use warpbpf_session::{Live, Session};
 use warpbpf_wire::{MoreMaps, NoteLevel, ToTool};
 
 use crate::agent::Agent;
-use crate::context_registry::{Shard, tried};
-use crate::descriptors::OwnDescriptor;
-use crate::launch_barrier::is_background;
-use crate::lock::lock;
-use crate::pump::More;
-
-/// What was made in a context for programs that are not in force yet.
-#[derive(Debug)]
-pub(crate) struct Growing {
-    /// Of the programs.
-    generation: u64,
-    growth: Growth,
-    /// Memory that is shared with the tool, if some of the maps are copied there.
-    more: Option<(More, OwnDescriptor)>,
-}
+use crate::background::is_background;
+use crate::context_registry::{Growing, Shard};
+use crate::lock::{lock, tried};
 
 impl Agent {
     /// Makes what the maps of programs that come next need in a context, which is current.
@@ -44,7 +32,8 @@ impl Agent {
     }
 
     fn grow(&self, shard: &Shard, live: &Live, session: &Arc<Session>) -> Result<(), String> {
-        self.take_device_memory(shard.context.0 as usize, session)?;
+        self.bound
+            .take_for(&self.driver, shard.context.0 as usize, session)?;
         let brought = |error: &dyn std::fmt::Display| {
             format!("the maps that they bring cannot be made: {error}")
         };
@@ -165,7 +154,9 @@ impl Agent {
                 });
                 live.shed(growth, in_force);
                 // It was noted before, so it fits.
-                let _ = self.take_device_memory(shard.context.0 as usize, in_force);
+                let _ = self
+                    .bound
+                    .take_for(&self.driver, shard.context.0 as usize, in_force);
             });
         }
     }

@@ -2,10 +2,10 @@
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::OnceLock;
 
 use warpbpf_driver::sys::CUresult;
 
-use crate::exports::agent;
 use crate::stack;
 
 thread_local! {
@@ -92,6 +92,16 @@ pub(crate) fn protect(
     }
 }
 
+/// Tells the tool of a failure of ours, by the part of the agent and what the panic says.
+type Tell = fn(&str, &str);
+
+static TELL: OnceLock<Tell> = OnceLock::new();
+
+/// Has [`caught`] tell of failures so.
+pub(crate) fn tell_failures_by(tell: Tell) {
+    TELL.get_or_init(|| tell);
+}
+
 /// What a panic says.
 pub(crate) fn said_by(payload: &(dyn std::any::Any + Send)) -> String {
     let text = payload
@@ -121,8 +131,8 @@ pub(crate) fn caught<T>(part: &str, body: impl FnOnce() -> T) -> Option<T> {
         std::mem::forget(payload);
         // What is told of a panic is no reason for another one to leave.
         let tell = || {
-            if let Some(agent) = agent() {
-                agent.failed(part, &said);
+            if let Some(tell) = TELL.get() {
+                tell(part, &said);
             }
         };
         let _ = catch_unwind(AssertUnwindSafe(tell)).map_err(std::mem::forget);

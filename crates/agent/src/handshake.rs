@@ -1,5 +1,6 @@
 //! What the agent says of the process and of its session.
 
+use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::time::Duration;
 
 use warpbpf_driver::DeviceInfo;

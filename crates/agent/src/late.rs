@@ -4,7 +4,6 @@
 //! Other threads run meanwhile, so nothing of the driver's code is changed from here: the changes are prepared, and made from
 //! outside while all threads stand still. What was taken from the driver is given back when none of them is in our code.
 
-use std::ffi::CStr;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -21,12 +20,16 @@ use warpbpf_wire::late::{CLOSED, CONTROL_VERSION, Control, Patch, operation, sta
 use crate::agent::{Agent, Mode, Tool};
 use crate::descriptors::FileThread;
 use crate::drain::{self, NotDrained};
-use crate::exports::{agent, publish};
 use crate::guard::quietly;
-use crate::install::{Hooks, Moment, claim, hooked_api, watch_the_end};
+use crate::hook_rows::{Hooks, Moment};
+use crate::install::{claim, watch_the_end};
+use crate::original::hooked_api;
+use crate::published::{agent, publish};
 use crate::retired::retire;
+use crate::start::ABOVE;
 use crate::symbols::{Library, Symbols};
-use crate::{modules, nvrtc, preloaded, thread, timeline, uprobe};
+use crate::uprobe::sites::{sites, timeline_of};
+use crate::{drain_wait, modules, nvrtc, preloaded, thread};
 
 /// How long whoever called us may take for the changes; after that it is taken for dead.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -260,7 +263,7 @@ impl Call {
         }
         agent.give_back();
         // Programs on the CPU and a timeline know it for good.
-        if !uprobe::sites().is_some_and(|sites| std::ptr::eq(sites.agent, agent)) {
+        if !sites().is_some_and(|sites| std::ptr::eq(sites.agent, agent)) {
             // No hook is in any more: all threads are looked at once again.
             let have_ended = || thread::with_an_agent() == 0;
             retire(agent, have_ended, || self.patch(&[]).unwrap_or(false));
@@ -283,7 +286,13 @@ fn make(
     files: &Arc<FileThread>,
 ) -> Result<&'static Agent, String> {
     let api = api.ok_or("the CUDA driver is older than CUDA 12")?;
-    let agent = Agent::leak(Driver::new(api), symbols.clone(), tool, Arc::clone(files));
+    let agent = Agent::leak(
+        Driver::new(api),
+        symbols.clone(),
+        tool,
+        Arc::clone(files),
+        ABOVE,
+    );
     agent.graphs.come_late();
     Ok(agent)
 }
@@ -298,17 +307,6 @@ fn begin(agent: &'static Agent) {
     }
 }
 
-/// The name by which a handle's kernel goes, if `ask` gets it.
-pub(crate) fn text(ask: impl FnOnce(*mut *const std::ffi::c_char) -> i32) -> Option<String> {
-    let mut name = std::ptr::null();
-    if ask(&mut name) != warpbpf_driver::sys::SUCCESS || name.is_null() {
-        return None;
-    }
-    // SAFETY: the driver's own text, which lives as long as the kernel.
-    let name = unsafe { CStr::from_ptr(name) };
-    name.to_str().ok().map(str::to_owned)
-}
-
 impl Agent {
     /// Waits for what was launched so far, and for launches that are under way: none begins any more.
     pub(crate) fn wait_for_kernels(&self, until: Instant) -> Result<(), NotDrained> {
@@ -318,7 +316,7 @@ impl Agent {
             }
             std::thread::sleep(TICK);
         }
-        drain::all(drain::wait_for(self, until, |_| true))
+        drain::all(drain_wait::wait_for(self, until, |_| true))
     }
 
     /// Gives the driver back what a session has there. No thread is in our code, no graph holds a variant, nothing of it will be launched any more,
@@ -335,7 +333,7 @@ impl Agent {
                 if let Some(completion_event) = shard.set_completion_event(None) {
                     self.driver.forget(completion_event);
                 }
-                self.give_timers_back(context);
+                self.watchdog.give_timers_back(&self.driver, context);
                 if let Some(calls) = live.calls() {
                     calls.pause().close();
                 }
@@ -348,7 +346,7 @@ impl Agent {
                 // SAFETY: no kernel of the variants runs, or will, loaded as some may still be, and the thread that answers calls has been told to end; the control thread
                 // has ended.
                 unsafe { live.free() };
-                if let Some(timeline) = timeline::of(self) {
+                if let Some(timeline) = timeline_of(self) {
                     timeline.give_back(self, shard.context);
                 }
             };

@@ -5,27 +5,27 @@
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use warpbpf_driver::Stream;
 use warpbpf_driver::sys::{self, CUfunction, CUlaunchConfig, CUresult, CUstream};
-use warpbpf_session::{LAUNCH_POOL, LoadedVariant, Room};
-use warpbpf_wire::NoteLevel;
+use warpbpf_session::{LoadedVariant, Room};
 
 use crate::agent::Agent;
 use crate::choice::Candidate;
-use crate::contexts::look_for_life;
 use crate::entry::{Chosen, Entry, Place, Runs};
-use crate::exports::original;
 use crate::fallback::{FallbackReason, Residency};
 use crate::generation::Generation;
-use crate::graphs::Captured;
+use crate::graphs::state::Captured;
 use crate::guard::Outcome;
-use crate::modules::place_at_launch;
+use crate::launch_notes::{tell, tell_of_alone};
+use crate::modules::pending::place_at_launch;
 use crate::params::with_hidden;
+use crate::shape::{Shape, count};
 use crate::stack::large;
+use crate::stream_name::StreamName;
+use crate::uprobe::api::numbered;
+use crate::watch::look_for_life;
 use crate::watchdog::Sample;
-use crate::{clients, preloaded, sanitizer, uprobe};
+use crate::{original, preloaded, sanitizer};
 
 /// `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`
 const ATTRIBUTE_COOPERATIVE: u32 = 2;
@@ -33,22 +33,6 @@ const ATTRIBUTE_COOPERATIVE: u32 = 2;
 const ATTRIBUTE_OVERLAP: u32 = 6;
 /// `sizeof(CUlaunchAttribute)`
 const ATTRIBUTE_BYTES: usize = 72;
-/// `CU_STREAM_LEGACY` and `CU_STREAM_PER_THREAD`
-pub(crate) const LEGACY_STREAM: usize = 1;
-pub(crate) const PER_THREAD_STREAM: usize = 2;
-
-/// What a launch looks like, whichever function it came by.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Shape {
-    pub(crate) grid: [c_uint; 3],
-    pub(crate) block: [c_uint; 3],
-    pub(crate) shared: c_uint,
-    pub(crate) cooperative: bool,
-    /// It may begin before another one with the same launch record has ended.
-    pub(crate) overlaps: bool,
-    /// It is of a node of a graph.
-    pub(crate) in_graph: bool,
-}
 
 impl FallbackReason {
     /// What runs of a kernel then, by the programs of a generation, in launches like this one for the current context.
@@ -87,19 +71,19 @@ unsafe fn dispatch(
     let known = agent.table.get(function as usize);
     let Some(entry) = known.or_else(|| large(|| preloaded::ask(agent, function))) else {
         large(|| look_for_life(agent));
-        agent.graphs.look_for_capture(agent, stream);
+        agent.graphs.look_for_capture(&agent.driver, stream);
         return plain();
     };
     warpbpf_faults::bug("agent/launch-panics");
     // A program at the call may have been told it already.
-    let number = uprobe::numbered(function as usize).unwrap_or_else(|| entry.next_launch());
+    let number = numbered(function as usize).unwrap_or_else(|| entry.next_launch());
     // Who detaches waits for those that are under way, and sees this one, or this one sees it.
     if !agent.is_on() {
         drop(flight);
         return agent.count_late(entry, plain());
     }
     agent.launch_happened();
-    let captured = agent.graphs.captured(agent, stream);
+    let captured = agent.graphs.captured(&agent.driver, stream);
     let shape = match captured {
         None => shape,
         Some(_) => Shape {
@@ -154,7 +138,10 @@ unsafe fn dispatch(
             chosen => match agent.quiet.enter(stream.key()) {
                 Some(_pass) => {
                     let of = (flight.generation.number, chosen);
-                    measured = agent.measure(entry, stream.handle(), &shape, of);
+                    measured =
+                        agent
+                            .watchdog
+                            .measure(&agent.driver, entry, stream.handle(), &shape, of);
                     match &measured {
                         Some(measured) if measured.is_of_original() => Err(FallbackReason::Skipped),
                         _ => attempt(chosen),
@@ -168,7 +155,9 @@ unsafe fn dispatch(
         Ok((place, chosen)) => {
             // At once: whatever goes wrong from here on, it is not launched again.
             let code = outcome.keep(sys::SUCCESS);
-            agent.was_measured(measured, Some(Sample::Variant));
+            agent
+                .watchdog
+                .was_measured(&agent.driver, measured, Some(Sample::Variant));
             if captured.is_some() {
                 agent.graphs.hold(place);
             } else {
@@ -181,7 +170,11 @@ unsafe fn dispatch(
         Err(reason) => reason,
     };
     let code = plain();
-    agent.was_measured(measured, (code == sys::SUCCESS).then_some(Sample::Original));
+    agent.watchdog.was_measured(
+        &agent.driver,
+        measured,
+        (code == sys::SUCCESS).then_some(Sample::Original),
+    );
     if code == sys::SUCCESS {
         // What is captured runs, and is counted, when its graph is launched. Not so in a body.
         let unknown = matches!(captured, Some(Captured::Unknown(_)));
@@ -263,7 +256,7 @@ pub(crate) unsafe fn try_variant(
         (Err(reason), Some(alone)) => match attempt(alone) {
             Ok(done) => {
                 // Who came later is not to take from others what they would have alone.
-                clients::tell_of_alone(agent, entry, (place, alone), &reason);
+                tell_of_alone(agent, entry, (place, alone), &reason);
                 Ok(done)
             }
             Err(FallbackReason::None) => Err(reason),
@@ -341,12 +334,6 @@ unsafe fn try_place(
     }
 }
 
-/// Elements of a grid or block.
-pub(crate) fn count(dimensions: [c_uint; 3]) -> u64 {
-    let multiply = |n: u64, m: &c_uint| n.saturating_mul(u64::from(*m));
-    dimensions.iter().fold(1, multiply)
-}
-
 /// The residency that this launch would lose; `None` if it loses none.
 fn residency_lost(
     agent: &'static Agent,
@@ -370,132 +357,6 @@ fn residency_lost(
         sms,
         room,
     })
-}
-
-/// Tells the user why launches of a kernel run without probes, each reason once.
-pub(crate) fn tell(agent: &'static Agent, entry: &Entry, reason: FallbackReason) {
-    let once = |told: &AtomicBool| !told.swap(true, Ordering::Relaxed);
-    let name = &entry.mangled;
-    match reason {
-        FallbackReason::None | FallbackReason::Skipped | FallbackReason::Unwanted => {}
-        FallbackReason::Context(context) if !entry.told_context.load(Ordering::Relaxed) => {
-            if let Some(why) = agent.why_nothing_in(context)
-                && once(&entry.told_context)
-            {
-                agent.note(
-                    NoteLevel::Warning,
-                    format!("kernel `{name}` was launched in a context without maps ({why}); those launches run without probes"),
-                );
-            }
-        }
-        FallbackReason::Residency(short, variant) if once(&entry.told_residency) => {
-            agent.note(NoteLevel::Warning, short.message(name, variant));
-        }
-        FallbackReason::Threads(most) if once(&entry.told_failed) => agent.note(
-            NoteLevel::Warning,
-            format!(
-                "kernel `{name}` was launched with larger blocks than its probes allow ({most} threads): it needs too many registers with them; those launches run without probes"
-            ),
-        ),
-        FallbackReason::Overlap if once(&entry.told_overlap) => agent.note(
-            NoteLevel::Warning,
-            format!("kernel `{name}` was launched to overlap with the kernel before it; what counts the threads of warps or blocks cannot follow that, those launches run without probes"),
-        ),
-        FallbackReason::Compaction if once(&entry.told_compaction) => agent.note(
-            NoteLevel::Info,
-            format!("kernel `{name}` was launched while a map was being compacted; those launches run without probes"),
-        ),
-        FallbackReason::Record if once(&entry.told_failed) => agent.note(
-            NoteLevel::Warning,
-            format!(
-                "kernel `{name}`: there is no room for a launch record, where threads of warps and blocks are counted ({} MiB for all kernels of a context); those launches run without probes",
-                LAUNCH_POOL >> 20
-            ),
-        ),
-        FallbackReason::Params if once(&entry.told_failed) => agent.note(
-            NoteLevel::Warning,
-            format!("kernel `{name}`: its parameters are not passed as the driver's documentation says, so none can be added; those launches run without probes"),
-        ),
-        FallbackReason::Refused(code) if once(&entry.told_failed) => agent.note(
-            NoteLevel::Warning,
-            format!(
-                "kernel `{name}`: the driver refuses to launch it with probes ({}); those launches run without them",
-                agent.driver.error_name(code)
-            ),
-        ),
-        // Noted once by their text.
-        FallbackReason::Captured(code) => agent.note(
-            NoteLevel::Warning,
-            format!(
-                "the driver does not say whether a stream is captured ({}): launches in it run without probes and are not counted",
-                agent.driver.error_name(code)
-            ),
-        ),
-        FallbackReason::Graph => agent.note(
-            NoteLevel::Warning,
-            format!("kernel `{name}` is in a graph, whose nodes Compute Sanitizer would take for each other; there it runs without probes"),
-        ),
-        FallbackReason::DeviceLaunch => agent.note(
-            NoteLevel::Warning,
-            format!("kernel `{name}` is in a graph that kernels may launch; there it runs without probes"),
-        ),
-        FallbackReason::Context(_)
-        | FallbackReason::Residency(..)
-        | FallbackReason::Threads(_)
-        | FallbackReason::Overlap
-        | FallbackReason::Compaction
-        | FallbackReason::Record
-        | FallbackReason::Params
-        | FallbackReason::Refused(_) => {}
-    }
-}
-
-/// Set in the name of a stream that belongs to a thread, and in no handle: handles are addresses.
-const PER_THREAD: usize = 1 << 63;
-
-/// The name is that of a thread's own stream.
-pub(crate) fn is_per_thread(stream: Stream) -> bool {
-    stream.0 as usize & PER_THREAD != 0
-}
-
-/// A stream as the application names it.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct StreamName {
-    pub(crate) stream: CUstream,
-    /// What a null handle means in the function that it was given to.
-    pub(crate) null_is_per_thread: bool,
-}
-
-impl StreamName {
-    /// The handle that means this stream in every function.
-    pub(crate) fn handle(self) -> CUstream {
-        match self.stream as usize {
-            0 if self.null_is_per_thread => PER_THREAD_STREAM as CUstream,
-            _ => self.stream,
-        }
-    }
-
-    pub(crate) fn key(self) -> Stream {
-        stream_key(self.stream, self.null_is_per_thread)
-    }
-}
-
-/// A value that is the same for launches that run one after the other. The driver's own names are not: the stream of
-/// each thread has the same handle on all of them, and the legacy stream has two.
-pub(crate) fn stream_key(stream: CUstream, null_is_per_thread: bool) -> Stream {
-    thread_local! {
-        static OWN: usize = {
-            static NEXT: AtomicUsize = AtomicUsize::new(0);
-            // Odd, so that it is never a handle's address.
-            (NEXT.fetch_add(1, Ordering::Relaxed) << 1) | PER_THREAD | 1
-        };
-    }
-    match stream as usize {
-        0 if !null_is_per_thread => Stream(ptr::null_mut()),
-        LEGACY_STREAM => Stream(ptr::null_mut()),
-        0 | PER_THREAD_STREAM => Stream(OWN.with(|own| *own) as CUstream),
-        _ => Stream(stream),
-    }
 }
 
 macro_rules! launches {
@@ -602,20 +463,6 @@ unsafe fn has_attribute(config: &CUlaunchConfig, id: u32) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn streams_that_run_in_order_have_one_key() {
-        let legacy = stream_key(ptr::null_mut(), false);
-        assert_eq!(legacy, stream_key(LEGACY_STREAM as CUstream, true));
-        let own = stream_key(ptr::null_mut(), true);
-        assert_ne!(own, legacy);
-        assert_eq!(own, stream_key(PER_THREAD_STREAM as CUstream, false));
-        let other = std::thread::spawn(|| stream_key(ptr::null_mut(), true));
-        assert_ne!(own, other.join().unwrap());
-        let made = 0x40 as CUstream;
-        assert_eq!(stream_key(made, true), Stream(made));
-        assert_eq!(stream_key(made, false), Stream(made));
-    }
 
     #[test]
     fn attributes_of_a_configuration_are_found() {

@@ -1,19 +1,13 @@
 //! What the application has the driver's linker make of PTX (`cuLink…`, as numba does): the machine code that comes out has none. Where one text went in and
 //! nothing else, it stands for just the bytes that came out when they are loaded; else it is told why none does.
-#![expect(clippy::too_many_arguments, reason = "signatures are CUDA's")]
 
 use std::collections::HashMap;
-use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
+use std::ffi::{CStr, OsStr, c_int};
 use std::os::unix::ffi::OsStrExt as _;
 use std::sync::{Arc, Mutex};
 
-use warpbpf_driver::sys::{self, CUlinkState, CUresult};
-use warpbpf_driver::{JitOptions, jit};
+use warpbpf_driver::{JitOptions, jit, sys};
 
-use crate::agent::Agent;
-use crate::exports::original;
-use crate::guard::Outcome;
-use crate::image;
 use crate::jit_outputs::{JitOutput, MOST_BYTES};
 use crate::lock::lock;
 
@@ -22,17 +16,17 @@ const MOST: usize = 1024;
 
 /// Links that have begun and were not destroyed.
 #[derive(Debug, Default)]
-pub(crate) struct Links(Mutex<Open>);
+pub(crate) struct Links(pub(crate) Mutex<Open>);
 
 #[derive(Debug, Default)]
-struct Open {
-    links: HashMap<usize, Link>,
+pub(crate) struct Open {
+    pub(crate) links: HashMap<usize, Link>,
     /// Of all their texts: at most [`MOST_BYTES`].
-    bytes: usize,
+    pub(crate) bytes: usize,
 }
 
 #[derive(Debug)]
-struct Link {
+pub(crate) struct Link {
     /// What the linker was told, by the link or with an input.
     jit: JitOptions,
     /// The inputs so far, those that were refused among them.
@@ -42,12 +36,12 @@ struct Link {
 }
 
 impl Link {
-    fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.text.as_ref().map_or(0, |text| text.len())
     }
 
     /// What is known of the machine code that it gives.
-    fn known(&self) -> JitOutput {
+    pub(crate) fn known(&self) -> JitOutput {
         let changes_code = |(option, _): &(c_int, u32)| *option != jit::GENERATE_LINE_INFO;
         let changes_code = self.jit.pairs().iter().any(changes_code);
         JitOutput {
@@ -61,7 +55,7 @@ impl Link {
 }
 
 impl Open {
-    fn begin(&mut self, link: usize, jit: JitOptions) {
+    pub(crate) fn begin(&mut self, link: usize, jit: JitOptions) {
         // Its handle may have been that of one whose end nobody saw.
         self.end(link);
         if self.links.len() < MOST {
@@ -74,7 +68,7 @@ impl Open {
         }
     }
 
-    fn add(&mut self, link: usize, jit: &JitOptions, input: Result<String, String>) {
+    pub(crate) fn add(&mut self, link: usize, jit: &JitOptions, input: Result<String, String>) {
         let Some(link) = self.links.get_mut(&link) else {
             return;
         };
@@ -93,7 +87,7 @@ impl Open {
         self.bytes += link.bytes();
     }
 
-    fn end(&mut self, link: usize) {
+    pub(crate) fn end(&mut self, link: usize) {
         if let Some(link) = self.links.remove(&link) {
             self.bytes -= link.bytes();
         }
@@ -107,12 +101,15 @@ impl Links {
     }
 }
 
-fn too_long() -> String {
+pub(crate) fn too_long() -> String {
     "the PTX of its link is longer than what is kept".to_owned()
 }
 
 /// The text of an input that the driver took.
-fn text(kind: c_int, bytes: impl FnOnce() -> Result<Vec<u8>, String>) -> Result<String, String> {
+pub(crate) fn text(
+    kind: c_int,
+    bytes: impl FnOnce() -> Result<Vec<u8>, String>,
+) -> Result<String, String> {
     // The numbers are those of `CUjitInputType`.
     let other = match kind {
         sys::INPUT_PTX => None,
@@ -134,7 +131,7 @@ fn text(kind: c_int, bytes: impl FnOnce() -> Result<Vec<u8>, String>) -> Result<
 }
 
 /// A file's bytes. The driver has read it, so that it is there.
-fn of_file(path: &CStr) -> Result<Vec<u8>, String> {
+pub(crate) fn of_file(path: &CStr) -> Result<Vec<u8>, String> {
     let path = std::path::Path::new(OsStr::from_bytes(path.to_bytes()));
     let missing =
         |error: std::io::Error| format!("the PTX of its link, `{}`: {error}", path.display());
@@ -150,157 +147,6 @@ fn of_file(path: &CStr) -> Result<Vec<u8>, String> {
         return Err(too_long());
     }
     std::fs::read(path).map_err(missing)
-}
-
-/// Hooks, each of which gives the original's call to a function that watches it: versions of a function have one signature.
-macro_rules! hooks {
-    ($( $name:ident($($arg:ident: $ty:ty),*) => $watch:ident; )*) => { $(
-        /// # Safety
-        /// As the driver's function.
-        pub(crate) unsafe fn $name(agent: &'static Agent, outcome: &Outcome, $($arg: $ty),*) -> CUresult {
-            // SAFETY: the application's own arguments.
-            let call = || outcome.keep(unsafe { original::$name($($arg),*) });
-            // SAFETY: as above.
-            unsafe { $watch(agent, call, $($arg),*) }
-        }
-    )* };
-}
-
-hooks! {
-    link_create(count: c_uint, options: *mut c_int, values: *mut *mut c_void, link: *mut CUlinkState) => watch_create;
-    link_create_v1(count: c_uint, options: *mut c_int, values: *mut *mut c_void, link: *mut CUlinkState) => watch_create;
-    link_add_data(link: CUlinkState, kind: c_int, data: *mut c_void, bytes: usize, name: *const c_char, count: c_uint, options: *mut c_int, values: *mut *mut c_void) => watch_data;
-    link_add_data_v1(link: CUlinkState, kind: c_int, data: *mut c_void, bytes: usize, name: *const c_char, count: c_uint, options: *mut c_int, values: *mut *mut c_void) => watch_data;
-    link_add_file(link: CUlinkState, kind: c_int, path: *const c_char, count: c_uint, options: *mut c_int, values: *mut *mut c_void) => watch_file;
-    link_add_file_v1(link: CUlinkState, kind: c_int, path: *const c_char, count: c_uint, options: *mut c_int, values: *mut *mut c_void) => watch_file;
-    link_complete(link: CUlinkState, made: *mut *mut c_void, bytes: *mut usize) => watch_complete;
-    link_destroy(link: CUlinkState) => watch_destroy;
-}
-
-/// # Safety
-/// The arguments are the driver's, which `call` gives it.
-unsafe fn watch_create(
-    agent: &Agent,
-    call: impl FnOnce() -> CUresult,
-    count: c_uint,
-    options: *const c_int,
-    values: *const *mut c_void,
-    link: *const CUlinkState,
-) -> CUresult {
-    // SAFETY: the caller's promise.
-    let jit = unsafe { JitOptions::read(count, options, values) };
-    let code = call();
-    if code == sys::SUCCESS && !link.is_null() {
-        // SAFETY: the driver has written it.
-        let link = unsafe { link.read() } as usize;
-        lock(&agent.links.0).begin(link, jit);
-    }
-    code
-}
-
-/// # Safety
-/// As [`watch_create`].
-unsafe fn watch_data(
-    agent: &Agent,
-    call: impl FnOnce() -> CUresult,
-    link: CUlinkState,
-    kind: c_int,
-    data: *const c_void,
-    bytes: usize,
-    _name: *const c_char,
-    count: c_uint,
-    options: *const c_int,
-    values: *const *mut c_void,
-) -> CUresult {
-    // SAFETY: the caller's promise.
-    let jit = unsafe { JitOptions::read(count, options, values) };
-    let code = call();
-    added(agent, link, kind, &jit, code, || {
-        if data.is_null() {
-            return Err("its link was given nothing".to_owned());
-        }
-        if bytes > MOST_BYTES {
-            return Err(too_long());
-        }
-        // SAFETY: the driver has read so many bytes there.
-        Ok(unsafe { std::slice::from_raw_parts(data.cast::<u8>(), bytes) }.to_vec())
-    });
-    code
-}
-
-/// # Safety
-/// As [`watch_create`].
-unsafe fn watch_file(
-    agent: &Agent,
-    call: impl FnOnce() -> CUresult,
-    link: CUlinkState,
-    kind: c_int,
-    path: *const c_char,
-    count: c_uint,
-    options: *const c_int,
-    values: *const *mut c_void,
-) -> CUresult {
-    // SAFETY: the caller's promise.
-    let jit = unsafe { JitOptions::read(count, options, values) };
-    let code = call();
-    added(agent, link, kind, &jit, code, || {
-        // SAFETY: the driver has read the file of that name.
-        of_file(unsafe { CStr::from_ptr(path) })
-    });
-    code
-}
-
-fn added(
-    agent: &Agent,
-    link: CUlinkState,
-    kind: c_int,
-    jit: &JitOptions,
-    code: CUresult,
-    bytes: impl FnOnce() -> Result<Vec<u8>, String>,
-) {
-    let input = match code {
-        sys::SUCCESS => text(kind, bytes),
-        // What it has left in the link is not known.
-        _ => Err("the driver refused what its link was given".to_owned()),
-    };
-    lock(&agent.links.0).add(link as usize, jit, input);
-}
-
-/// # Safety
-/// As [`watch_create`].
-unsafe fn watch_complete(
-    agent: &Agent,
-    call: impl FnOnce() -> CUresult,
-    link: CUlinkState,
-    made: *const *mut c_void,
-    bytes: *const usize,
-) -> CUresult {
-    let code = call();
-    if code != sys::SUCCESS || made.is_null() {
-        return code;
-    }
-    let open = lock(&agent.links.0);
-    let known = open.links.get(&(link as usize)).map(Link::known);
-    drop(open);
-    // SAFETY: the driver has written where the image is, which is whole, and how long it is if that was asked for.
-    let (image, bytes) = unsafe { (image::bytes(*made), bytes.as_ref()) };
-    let image = image.filter(|image| bytes.is_none_or(|bytes| image.len() <= *bytes));
-    if let (Some(image), Some(known)) = (image, known) {
-        agent.jit_outputs.add(&image, known);
-    }
-    code
-}
-
-/// # Safety
-/// As [`watch_create`].
-unsafe fn watch_destroy(
-    agent: &Agent,
-    call: impl FnOnce() -> CUresult,
-    link: CUlinkState,
-) -> CUresult {
-    // First: another thread may be given the handle again.
-    lock(&agent.links.0).end(link as usize);
-    call()
 }
 
 #[cfg(test)]

@@ -10,11 +10,14 @@ use warpbpf_driver::sys::{self, CUfunction, CUkernel, CUlibrary, CUmodule, CUres
 use warpbpf_wire::regular;
 
 use crate::agent::Agent;
-use crate::exports::original;
 use crate::guard::Outcome;
-use crate::image;
-use crate::memory;
-use crate::modules::{self, Handle, Leaving, enter_here, forget, instrument_pending, load};
+use crate::images::Handle;
+use crate::modules::enter::enter_here;
+use crate::modules::leave::Leaving;
+use crate::modules::load::load;
+use crate::modules::pending::instrument_pending;
+use crate::modules::{self, forget};
+use crate::{image, memory_table, original};
 
 /// # Safety
 /// As the driver's function.
@@ -299,13 +302,13 @@ unsafe fn library_handle(code: CUresult, library: *mut CUlibrary) -> Handle {
 pub(crate) unsafe fn module_unload(agent: &Agent, outcome: &Outcome, module: CUmodule) -> CUresult {
     agent
         .preloaded
-        .leaves(agent, Handle::Module(module as usize));
+        .leaves(&agent.table, Handle::Module(module as usize));
     let leaving = forget(agent, Handle::Module(module as usize));
-    let variables = memory::withdraw(agent, |known| known.set.take_owned(module as usize));
+    let variables = memory_table::withdraw(agent, |known| known.set.take_owned(module as usize));
     // SAFETY: the application's own argument.
     let code = outcome.keep(unsafe { original::module_unload(module) });
     after_unload(agent, leaving, code);
-    memory::put_back_if_refused(agent, variables, code)
+    memory_table::put_back_if_refused(agent, variables, code)
 }
 
 fn after_unload(agent: &Agent, leaving: Option<Leaving>, code: CUresult) {
@@ -326,13 +329,13 @@ pub(crate) unsafe fn library_unload(
 ) -> CUresult {
     agent
         .preloaded
-        .leaves(agent, Handle::Library(library as usize));
+        .leaves(&agent.table, Handle::Library(library as usize));
     let leaving = forget(agent, Handle::Library(library as usize));
-    let variables = memory::withdraw(agent, |known| known.set.take_owned(library as usize));
+    let variables = memory_table::withdraw(agent, |known| known.set.take_owned(library as usize));
     // SAFETY: the application's own argument.
     let code = outcome.keep(unsafe { original::library_unload(library) });
     after_unload(agent, leaving, code);
-    memory::put_back_if_refused(agent, variables, code)
+    memory_table::put_back_if_refused(agent, variables, code)
 }
 
 /// A handle that the driver gave out for a kernel of an image by name.

@@ -7,34 +7,13 @@ use warpbpf_driver::sys::{self, CUdeviceptr, CUlibrary, CUmodule, CUresult, CUst
 use warpbpf_session::{Allocation, Kind};
 
 use crate::agent::Agent;
-use crate::contexts::look_for_life;
-use crate::exports::original;
-use crate::graphs::is_capturing;
+use crate::graphs::captures::is_capturing;
 use crate::guard::Outcome;
-use crate::launch::StreamName;
-use crate::memory::{add, add_here, put_back_if_refused, withdraw};
+use crate::memory_table::{add, add_here, put_back_if_refused, withdraw};
 use crate::nvrtc;
-
-/// `CUipcMemHandle`, passed by value.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct IpcHandle([c_char; 64]);
-
-#[cfg(test)]
-impl Default for IpcHandle {
-    fn default() -> IpcHandle {
-        IpcHandle([0; 64])
-    }
-}
-
-/// `CUmemAccessDesc`
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub(crate) struct AccessDescription {
-    pub(crate) location_type: c_int,
-    pub(crate) location: c_int,
-    pub(crate) flags: c_int,
-}
+use crate::original::{self, AccessDescription, IpcHandle};
+use crate::stream_name::StreamName;
+use crate::watch::look_for_life;
 
 /// `CU_MEM_LOCATION_TYPE_DEVICE`
 const ON_DEVICE: c_int = 1;
@@ -151,7 +130,7 @@ unsafe fn note_pooled(
     stream: StreamName,
 ) {
     // If the driver does not say, it is taken for a capture: then its memory is not readable.
-    let captured = || is_capturing(agent, stream).unwrap_or(true);
+    let captured = || is_capturing(&agent.driver, stream).unwrap_or(true);
     if code != sys::SUCCESS || address.is_null() || captured() {
         return;
     }

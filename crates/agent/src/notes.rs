@@ -5,9 +5,7 @@ use std::sync::Mutex;
 
 use warpbpf_abi::names::of_client;
 use warpbpf_session::client::OWN;
-use warpbpf_wire::{NoteLevel, ToTool};
 
-use crate::agent::Agent;
 use crate::lock::lock;
 
 /// Texts that are told at most, to all and to each second tool.
@@ -19,7 +17,7 @@ pub(crate) struct Said(Mutex<HashMap<u32, HashSet<String>>>);
 
 impl Said {
     /// Who of these second tools is to be told; all tools, if none is named. `None` if there is nobody to tell.
-    fn new_for(&self, clients: &[u32], text: &str) -> Option<Vec<u32>> {
+    pub(crate) fn new_for(&self, clients: &[u32], text: &str) -> Option<Vec<u32>> {
         let mut said = lock(&self.0);
         let mut is_new = |of: &u32| {
             let texts = said.entry(*of).or_default();
@@ -40,46 +38,6 @@ impl Said {
         let its = format!("{}`", of_client("", client));
         if let Some(texts) = said.get_mut(&OWN) {
             texts.retain(|text| !text.contains(&its));
-        }
-    }
-}
-
-impl Agent {
-    /// Tells the user something, each text once.
-    pub(crate) fn note(&self, level: NoteLevel, text: String) {
-        self.note_to(&[], level, text);
-    }
-
-    /// The same for these second tools alone; for all tools if there is none.
-    pub(crate) fn note_to(&self, clients: &[u32], level: NoteLevel, text: String) {
-        if let Some(clients) = self.said.new_for(clients, &text) {
-            let note = ToTool::Note {
-                level,
-                text,
-                clients,
-            };
-            self.send(note, None);
-        }
-    }
-
-    /// A thread of ours, or what we do in a call of the application's (`whose`), failed in a way
-    /// that nobody thought of: the tool is told once, and the application is not.
-    pub(crate) fn failed(&self, whose: &str, said: &str) {
-        // In a forked child another thread may have had the locks.
-        if !self.is_on() {
-            return;
-        }
-        let text = internal_failure(whose, said);
-        if let Some(clients) = self.said.new_for(&[], &text) {
-            let level = NoteLevel::Error;
-            let note = ToTool::Note {
-                level,
-                text,
-                clients,
-            };
-            self.send(note, None);
-            self.send(ToTool::Failed, None);
-            self.wake();
         }
     }
 }

@@ -19,13 +19,12 @@ use warpbpf_hook::{Kind, Target, stage};
 use warpbpf_wire::NoteLevel;
 
 use crate::agent::{Agent, Mode};
-use crate::exports::agent;
 use crate::guard::caught;
-use crate::image;
 use crate::jit_outputs::{JitOutput, MOST_BYTES};
 use crate::lock::lock;
+use crate::published::agent;
 use crate::symbols::{Library, code_of};
-use crate::thread;
+use crate::{image, thread};
 
 /// `NVRTC_SUCCESS`
 const SUCCESS: c_int = 0;

@@ -6,7 +6,7 @@ use warpbpf_session::{ImageInfo, in_ptx};
 use warpbpf_wire::{Kernel, Method};
 
 use crate::agent::Agent;
-use crate::modules::send_kernel;
+use crate::modules::report::send_kernel;
 
 /// Reports every kernel of an image.
 pub(crate) fn report(agent: &Agent, info: &ImageInfo) {

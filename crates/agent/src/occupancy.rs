@@ -17,10 +17,9 @@ use warpbpf_session::LoadedVariant;
 
 use crate::agent::Agent;
 use crate::entry::{Entry, Place};
-use crate::exports::original;
 use crate::guard::Outcome;
-use crate::install::hook_asked;
 use crate::modules::place_at_launch;
+use crate::original;
 
 impl Agent {
     /// A question about this kernel is answered for its variant, if it has one.
@@ -29,14 +28,6 @@ impl Agent {
         self.occupancy_of_variants.load(Ordering::Relaxed)
             && self.is_on()
             && self.table.get(handle).is_some()
-    }
-
-    /// Questions are answered for variants from now on, if that is wanted.
-    pub(crate) fn answer_for_variants(&self, wanted: bool) {
-        if wanted {
-            hook_asked(self);
-            self.occupancy_of_variants.store(true, Ordering::Relaxed);
-        }
     }
 }
 

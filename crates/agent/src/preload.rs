@@ -3,14 +3,14 @@
 //!
 //! None of them loads CUDA into a program that does not use it.
 
-use std::ffi::{CStr, OsStr, c_char, c_int, c_void};
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::Path;
+use std::ffi::{CStr, c_char, c_int};
 
 use warpbpf_driver::front::{Dlopen, is_driver_name, next_dlopen};
 
 use crate::guard::quietly;
-use crate::install::{Moment, install, is_wanted};
+use crate::hook_rows::Moment;
+use crate::install::install;
+use crate::wanted::{is_named_by, is_wanted};
 
 /// Called by the CUDA driver inside `cuInit`, when `CUDA_INJECTION64_PATH` names this library. 1 is success.
 #[unsafe(no_mangle)]
@@ -36,21 +36,6 @@ static CONSTRUCTOR: extern "C" fn() = {
 /// first calls it.
 fn is_called_by_driver() -> bool {
     is_named_by("CUDA_INJECTION64_PATH")
-}
-
-/// The environment variable names this library.
-pub(crate) fn is_named_by(variable: &str) -> bool {
-    // SAFETY: zeroes are a valid Dl_info.
-    let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };
-    let here = is_named_by as *const () as *const c_void;
-    // SAFETY: an address in this library, and a writable local.
-    if unsafe { libc::dladdr(here, &mut info) } == 0 || info.dli_fname.is_null() {
-        return false;
-    }
-    // SAFETY: the loader's text, which lives as long as this library.
-    let own = OsStr::from_bytes(unsafe { CStr::from_ptr(info.dli_fname) }.to_bytes());
-    std::env::var_os(variable)
-        .is_some_and(|path| Path::new(&path).file_name() == Path::new(own).file_name())
 }
 
 #[cfg(not(test))]
@@ -101,6 +86,6 @@ mod tests {
     fn without_a_socket_nothing_happens() {
         assert!(!is_wanted());
         assert_eq!(InitializeInjection(), 1);
-        assert!(crate::exports::agent().is_none());
+        assert!(crate::published::agent().is_none());
     }
 }

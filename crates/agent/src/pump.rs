@@ -174,7 +174,7 @@ impl Pump {
         thread: &FileThread,
     ) -> Result<(Pump, OwnDescriptor), SharedError> {
         #[cfg(test)]
-        if crate::tests::faults::shared_memory_fails() {
+        if NO_SHARED_MEMORY.get() {
             return Err(SharedError::TooLarge { bytes: 0 });
         }
         warpbpf_faults::check("agent/shared", || SharedError::TooLarge { bytes: 1 << 70 })?;
@@ -473,4 +473,10 @@ fn empty_rings(live: &Live, pump: &mut Pump) -> Result<u64, DriverError> {
         rounds += 1;
     }
     Ok(0)
+}
+
+#[cfg(test)]
+thread_local! {
+    /// Memory that is shared with the tool cannot be had on this thread.
+    pub(crate) static NO_SHARED_MEMORY: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
 }

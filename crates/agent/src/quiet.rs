@@ -11,13 +11,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use warpbpf_driver::sys::{CUresult, CUstream};
+use warpbpf_driver::sys::CUstream;
 use warpbpf_driver::{Driver, Stream};
 
-use crate::agent::Agent;
-use crate::exports::original;
-use crate::guard::Outcome;
-use crate::launch::{LEGACY_STREAM, is_per_thread};
+use crate::stream_name::{LEGACY_STREAM, is_per_thread};
 
 /// Streams that are kept in mind at once.
 const STREAMS: usize = 256;
@@ -113,7 +110,7 @@ impl Quiet {
         noted()
     }
 
-    /// A launch in this stream, as [`crate::launch`] names it, begins; `None` while the gate is closed.
+    /// A launch in this stream, as [`crate::stream_name`] has it, begins; `None` while the gate is closed.
     #[inline]
     pub(crate) fn enter(&self, stream: Stream) -> Option<Pass<'_>> {
         if !self.is_watched() {
@@ -199,7 +196,7 @@ impl Quiet {
     }
 
     /// The application is about to destroy a stream. It is asked while it still can be.
-    fn stream_goes(&self, driver: &Driver, handle: usize) {
+    pub(crate) fn stream_goes(&self, driver: &Driver, handle: usize) {
         for place in &self.streams {
             if place.load(Ordering::SeqCst) != handle {
                 continue;
@@ -220,28 +217,6 @@ fn is_idle(driver: &Driver, handle: usize) -> bool {
 /// Without a hook on this function of the driver, streams could end and graphs begin unseen.
 pub(crate) fn needs(symbol: &str) -> bool {
     symbol.starts_with("cuStreamBeginCapture") || symbol.starts_with("cuStreamDestroy")
-}
-
-macro_rules! destroys {
-    ($($name:ident;)*) => { $(
-        /// # Safety
-        /// As the driver's function.
-        pub(crate) unsafe fn $name(agent: &Agent, outcome: &Outcome, stream: CUstream) -> CUresult {
-            {
-                // Who asks has none in hand that goes, and afterwards does not find it; the driver may take its time.
-                let _asking = agent.quiet.asking();
-                agent.quiet.stream_goes(&agent.driver, stream as usize);
-                agent.graphs.captures.stream_goes(stream as usize);
-            }
-            // SAFETY: the application's own argument.
-            outcome.keep(unsafe { original::$name(stream) })
-        }
-    )* };
-}
-
-destroys! {
-    stream_destroy;
-    stream_destroy_v1;
 }
 
 #[cfg(test)]
@@ -298,7 +273,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_known_is_never_quiet() {
-        let own_of_a_thread = crate::launch::stream_key(ptr::null_mut(), true);
+        let own_of_a_thread = crate::stream_name::stream_key(ptr::null_mut(), true);
         let quiet = Quiet::default();
         quiet.watch();
         drop(quiet.enter(own_of_a_thread));

@@ -6,66 +6,29 @@
 //! a while, tells the tool, and the thread here takes back what it made. Then the new programs are
 //! put in force by one step (`generation`), and the tool is told.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use warpbpf_session::{Assembled, ProgramChange, ReplaceError, Session};
-use warpbpf_wire::{Change, Changed, NoteLevel, Refusal, ToTool};
+use warpbpf_wire::{Change, Changed, NoteLevel, ToTool};
 
 use crate::agent::Agent;
 use crate::generation::Generation;
 use crate::handshake::{map_infos, programs};
 use crate::lock::lock;
-use crate::{modules, thread, uprobe};
-
-/// `-EINVAL`: what was asked for cannot be.
-pub(crate) const EINVAL: i32 = -22;
-/// `-EIO`: the driver does not do it.
-pub(crate) const EIO: i32 = -5;
-/// `-EAGAIN`, `-ENOMEM`, `-EBUSY`, `-ETIMEDOUT`.
-pub(crate) const EAGAIN: i32 = -11;
-const ENOMEM: i32 = -12;
-pub(crate) const EBUSY: i32 = -16;
-const ETIMEDOUT: i32 = -110;
+use crate::replacement;
+use crate::replacement::{EAGAIN, EBUSY, EINVAL, EIO};
+use crate::replacement::{ENOMEM, ETIMEDOUT, Phase, Running, refused};
+use crate::uprobe::run;
+use crate::{modules, thread};
 
 /// How long launches that began with the old programs may stay in the driver's functions, for what is left of those to be unloaded.
 const LEAVING: Duration = Duration::from_secs(1);
-/// Between two looks at something that ends soon.
-const PAUSE: Duration = Duration::from_millis(1);
+
 /// How often it is looked for images that came meanwhile.
 const TURNS: u32 = 4;
 /// Kernels with programs that are in force no more, which stay loaded because they were launched.
 const MOST_KEPT: usize = 16384;
-
-/// The replacement that is under way, if one is.
-#[derive(Debug, Default)]
-pub(crate) struct Replacement {
-    running: Mutex<Option<Running>>,
-    /// Held by the thread that works on it, to its end.
-    working: Mutex<()>,
-    /// Held by the thread that writes a gate.
-    writing: Mutex<()>,
-    /// Functions for machine code that came for the next replacement.
-    functions: Mutex<Assembled>,
-}
-
-#[derive(Debug)]
-struct Running {
-    token: u64,
-    limit: Duration,
-    end: Instant,
-    phase: Phase,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// The old programs are in force.
-    Working,
-    /// The new ones are.
-    Done,
-    /// It took too long, and the tool was told so.
-    GivenUp,
-}
 
 /// What was asked for.
 struct Request {
@@ -73,16 +36,6 @@ struct Request {
     object: Vec<u8>,
     /// Functions for machine code, of all programs that there will be.
     functions: Assembled,
-}
-
-/// The answer that nothing was changed.
-pub(crate) fn refused(token: u64, generation: u64, errno: i32, message: String) -> Changed {
-    Changed {
-        token,
-        refused: Some(Refusal { errno, message }),
-        generation,
-        ..Changed::default()
-    }
 }
 
 /// The answer that these programs are in force.
@@ -95,46 +48,6 @@ pub(crate) fn in_force(agent: &Agent, token: u64, session: &Session) -> Changed 
         maps: map_infos(session),
         without: modules::without(agent, session.generation()),
         slots: session.in_slots_now(),
-    }
-}
-
-impl Replacement {
-    fn lock(&self) -> MutexGuard<'_, Option<Running>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn phase(&self) -> Option<Phase> {
-        self.lock().as_ref().map(|running| running.phase)
-    }
-
-    /// The next replacement will need this function for machine code.
-    pub(crate) fn take_function(&self, text: String, cubin: Result<Vec<u8>, String>) {
-        lock(&self.functions).add(text, cubin);
-    }
-
-    /// A gate is being written, until this is dropped.
-    pub(crate) fn writes(&self) -> MutexGuard<'_, ()> {
-        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Waits until nobody works on it, or on a gate, at most so long; nothing new is made once the agent is off.
-    pub(crate) fn wait_until_idle(&self, limit: Duration) {
-        let end = Instant::now() + limit;
-        for busy in [&self.working, &self.writing] {
-            while let Err(TryLockError::WouldBlock) = busy.try_lock() {
-                if Instant::now() >= end {
-                    return;
-                }
-                std::thread::sleep(PAUSE);
-            }
-        }
-    }
-
-    /// When the control thread has to look whether it takes too long.
-    pub(crate) fn due(&self) -> Option<Instant> {
-        let running = self.lock();
-        let working = running.as_ref().filter(|r| r.phase == Phase::Working);
-        working.map(|running| running.end)
     }
 }
 
@@ -207,7 +120,7 @@ impl Agent {
 
     /// Programs on the CPU run or do not; whoever runs one just now ends it first.
     fn change_on_cpu(&self, token: u64, names: Vec<String>) {
-        uprobe::choose(names);
+        run::choose(names);
         let session = self.generations.now().session.get();
         if let Some(session) = session {
             self.send(ToTool::Changed(in_force(self, token, session)), None);
@@ -303,7 +216,7 @@ fn run(agent: &'static Agent, token: u64, before: &Arc<Session>, request: Reques
         let _background = agent.work_in_background();
         let since = Instant::now();
         while !old.is_left() && since.elapsed() < LEAVING && agent.is_on() {
-            std::thread::sleep(PAUSE);
+            std::thread::sleep(replacement::PAUSE);
         }
         if old.is_left() && agent.is_on() {
             modules::retire(agent, old.number);

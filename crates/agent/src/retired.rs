@@ -6,9 +6,9 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::agent::Agent;
-use crate::exports::unpublish;
-use crate::launches;
+use crate::launch_memory;
 use crate::lock::lock;
+use crate::published::unpublish;
 
 /// Those that wait for a moment at which no thread is in their code.
 static RETIRED: Mutex<Vec<&'static Agent>> = Mutex::new(Vec::new());
@@ -41,7 +41,7 @@ pub(crate) fn retire(
         return;
     }
     for agent in std::mem::take(&mut *lock(&RETIRED)) {
-        launches::forget(agent);
+        launch_memory::forget(agent);
         // SAFETY: nobody could get it since it was unpublished, which was before all threads stood
         // still with none in our code, and its own threads have ended.
         unsafe { agent.free() };

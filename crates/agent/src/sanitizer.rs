@@ -14,8 +14,9 @@ use warpbpf_wire::NoteLevel;
 
 use crate::agent::Agent;
 use crate::fallback::FallbackReason;
-use crate::launch::{Shape, StreamName};
 use crate::lock::lock;
+use crate::shape::Shape;
+use crate::stream_name::StreamName;
 
 /// Names the library.
 const LIBRARY: &str = "WARPBPF_SANITIZER_LIBRARY";

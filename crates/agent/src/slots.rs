@@ -10,7 +10,7 @@ use warpbpf_wire::ToTool;
 
 use crate::agent::Agent;
 use crate::gate::PATIENCE;
-use crate::{replace, thread};
+use crate::{replace, replacement, thread};
 
 /// How long those may be waited for, in all contexts together, who run what was in slots before.
 const READERS: Duration = Duration::from_secs(2);
@@ -25,7 +25,7 @@ impl Agent {
     ) {
         let Some(session) = self.generations.now().session.get() else {
             let message = "no programs are attached beside which there could be slots".to_owned();
-            return self.refuse_change(token, replace::EINVAL, message);
+            return self.refuse_change(token, replacement::EINVAL, message);
         };
         let session = Arc::clone(session);
         let started = thread::start_large("warpbpf-slots", move || {
@@ -41,7 +41,7 @@ impl Agent {
                 let same = now.is_some_and(|now| Arc::ptr_eq(now, &session));
                 if filling.is_some() && !same {
                     let message = "programs were replaced meanwhile: try again".to_owned();
-                    return Err((replace::EAGAIN, message));
+                    return Err((replacement::EAGAIN, message));
                 }
                 self.replace_in_slots(&session, filling, limit.min(READERS))
             });
@@ -60,7 +60,7 @@ impl Agent {
         });
         if let Err(error) = started {
             let message = format!("no thread can be started that fills slots: {error}");
-            self.refuse_change(token, replace::EAGAIN, message);
+            self.refuse_change(token, replacement::EAGAIN, message);
         }
     }
 
@@ -88,7 +88,7 @@ impl Agent {
         }
         session.fill_slots(filling);
         self.write_gates(PATIENCE)
-            .map_err(|message| (replace::EIO, message))
+            .map_err(|message| (replacement::EIO, message))
     }
 }
 
@@ -100,13 +100,13 @@ fn made(
     match object {
         Some(object) => {
             let filling = session.filling(object);
-            let filling = filling.map_err(|error| (replace::EINVAL, error.to_string()))?;
+            let filling = filling.map_err(|error| (replacement::EINVAL, error.to_string()))?;
             Ok(Some(Arc::new(filling)))
         }
         None if session.has_slots() => Ok(None),
         None => {
             let message = warpbpf_session::SlotError::None.to_string();
-            Err((replace::EINVAL, message))
+            Err((replacement::EINVAL, message))
         }
     }
 }

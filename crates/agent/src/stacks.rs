@@ -19,13 +19,11 @@ use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder as _};
 use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSection as _, ObjectSegment as _};
 use warpbpf_hook::maps::{self, Mapping, mappings};
-use warpbpf_wire::regular;
-use warpbpf_wire::{HostModule, HostStack, HostStacks, ToTool};
+use warpbpf_wire::{HostModule, HostStack, HostStacks, ToTool, regular};
 
 use crate::agent::Agent;
 use crate::arena::Arena;
 use crate::lock::lock;
-use crate::uprobe::sites;
 
 /// Frames of a stack, from the innermost.
 const DEPTH: usize = 64;
@@ -172,12 +170,6 @@ impl Stacks {
         };
         agent.send(ToTool::Stacks(told), None);
     }
-}
-
-/// Those of an agent, if its tool wants them.
-pub(crate) fn of(agent: &Agent) -> Option<&'static Stacks> {
-    let sites = sites().filter(|sites| std::ptr::eq(sites.agent, agent))?;
-    sites.stacks.as_ref()
 }
 
 /// Registers that matter to whoever follows a stack.

@@ -4,20 +4,11 @@
 //! A stream has its number from when it is made, counted in the process from 1; one that was made before we came, or by a function that
 //! is not hooked, when it is used first. The default stream and those of threads have none.
 
-use std::ffi::{c_int, c_uint};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use warpbpf_driver::sys::{self, CUresult, CUstream};
-use warpbpf_session::names::is_like;
-use warpbpf_wire::StreamPick;
-
-use crate::agent::Agent;
 use crate::arena::Arena;
-use crate::exports::original;
-use crate::guard::Outcome;
-use crate::launch::{LEGACY_STREAM, PER_THREAD_STREAM, StreamName};
-use crate::nvtx;
+use crate::stream_name::PER_THREAD_STREAM;
 use crate::table::Table;
 
 /// See the module.
@@ -40,7 +31,7 @@ impl Default for Streams {
 
 impl Streams {
     /// A stream was made. Its handle may have been another one's.
-    fn made(&self, handle: usize) {
+    pub(crate) fn made(&self, handle: usize) {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         *last += 1;
         match self.numbers.get(handle) {
@@ -72,73 +63,11 @@ impl Streams {
         self.give(handle, *last);
         *last
     }
-
-    /// One of these is the stream.
-    pub(crate) fn are_picked(&self, picks: &[StreamPick], name: StreamName) -> bool {
-        let handle = name.handle() as usize;
-        let is_named =
-            |glob: &str| nvtx::stream_name(handle).is_some_and(|name| is_like(glob, &name));
-        picks.iter().any(|pick| match pick {
-            StreamPick::Default => handle <= LEGACY_STREAM,
-            StreamPick::PerThread => handle == PER_THREAD_STREAM,
-            StreamPick::Other => handle > PER_THREAD_STREAM,
-            StreamPick::Number(number) => self.number(handle) == *number,
-            StreamPick::Named(glob) => is_named(glob),
-        })
-    }
-}
-
-/// A stream was made, and its name is that of nobody yet.
-///
-/// # Safety
-/// `to` is where the driver has written the stream's handle, if it succeeded.
-unsafe fn note(agent: &Agent, code: CUresult, to: *const CUstream) -> CUresult {
-    if code == sys::SUCCESS {
-        // SAFETY: the caller's promise.
-        let handle = unsafe { to.read() } as usize;
-        nvtx::forget_stream(handle);
-        agent.streams.made(handle);
-    }
-    code
-}
-
-/// # Safety
-/// As the driver's function.
-pub(crate) unsafe fn create(
-    agent: &'static Agent,
-    outcome: &Outcome,
-    to: *mut CUstream,
-    flags: c_uint,
-) -> CUresult {
-    // SAFETY: the application's own arguments.
-    unsafe { note(agent, outcome.keep(original::stream_create(to, flags)), to) }
-}
-
-/// # Safety
-/// As the driver's function.
-pub(crate) unsafe fn create_with_priority(
-    agent: &'static Agent,
-    outcome: &Outcome,
-    to: *mut CUstream,
-    flags: c_uint,
-    priority: c_int,
-) -> CUresult {
-    // SAFETY: as above.
-    let code = unsafe { original::stream_create_with_priority(to, flags, priority) };
-    // SAFETY: as above.
-    unsafe { note(agent, outcome.keep(code), to) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn name(handle: usize, null_is_per_thread: bool) -> StreamName {
-        StreamName {
-            stream: handle as CUstream,
-            null_is_per_thread,
-        }
-    }
 
     #[test]
     fn streams_are_counted_as_they_are_made_or_met() {
@@ -150,33 +79,5 @@ mod tests {
         assert_eq!((streams.number(0xc0), streams.number(0xc0)), (3, 3));
         streams.made(0x40);
         assert_eq!(streams.number(0x40), 4, "another stream by an old handle");
-    }
-
-    #[test]
-    fn streams_are_picked_by_kind_and_number() {
-        let streams = Streams::default();
-        streams.made(0x40);
-        let all = [
-            name(0, false),
-            name(0, true),
-            name(1, true),
-            name(2, false),
-            name(0x40, false),
-            name(0x80, true),
-        ];
-        let picked = |pick: StreamPick| {
-            all.map(|name| u8::from(streams.are_picked(std::slice::from_ref(&pick), name)))
-        };
-        assert_eq!(picked(StreamPick::Default), [1, 0, 1, 0, 0, 0]);
-        assert_eq!(picked(StreamPick::PerThread), [0, 1, 0, 1, 0, 0]);
-        assert_eq!(picked(StreamPick::Other), [0, 0, 0, 0, 1, 1]);
-        assert_eq!(picked(StreamPick::Number(1)), [0, 0, 0, 0, 1, 0]);
-        assert_eq!(picked(StreamPick::Number(2)), [0, 0, 0, 0, 0, 1]);
-        assert_eq!(
-            picked(StreamPick::Named("*".into())),
-            [0; 6],
-            "none has a name"
-        );
-        assert!(!streams.are_picked(&[], all[0]));
     }
 }

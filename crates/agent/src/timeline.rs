@@ -21,7 +21,6 @@ use warpbpf_wire::{GraphLaunch, GraphNode, GraphNodes, Operation, Operations, To
 use crate::agent::Agent;
 use crate::lock::lock;
 use crate::nvtx;
-use crate::uprobe::sites;
 
 /// Events of a context: two for each operation that is under way.
 const EVENTS: usize = 4096;
@@ -606,15 +605,4 @@ impl Timeline {
         let (begin, end) = (at(events.0)?, at(events.1)?);
         Ok((begin, end.max(begin)))
     }
-}
-
-/// That of an agent, if its tool wants one and is there: nothing is asked for it any more when that is gone.
-pub(crate) fn served(agent: &Agent) -> Option<&'static Timeline> {
-    of(agent).filter(|_| agent.is_on())
-}
-
-/// That of an agent, if its tool wants one.
-pub(crate) fn of(agent: &Agent) -> Option<&'static Timeline> {
-    let sites = sites().filter(|sites| std::ptr::eq(sites.agent, agent))?;
-    sites.timeline.as_ref()
 }

@@ -12,12 +12,11 @@ use std::ptr;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
 
+use warpbpf_driver::Driver;
 use warpbpf_driver::sys::{self, CUevent, CUresult, CUstream};
-use warpbpf_wire::NoteLevel;
 
-use crate::agent::Agent;
 use crate::entry::Entry;
-use crate::launch::Shape;
+use crate::shape::Shape;
 
 /// Launches from one pair to the next, at first and once there are many.
 const PERIODS: [u64; 2] = [8, 64];
@@ -211,27 +210,29 @@ impl Watchdog {
     }
 }
 
-impl Agent {
+impl Watchdog {
     /// Begins a measurement of a launch of this generation, with these choices of programs, in a stream of the current context, which is not being
     /// captured: if it is its turn, events lie ready and nobody else is at them.
     #[inline]
     pub(crate) fn measure(
         &self,
+        driver: &Driver,
         entry: &'static Entry,
         stream: CUstream,
         shape: &Shape,
         (generation, chosen): (u64, Option<u64>),
     ) -> Option<Measured> {
-        if !self.watchdog.is_on() {
+        if !self.is_on() {
             return None;
         }
-        let context = self.driver.current()?.0 as usize;
+        let context = driver.current()?.0 as usize;
         // What has no variant has nothing to compare.
         entry.place(context, generation)?.variant.as_ref()?;
         let chosen = chosen?;
         // Of those that programs are in, so that no choice by number goes round what is measured.
         let sample = sample(entry.candidates.fetch_add(1, Ordering::Relaxed) + 1)?;
         self.begin(
+            driver,
             entry,
             (context, stream),
             shape,
@@ -241,6 +242,7 @@ impl Agent {
 
     fn begin(
         &self,
+        driver: &Driver,
         entry: &'static Entry,
         (context, stream): (usize, CUstream),
         shape: &Shape,
@@ -251,7 +253,7 @@ impl Agent {
             return None;
         }
         let timer = {
-            let mut state = match self.watchdog.state.try_lock() {
+            let mut state = match self.state.try_lock() {
                 Ok(state) => state,
                 Err(TryLockError::Poisoned(state)) => state.into_inner(),
                 Err(TryLockError::WouldBlock) => return None,
@@ -279,7 +281,7 @@ impl Agent {
                 chosen,
             ),
         };
-        match self.record(measured.timer.begin, stream) {
+        match record(driver, measured.timer.begin, stream) {
             true => Some(measured),
             false => {
                 self.drop_timer(measured.timer);
@@ -290,35 +292,37 @@ impl Agent {
 
     /// The launch was made, of this; or it was not made.
     #[inline]
-    pub(crate) fn was_measured(&self, measured: Option<Measured>, ran: Option<Sample>) {
+    pub(crate) fn was_measured(
+        &self,
+        driver: &Driver,
+        measured: Option<Measured>,
+        ran: Option<Sample>,
+    ) {
         let Some(measured) = measured else { return };
         let stream = measured.alike.1 as CUstream;
-        if ran == Some(measured.sample) && self.record(measured.timer.end, stream) {
-            self.watchdog.lock().waiting.push(measured);
+        if ran == Some(measured.sample) && record(driver, measured.timer.end, stream) {
+            self.lock().waiting.push(measured);
         } else {
             self.drop_timer(measured.timer);
         }
     }
 
-    fn record(&self, event: Event, stream: CUstream) -> bool {
-        // SAFETY: an event of ours, and the application's own stream, which is not being captured.
-        unsafe { (self.driver.api.event_record)(event.0, stream) == sys::SUCCESS }
-    }
-
     /// Nothing came of it.
     fn drop_timer(&self, timer: Timer) {
-        let mut state = self.watchdog.lock();
+        let mut state = self.lock();
         let ready = state.ready.entry(timer.context).or_default();
         ready.extend([timer.begin, timer.end]);
     }
 
-    /// On the control thread, with a context current: takes in what has happened there, decides, and makes events.
-    pub(crate) fn tend_watchdog(&self, context: usize) {
-        let dog = &self.watchdog;
+    /// On the control thread, with a context current: takes in what has happened there, decides, and makes events. What
+    /// the user is to be told.
+    pub(crate) fn tend(&self, driver: &Driver, context: usize) -> Vec<String> {
+        let mut told = Vec::new();
+        let dog = self;
         let Some(elapsed) = dog.elapsed.get().filter(|_| dog.is_on()) else {
-            return;
+            return told;
         };
-        let api = &self.driver.api;
+        let api = &driver.api;
         // Launches want the lock, so it is not held in calls of the driver.
         let (own, have): (Vec<Measured>, usize) = {
             let mut state = dog.lock();
@@ -365,31 +369,30 @@ impl Agent {
             let kernel = (ptr::from_ref(entry), generation);
             let pairs = state.kernels.entry(kernel).or_default();
             pairs.add(measured.alike, measured.sample, time);
-            self.judge(entry, generation, pairs);
+            told.extend(self.judge(entry, generation, pairs));
         }
+        told
     }
 
-    fn judge(&self, entry: &Entry, generation: u64, pairs: &Pairs) {
-        let bound = self.watchdog.bound.load(Ordering::Relaxed);
-        if let Some(verdict) = pairs.verdict().filter(|verdict| verdict.passes(bound))
-            // Late pairs of programs that were replaced say nothing of those in force.
-            && entry.too_dear.fetch_max(generation, Ordering::Relaxed) < generation
-        {
-            self.note(NoteLevel::Warning, verdict.message(&entry.mangled, bound));
-        }
+    fn judge(&self, entry: &Entry, generation: u64, pairs: &Pairs) -> Option<String> {
+        let bound = self.bound.load(Ordering::Relaxed);
+        let verdict = pairs.verdict().filter(|verdict| verdict.passes(bound))?;
+        // Late pairs of programs that were replaced say nothing of those in force.
+        let is_new = entry.too_dear.fetch_max(generation, Ordering::Relaxed) < generation;
+        is_new.then(|| verdict.message(&entry.mangled, bound))
     }
 
     /// A context ends, and its events with it.
     pub(crate) fn forget_timers(&self, context: usize) {
-        let mut state = self.watchdog.lock();
+        let mut state = self.lock();
         state.ready.remove(&context);
         let stays = |measured: &Measured| measured.timer.context != context;
         state.waiting.retain(stays);
     }
 
-    /// As [`Agent::forget_timers`], where the context goes on without us.
-    pub(crate) fn give_timers_back(&self, context: usize) {
-        let mut state = self.watchdog.lock();
+    /// As [`Watchdog::forget_timers`], where the context goes on without us.
+    pub(crate) fn give_timers_back(&self, driver: &Driver, context: usize) {
+        let mut state = self.lock();
         let ready = state.ready.remove(&context).unwrap_or_default();
         let waiting = state.waiting.iter().map(|measured| measured.timer);
         let waiting = waiting.filter(|timer| timer.context == context);
@@ -401,9 +404,14 @@ impl Agent {
         self.forget_timers(context);
         for event in all {
             // SAFETY: an event of ours, which nobody has any more; the driver waits for what uses it.
-            unsafe { (self.driver.api.event_destroy)(event.0) };
+            unsafe { (driver.api.event_destroy)(event.0) };
         }
     }
+}
+
+fn record(driver: &Driver, event: Event, stream: CUstream) -> bool {
+    // SAFETY: an event of ours, and the application's own stream, which is not being captured.
+    unsafe { (driver.api.event_record)(event.0, stream) == sys::SUCCESS }
 }
 
 #[cfg(test)]

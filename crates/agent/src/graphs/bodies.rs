@@ -55,12 +55,12 @@ impl Known {
 impl Bodies {
     /// There are none, as in nearly every application.
     #[inline]
-    pub(super) fn are_none(&self) -> bool {
+    pub(crate) fn are_none(&self) -> bool {
         self.count.load(Ordering::Relaxed) == 0
     }
 
     /// A conditional node was added to a graph.
-    pub(super) fn add(&self, node: CUgraphNode, graph: CUgraph, bodies: Vec<usize>) {
+    pub(crate) fn add(&self, node: CUgraphNode, graph: CUgraph, bodies: Vec<usize>) {
         let mut known = lock(&self.known);
         known
             .of_nodes
@@ -69,12 +69,12 @@ impl Bodies {
     }
 
     /// The graph is one.
-    pub(super) fn contain(&self, graph: CUgraph) -> bool {
+    pub(crate) fn contain(&self, graph: CUgraph) -> bool {
         !self.are_none() && lock(&self.known).contain(graph as usize)
     }
 
     /// Those of a node.
-    pub(super) fn of(&self, node: CUgraphNode) -> Vec<CUgraph> {
+    pub(crate) fn of(&self, node: CUgraphNode) -> Vec<CUgraph> {
         let known = lock(&self.known);
         let of = known.of_nodes.get(&(node as usize));
         let handles = of.map_or(&[][..], |(_, bodies)| bodies);
@@ -82,7 +82,7 @@ impl Bodies {
     }
 
     /// A kernel's node was put into a graph; true if that is a body.
-    pub(super) fn put(&self, node: CUgraphNode, graph: CUgraph) -> bool {
+    pub(crate) fn put(&self, node: CUgraphNode, graph: CUgraph) -> bool {
         if self.are_none() {
             return false;
         }
@@ -97,12 +97,12 @@ impl Bodies {
     }
 
     /// A kernel's node is in one.
-    pub(super) fn have(&self, node: CUgraphNode) -> bool {
+    pub(crate) fn have(&self, node: CUgraphNode) -> bool {
         !self.are_none() && lock(&self.known).of_kernels.contains_key(&(node as usize))
     }
 
     /// A node goes, with its bodies, if `destroy` gives true. Others may be given their handles then, so they are forgotten before.
-    pub(super) fn without_node(&self, node: CUgraphNode, destroy: impl FnOnce() -> bool) {
+    pub(crate) fn without_node(&self, node: CUgraphNode, destroy: impl FnOnce() -> bool) {
         let node = node as usize;
         self.without(destroy, |known| {
             let mut taken = known.take(|of, _| of == node);
@@ -113,7 +113,7 @@ impl Bodies {
     }
 
     /// A graph goes, with the bodies in it, as [`Bodies::without_node`] says.
-    pub(super) fn without_graph(&self, graph: CUgraph, destroy: impl FnOnce() -> bool) {
+    pub(crate) fn without_graph(&self, graph: CUgraph, destroy: impl FnOnce() -> bool) {
         self.without(destroy, |known| known.take(|_, of| of == graph as usize));
     }
 

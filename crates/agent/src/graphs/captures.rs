@@ -1,18 +1,17 @@
 //! Which captures go on: a captured launch is no launch yet, and while anything is captured a context can be neither waited for nor marked.
 
 use std::collections::BTreeMap;
+use std::ffi::c_int;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use warpbpf_driver::sys::CUstream;
-use warpbpf_driver::{Context, Stream};
+use warpbpf_driver::sys::{self, CUresult, CUstream};
+use warpbpf_driver::{Context, Driver, Stream};
 
-use super::is_capturing;
-use crate::agent::Agent;
-use crate::launch::{StreamName, is_per_thread};
 use crate::lock::lock;
+use crate::stream_name::{StreamName, is_per_thread};
 
 /// Contexts, and streams in them (as [`StreamName::key`] has them) that are captured.
 type Open = BTreeMap<(usize, usize), Capture>;
@@ -116,7 +115,7 @@ impl Captures {
     }
 
     /// A stream was found to be captured.
-    pub(crate) fn found(&self, agent: &Agent, stream: StreamName) {
+    pub(crate) fn found(&self, driver: &Driver, stream: StreamName) {
         if !self.is_unseen() {
             // Where it began is known, and where it went from there ends with that.
             return;
@@ -124,7 +123,7 @@ impl Captures {
         let key = stream.key();
         // Nobody else can ask a thread's own stream whether it still is: it may have come into a capture that is known.
         if !is_per_thread(key) || !self.is_used() {
-            let key = (current(agent), key.0 as usize);
+            let key = (current(driver), key.0 as usize);
             // The same as before, as a rule.
             self.change(|open| {
                 open.entry(key).or_insert_with(Capture::now);
@@ -133,15 +132,15 @@ impl Captures {
     }
 
     /// A stream was found not to be captured.
-    pub(crate) fn not_found(&self, agent: &Agent, stream: StreamName) {
+    pub(crate) fn not_found(&self, driver: &Driver, stream: StreamName) {
         let key = stream.key();
         if is_per_thread(key) && self.is_used() {
-            self.note(current(agent), key, false);
+            self.note(current(driver), key, false);
         }
     }
 
     /// Anything is captured, for all that can be known. Who asks has [`crate::quiet::Quiet::asking`]: none begins meanwhile, and no stream goes away.
-    pub(crate) fn is_any(&self, agent: &Agent) -> bool {
+    pub(crate) fn is_any(&self, driver: &Driver) -> bool {
         if self.beginning.load(Ordering::SeqCst) > 0 {
             return true;
         }
@@ -154,7 +153,7 @@ impl Captures {
             match is_per_thread(stream) {
                 // Only that thread can ask; its end is seen.
                 true => !Path::new(&format!("/proc/self/task/{thread}")).exists(),
-                false => agent.driver.within(context, || has_ended(agent, stream)) == Some(true),
+                false => driver.within(context, || has_ended(driver, stream)) == Some(true),
             }
         };
         let over = open.into_iter().filter(over);
@@ -191,18 +190,33 @@ impl Captures {
     }
 }
 
-fn has_ended(agent: &Agent, stream: Stream) -> bool {
+fn has_ended(driver: &Driver, stream: Stream) -> bool {
     let name = StreamName {
         stream: stream.0 as CUstream,
         null_is_per_thread: false,
     };
-    agent.driver.relaxed(|| is_capturing(agent, name)) == Ok(false)
+    driver.relaxed(|| is_capturing(driver, name)) == Ok(false)
 }
 
 /// The current context, where streams are that are captured; 0 if there is none.
-pub(crate) fn current(agent: &Agent) -> usize {
-    agent
-        .driver
-        .current()
-        .map_or(0, |context| context.0 as usize)
+pub(crate) fn current(driver: &Driver) -> usize {
+    driver.current().map_or(0, |context| context.0 as usize)
+}
+
+/// Whether a stream is captured, or what the driver says instead.
+pub(crate) fn is_capturing(driver: &Driver, stream: StreamName) -> Result<bool, CUresult> {
+    let mut status: c_int = 0;
+    // SAFETY: the application's stream, a writable local.
+    let code = unsafe { (driver.api.stream_capturing)(stream.handle(), &mut status) };
+    match code {
+        sys::SUCCESS => Ok(status != 0),
+        code => Err(code),
+    }
+}
+
+/// Without a hook on this function of the driver, kernels come into graphs, or are looked at there, unseen.
+pub(crate) fn needs(symbol: &str) -> bool {
+    ["cuGraph", "cuStreamBeginCapture", "cuStreamEndCapture"]
+        .iter()
+        .any(|name| symbol.starts_with(name))
 }

@@ -4,31 +4,24 @@ use std::ffi::c_void;
 use std::ptr;
 use std::sync::atomic::Ordering;
 
-use super::Variant;
-use crate::agent::Agent;
-use crate::choice::Candidate;
-use crate::entry::{Entry, Place, Runs};
-use crate::exports::original;
-use crate::fallback::FallbackReason;
-use crate::graphs::execs;
-use crate::guard::Outcome;
-use crate::launch::{Shape, count, tell, try_variant};
 use warpbpf_driver::sys::{
     self, CUcontext, CUfunction, CUgraph, CUgraphExec, CUgraphNode, CUkernel, CUresult,
     GraphNodeParams, KernelNodeParams, KernelNodeParams2, NODE_CONDITIONAL, NODE_GRAPH,
     NODE_KERNEL,
 };
 
-/// What became of a kernel that was put into a node.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Placed {
-    /// The kernel, if programs want it, and what of it is in the node.
-    pub(super) kernel: Option<(&'static Entry, Runs)>,
-    /// Number of the launch, as programs in the variant have it; 0 if none runs, or none is told.
-    pub(super) launch: u64,
-    /// Handle of the kernel that the application gave.
-    pub(super) given: usize,
-}
+use crate::agent::Agent;
+use crate::choice::Candidate;
+use crate::entry::{Place, Runs};
+use crate::fallback::FallbackReason;
+use crate::graphs::execs;
+use crate::graphs::records::Placed;
+use crate::graphs::state::Variant;
+use crate::guard::Outcome;
+use crate::launch::try_variant;
+use crate::launch_notes::tell;
+use crate::original;
+use crate::shape::{Shape, count};
 
 /// The launch record for a variant that goes into a node.
 type RecordOf<'r> = &'r dyn Fn(&Place, &KernelNodeParams) -> Option<u64>;

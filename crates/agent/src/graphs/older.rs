@@ -6,9 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use warpbpf_driver::sys::CUgraphExec;
-use warpbpf_wire::NoteLevel;
 
-use crate::agent::Agent;
 use crate::lock::lock;
 
 /// See the module.
@@ -35,24 +33,24 @@ impl Older {
     }
 
     /// From here on; hooks see what is instantiated.
-    pub(super) fn begin(&self) {
+    pub(crate) fn begin(&self) {
         self.wanted.store(true, Ordering::Relaxed);
     }
 
     /// Nobody is told any more, and no lock is taken.
-    pub(super) fn end(&self) {
+    pub(crate) fn end(&self) {
         self.wanted.store(false, Ordering::Relaxed);
     }
 
     /// What is in it is known.
-    pub(super) fn is_newer(&self, exec: CUgraphExec) {
+    pub(crate) fn is_newer(&self, exec: CUgraphExec) {
         if self.is_wanted() {
             lock(&self.graphs).newer.insert(exec as usize);
         }
     }
 
     /// The handle may be that of another one soon.
-    pub(super) fn is_gone(&self, exec: CUgraphExec) {
+    pub(crate) fn is_gone(&self, exec: CUgraphExec) {
         if !self.is_wanted() {
             return;
         }
@@ -65,7 +63,7 @@ impl Older {
     }
 
     /// One was launched. Programs that came into a single node of an older one since do not make it a newer one.
-    pub(super) fn launched(&self, exec: CUgraphExec) {
+    pub(crate) fn launched(&self, exec: CUgraphExec) {
         if !self.is_wanted() {
             return;
         }
@@ -76,7 +74,7 @@ impl Older {
     }
 
     /// How many there were, and how many launches of them.
-    fn counts(&self) -> (u64, u64) {
+    pub(crate) fn counts(&self) -> (u64, u64) {
         let graphs = lock(&self.graphs);
         let (gone, launches) = graphs.gone;
         let there = graphs.launches.len() as u64;
@@ -85,22 +83,6 @@ impl Older {
             launches + graphs.launches.values().sum::<u64>(),
         )
     }
-}
-
-/// Says how many there were, as the session ends.
-pub(crate) fn report(agent: &Agent) {
-    let (graphs, launches) = agent.graphs.older.counts();
-    if launches == 0 {
-        return;
-    }
-    let of = match graphs {
-        1 => "a graph that was".to_owned(),
-        many => format!("{many} graphs that were"),
-    };
-    agent.note(
-        NoteLevel::Warning,
-        format!("{launches} launches of {of} instantiated before the programs came ran without them: what is in an executable graph cannot be known; start the application under `warpbpf run`, or have it instantiate its graphs again"),
-    );
 }
 
 #[cfg(test)]

@@ -3,9 +3,8 @@
 use std::collections::HashMap;
 use std::ptr;
 
+use warpbpf_driver::Driver;
 use warpbpf_driver::sys::{self, CUgraph, CUgraphNode};
-
-use crate::agent::Agent;
 
 /// Nodes of larger graphs are not compared, because that takes a bit for each pair.
 const MOST_NODES: usize = 8192;
@@ -16,12 +15,8 @@ pub(super) struct Order(Vec<Vec<u64>>);
 
 impl Order {
     /// `None` if the driver does not tell, or tells of edges by which a node may begin earlier.
-    pub(super) fn of(
-        agent: &'static Agent,
-        graph: CUgraph,
-        nodes: &[CUgraphNode],
-    ) -> Option<Order> {
-        let edges = agent.driver.api.graph_edges;
+    pub(super) fn of(driver: &Driver, graph: CUgraph, nodes: &[CUgraphNode]) -> Option<Order> {
+        let edges = driver.api.graph_edges;
         let (none, mut count) = (ptr::null_mut(), 0);
         if nodes.len() > MOST_NODES {
             return None;

@@ -3,12 +3,11 @@
 
 use warpbpf_wire::{GraphLaunch, GraphNode};
 
-use super::walk::Use;
-use crate::timeline::Timeline;
+use crate::graphs::records::Use;
 
 /// See the module.
 #[derive(Debug, Default)]
-pub(super) struct Told {
+pub(crate) struct Told {
     launches: u64,
     /// `nodes` is what its kernels are now.
     current: bool,
@@ -19,14 +18,14 @@ pub(super) struct Told {
 
 impl Told {
     /// Its kernels may be others.
-    pub(super) fn changed(&mut self) {
+    pub(crate) fn changed(&mut self) {
         self.current = false;
     }
 
     /// It was launched.
-    pub(super) fn launched(
+    pub(crate) fn launched(
         &mut self,
-        timeline: &Timeline,
+        list: impl FnOnce(&[GraphNode]) -> u32,
         graph: u32,
         uses: &[Use],
     ) -> GraphLaunch {
@@ -35,7 +34,7 @@ impl Told {
             let now: Vec<GraphNode> = uses.iter().filter_map(told).collect();
             // Frameworks update graphs to what is in them already.
             if self.list == 0 || now != self.nodes {
-                self.list = timeline.list(graph, &now);
+                self.list = list(&now);
                 self.nodes = now;
             }
             self.current = true;
@@ -66,6 +65,7 @@ fn told(it: &Use) -> Option<GraphNode> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::timeline::Timeline;
 
     fn node(at: u32, enabled: bool) -> Use {
         Use {
@@ -104,7 +104,7 @@ mod tests {
         body.body = true;
         uses.extend([lost, body]);
         let launch = |told: &mut Told, uses: &[Use]| {
-            let launch = told.launched(&timeline, 7, uses);
+            let launch = told.launched(|nodes| timeline.list(7, nodes), 7, uses);
             assert_eq!(launch.graph, 7);
             (launch.launch, launch.list)
         };
@@ -137,11 +137,16 @@ mod tests {
         let lists = [(1, 5), (2, 0), (3, 2)];
         for (graph, count) in lists {
             let uses: Vec<Use> = (0..count).map(|at| node(at, true)).collect();
-            Told::default().launched(&timeline, graph, &uses);
+            Told::default().launched(|nodes| timeline.list(graph, nodes), graph, &uses);
         }
         // But for the empty one there would be room for these.
         let two: Vec<Use> = (0..2).map(|at| node(at, true)).collect();
-        assert_eq!(Told::default().launched(&timeline, 4, &two).list, 0);
+        assert_eq!(
+            Told::default()
+                .launched(|nodes| timeline.list(4, nodes), 4, &two)
+                .list,
+            0
+        );
         let mut parts = Vec::new();
         loop {
             let (taken, unlisted) = timeline.take_lists(2);

@@ -6,20 +6,24 @@ use std::ptr;
 use std::rc::Rc;
 
 use warpbpf_abi::layout::launch::graph_node;
+use warpbpf_driver::Driver;
 use warpbpf_driver::sys::{
     self, CUgraph, CUgraphNode, KernelNodeParams2, NODE_CONDITIONAL, NODE_GRAPH, NODE_KERNEL,
 };
 use warpbpf_session::LoadedVariant;
 
-use super::Variant;
-use super::order::Order;
 use crate::agent::Agent;
 use crate::choice::Candidate;
 use crate::entry::{Chosen, Entry, Runs};
 use crate::fallback::FallbackReason;
-use crate::launch::{count, tell};
+use crate::graphs::order::Order;
+use crate::graphs::records::Record;
+use crate::graphs::records::{Records, Use};
+use crate::graphs::state::Variant;
+use crate::launch_notes::tell;
 use crate::params::{hidden_of, with_hidden};
-use crate::timeline;
+use crate::shape::count;
+use crate::uprobe::sites::timeline_served;
 
 /// A kernel node, in a graph or in one that is in it.
 pub(super) struct Found {
@@ -43,86 +47,10 @@ struct Level {
 
 impl Level {
     /// The first node has ended when the second begins.
-    fn is_before(&self, agent: &'static Agent, first: usize, second: usize) -> bool {
-        let ask = || Order::of(agent, self.graph, &self.nodes);
+    fn is_before(&self, driver: &Driver, first: usize, second: usize) -> bool {
+        let ask = || Order::of(driver, self.graph, &self.nodes);
         let order = self.order.get_or_init(ask).as_ref();
         order.is_some_and(|order| order.is_before(first, second))
-    }
-}
-
-/// A launch record that is an executable graph's own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Record {
-    /// The context that its memory is of.
-    pub(super) context: usize,
-    pub(super) address: u64,
-    pub(super) bytes: u64,
-}
-
-impl Record {
-    /// It is there for a variant of this context, and so large.
-    pub(super) fn serves(&self, context: usize, bytes: u64) -> bool {
-        self.context == context && self.bytes >= bytes
-    }
-}
-
-/// A kernel node of an executable graph.
-#[derive(Debug)]
-pub(super) struct Use {
-    /// The node of the graph that was instantiated, if that is known.
-    pub(super) node: usize,
-    pub(super) within: Vec<usize>,
-    /// It is in the body of a conditional node: nobody knows how often it runs.
-    pub(super) body: bool,
-    /// The kernel, if programs want it, and what of it runs.
-    pub(super) kernel: Option<(&'static Entry, Runs)>,
-    pub(super) record: Option<Record>,
-    pub(super) enabled: bool,
-    /// Its number among the graph's kernel nodes; `None` if what is in the graph is not known.
-    pub(super) at: Option<u32>,
-    /// Number of the launch, as programs have it that run in it.
-    pub(super) launch: u64,
-    /// The kernel's name in its image, where a timeline tells it.
-    pub(super) name: Option<String>,
-}
-
-/// Launch records that may be given to nodes.
-#[derive(Debug, Default)]
-pub(super) struct Records(pub(super) Vec<Record>);
-
-impl Records {
-    /// Each of these once: nodes may share one.
-    pub(super) fn of<'u>(uses: impl Iterator<Item = &'u Use>) -> Records {
-        let mut records: Vec<Record> = uses.filter_map(|it| it.record).collect();
-        records.sort_unstable_by_key(|record| (record.context, record.address));
-        records.dedup();
-        Records(records)
-    }
-
-    /// One of at least so many bytes in the variant's context: the smallest of those that are left, so that updates with the same nodes need no
-    /// others, else a new one. `None` if there is no room.
-    pub(super) fn take(
-        &mut self,
-        variant: &LoadedVariant,
-        context: usize,
-        bytes: u64,
-    ) -> Option<Record> {
-        let all = self.0.iter().enumerate();
-        let fitting = all.filter(|(_, r)| r.serves(context, bytes));
-        if let Some((at, _)) = fitting.min_by_key(|(_, r)| r.bytes) {
-            return Some(self.0.swap_remove(at));
-        }
-        let address = variant.own_record(bytes)?;
-        Some(Record {
-            context,
-            address,
-            bytes,
-        })
-    }
-
-    /// A context is gone, and its memory.
-    pub(super) fn forget(&mut self, context: usize) {
-        self.0.retain(|record| record.context != context);
     }
 }
 
@@ -259,7 +187,7 @@ fn record_for(
     let free = |s: &&mut Shared| {
         s.record.serves(context, bytes)
             && Rc::ptr_eq(&s.level, level)
-            && level.is_before(agent, s.last, *at)
+            && level.is_before(&agent.driver, s.last, *at)
     };
     if let Some(shared) = shared.iter_mut().find(free) {
         shared.last = *at;
@@ -345,7 +273,7 @@ fn prepare_one(
     if found.body {
         tell_of_body(agent, entry);
     }
-    it.name = timeline::served(agent).map(|_| entry.mangled.clone());
+    it.name = timeline_served(agent).map(|_| entry.mangled.clone());
     let Some((context, variant)) = place.context().zip(place.variant.as_deref()) else {
         return it;
     };
@@ -416,7 +344,7 @@ pub(super) fn number_of(graph: u32, at: u32) -> u64 {
 
 /// The name of a kernel that no program of ours runs in, if there is a timeline.
 pub(super) fn name_for_timeline(agent: &'static Agent, handle: usize) -> Option<String> {
-    timeline::served(agent)?.kernel_name(handle as u64)
+    timeline_served(agent)?.kernel_name(handle as u64)
 }
 
 /// The number of the launch that the node was put there with.

@@ -5,40 +5,28 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use warpbpf_driver::sys::{CUcontext, CUfunction, CUlibrary, CUmodule};
+use warpbpf_driver::sys::{CUfunction, CUlibrary, CUmodule};
 use warpbpf_driver::{Context, Library, Module};
 use warpbpf_session::Method;
 use warpbpf_session::client::OWN;
 use warpbpf_session::{Live, LoadedVariant, Prepared, PreparedKernel, Session};
 
-use super::report::{Summaries, report, tell_left_out};
-use super::{Handle, Image, Version, enter, enter_known_handles, instrument_pending, lock};
 use crate::agent::{Absent, Agent};
 use crate::entry::{Entry, Place};
+use crate::images::{Handle, Image};
+use crate::lock::lock;
+use crate::modules::enter::{enter, enter_known_handles};
+use crate::modules::report::{Summaries, report, tell_left_out};
+use crate::version::Version;
 
 type Results = HashMap<String, Result<Arc<LoadedVariant>, String>>;
 
 /// What others have alone, by kernel: it runs where a variant with a second tool's programs too cannot.
 type Alone = HashMap<String, Arc<LoadedVariant>>;
 
-/// The place of a kernel in a context where it is launched for the first time. A driver that loads lazily loads the kernel itself
-/// now, and applications that cannot bear this ask it not to; any other has loaded it long ago, and nothing is done here.
-pub(crate) fn place_at_launch(
-    agent: &'static Agent,
-    entry: &Entry,
-    (context, generation): (usize, u64),
-) -> Option<&'static Place> {
-    if !agent.loads_lazily() {
-        return None;
-    }
-    let handle = Context(context as CUcontext);
-    agent.driver.within(handle, || instrument_pending(agent));
-    entry.place(context, generation)
-}
-
 /// What stands for a kernel of an image, made now if nobody wanted it before: launches by the handles that are known already
 /// are counted from here on.
-pub(super) fn enlist(
+pub(crate) fn enlist(
     agent: &'static Agent,
     image: &Image,
     mangled: &str,
@@ -61,7 +49,7 @@ pub(super) fn enlist(
 
 /// Instruments an image in the current context with the programs in force, if that was not done yet and the context is alive.
 /// Never waits for another thread that does.
-pub(super) fn instrument_here(agent: &'static Agent, image: &Image) {
+pub(crate) fn instrument_here(agent: &'static Agent, image: &Image) {
     loop {
         let generation = agent.generations.now().number;
         if let Some(version) = image.version(generation) {
@@ -75,7 +63,7 @@ pub(super) fn instrument_here(agent: &'static Agent, image: &Image) {
 }
 
 /// The same with the programs of a version.
-pub(super) fn instrument_for(agent: &'static Agent, image: &Image, version: &Version) {
+pub(crate) fn instrument_for(agent: &'static Agent, image: &Image, version: &Version) {
     let Some(context) = agent.driver.current() else {
         return;
     };
@@ -97,7 +85,7 @@ pub(super) fn instrument_for(agent: &'static Agent, image: &Image, version: &Ver
 }
 
 /// The same in a context that has maps, is current and cannot end meanwhile.
-pub(super) fn instrument_in(agent: &'static Agent, image: &Image, version: &Version, live: &Live) {
+pub(crate) fn instrument_in(agent: &'static Agent, image: &Image, version: &Version, live: &Live) {
     let (context, generation) = (live.context(), version.generation());
     let here = context.0 as usize;
     if !agent.is_on() || !image.claim(here, generation) {

@@ -8,11 +8,12 @@ use warpbpf_driver::{JitOptions, Library};
 use warpbpf_session::Prepared;
 use warpbpf_wire::NoteLevel;
 
-use super::{Handle, loaded, read};
 use crate::agent::Agent;
-use crate::exports::original;
 use crate::guard::Outcome;
-use crate::nvrtc;
+use crate::images::Handle;
+use crate::modules::loaded::loaded;
+use crate::modules::read::read;
+use crate::{nvrtc, original};
 
 /// Loads an image by `load`, which is given our text or null for the application's own image.
 pub(crate) fn load(

@@ -11,12 +11,16 @@ use warpbpf_session::Method;
 use warpbpf_session::choices::Choices;
 use warpbpf_session::{KernelSummary, Live, LoadedVariant, Session};
 
-use super::instrument::{enlist, instrument_for, instrument_in};
-use super::report::{Summaries, report, tell_left_out};
-use super::{Image, Version, lock};
 use crate::agent::Agent;
 use crate::entry::Place;
 use crate::generation::Generation;
+use crate::images::Image;
+use crate::lock::lock;
+use crate::modules::enter::enter_known_handles;
+use crate::modules::instrument::{enlist, instrument_for, instrument_in};
+use crate::modules::report::report;
+use crate::modules::report::{Summaries, send_site_names, tell_left_out};
+use crate::version::Version;
 
 /// What a kernel would need that was loaded without room for code beside it.
 const ADVICE: &str = "its image is loaded already: start the application with these programs";
@@ -32,25 +36,6 @@ fn all(agent: &Agent) -> Vec<Arc<Image>> {
         }
     }
     images
-}
-
-impl Image {
-    /// Contexts in which it has the programs of one generation and lacks those of another.
-    fn lacks(&self, before: u64, next: u64) -> Vec<usize> {
-        let instrumented = lock(&self.instrumented_in);
-        let had = instrumented
-            .iter()
-            .filter(|(_, generation)| *generation == before);
-        let lacks = had.filter(|(context, _)| !instrumented.contains(&(*context, next)));
-        lacks.map(|(context, _)| *context).collect()
-    }
-
-    /// Nothing is to be done for it before a session's programs come into force.
-    fn is_ready(&self, before: u64, session: &Session) -> bool {
-        let next = session.generation();
-        !self.standing.is_loaded()
-            || (self.version(next).is_some() && self.lacks(before, next).is_empty())
-    }
 }
 
 /// Makes all that launches need once a session's programs are in force, as long as `goes_on`. True when nothing is left to do.
@@ -78,7 +63,7 @@ fn make_image_ready(agent: &'static Agent, image: &Image, before: u64, session: 
         Some(version) => version,
         None => {
             let version = Arc::new(next_version(image, before, session));
-            super::send_site_names(agent, session);
+            send_site_names(agent, session);
             lock(&image.versions).push(Arc::clone(&version));
             tell(agent, image, &version);
             version
@@ -144,7 +129,7 @@ fn await_programs(
             Some(place) if place.has_waited() => place.await_programs(version.generation()),
             Some(_) => {}
         }
-        super::enter_known_handles(agent, image, entry);
+        enter_known_handles(agent, image, entry);
     }
 }
 

@@ -2,25 +2,25 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use warpbpf_session::client::OWN;
 use warpbpf_session::{KernelSummary, LoadedVariant, PreparedKernel, Session};
 use warpbpf_wire::{Kernel, Method, NoteLevel, Occupancy, Sites, ToTool};
 
-use super::{Handle, Image, Version, lock};
 use crate::agent::Agent;
-
-/// What tells reports apart: name, source, method, whose they are, and the programs' generation.
-pub(super) type Key = (String, String, Method, u32, u64);
+use crate::images::{Handle, Image};
+use crate::lock::lock;
+use crate::version::Version;
 
 /// An image, and what it says of its kernels, by name: it may have thousands.
-pub(super) struct Summaries<'i> {
+pub(crate) struct Summaries<'i> {
     image: Handle,
     kernels: HashMap<&'i str, &'i KernelSummary>,
 }
 
 impl Summaries<'_> {
-    pub(super) fn of(image: &Image) -> Summaries<'_> {
+    pub(crate) fn of(image: &Image) -> Summaries<'_> {
         let kernels = image.info.kernels.iter();
         Summaries {
             image: image.handle,
@@ -29,7 +29,7 @@ impl Summaries<'_> {
     }
 }
 
-pub(super) fn report(
+pub(crate) fn report(
     agent: &Agent,
     summaries: &Summaries<'_>,
     version: &Version,
@@ -106,7 +106,7 @@ pub(super) fn report(
 }
 
 /// Tells second tools that want a kernel, and have no program in what runs there, why. Others are told nothing: for them it is as it was.
-pub(super) fn tell_left_out(
+pub(crate) fn tell_left_out(
     agent: &Agent,
     summaries: &Summaries<'_>,
     version: &Version,
@@ -158,17 +158,8 @@ fn some_names(names: &[String], room: usize) -> &[String] {
     &names[..count]
 }
 
-/// What was sent of sites.
-#[derive(Debug, Default)]
-pub(super) struct Named {
-    /// Up to this number.
-    sites: usize,
-    /// Bytes of their names.
-    bytes: usize,
-}
-
 /// Sends the names that the session gave to sites since the last time.
-pub(super) fn send_site_names(agent: &Agent, session: &Session) {
+pub(crate) fn send_site_names(agent: &Agent, session: &Session) {
     let mut named = lock(&agent.images.named);
     let names = session.site_names();
     // No site has the number 0.
@@ -232,6 +223,22 @@ pub(crate) fn send_kernel(agent: &Agent, kernel: Kernel) {
     );
     if lock(&agent.images.reported).insert(key) {
         agent.send(ToTool::Kernel(kernel), None);
+    }
+}
+
+/// Reports wanted kernels that never got a context.
+pub(crate) fn report_never_instrumented(agent: &Agent) {
+    let images: Vec<Arc<Image>> = lock(&agent.images.by_handle).values().cloned().collect();
+    let instrumented = |image: &&Arc<Image>| image.was_instrumented.load(Ordering::Relaxed);
+    for image in images.iter().filter(|image| !instrumented(image)) {
+        let summaries = Summaries::of(image);
+        let Some(version) = lock(&image.versions).last().cloned() else {
+            continue;
+        };
+        for kernel in version.prepared.kernels.iter().filter(|k| k.wanted) {
+            let why = Err("its image was never used in a context that was alive".to_string());
+            report(agent, &summaries, &version, kernel, Some(&why));
+        }
     }
 }
 

@@ -2,10 +2,10 @@
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
-use super::texts::{Text, narrow, wide};
-use super::{
+use super::ranges::{
     DOMAINS, STRINGS, end, mark, name_stream, name_thread, pop, push, register, start, state,
 };
+use super::texts::{Text, narrow, wide};
 use crate::guard::quietly;
 
 /// What NVTX gives to whom it initialises: a function that knows tables by their number.

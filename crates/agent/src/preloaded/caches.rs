@@ -9,7 +9,8 @@ use warpbpf_abi::names::SOFT_DEVICE;
 use warpbpf_fatbin::Cubin;
 use warpbpf_session::{ImageInfo, inspect_compiled};
 
-use super::{ADVICE, Job, are_same};
+use super::jobs::ADVICE;
+use super::jobs::{Job, are_same, registers};
 use crate::agent::Agent;
 use crate::artefacts;
 
@@ -29,7 +30,7 @@ pub(super) fn find(
     let params = params.ok_or_else(|| {
         format!("it was loaded before, and the driver does not say what parameters it has, which one of Triton's cache could be known by; {ADVICE}")
     })?;
-    let registers = super::registers(agent, job);
+    let registers = registers(&agent.driver, job);
     // The soft GPU counts those of its own code.
     let counts = device != SOFT_DEVICE;
     let is_like = |cubin: &[u8]| {

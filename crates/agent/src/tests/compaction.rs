@@ -9,7 +9,7 @@ use warpbpf_wire::{Options, ToTool};
 
 use super::attached::{Application, compile};
 use crate::guard::Outcome;
-use crate::quiet;
+use crate::stream_hooks;
 
 const PROGRAM: &str = r#"
 #include <linux/bpf.h>
@@ -210,7 +210,7 @@ fn a_stream_that_goes_is_asked_before() {
         worn.app.world.set_busy(busy);
         let outcome = Outcome::default();
         // SAFETY: the driver of the tests has no such function behind the hook and says so.
-        let code = unsafe { quiet::stream_destroy(agent, &outcome, stream as *mut _) };
+        let code = unsafe { stream_hooks::stream_destroy(agent, &outcome, stream as *mut _) };
         assert_eq!(code, 801);
         worn.app.world.set_busy(false);
         if busy {

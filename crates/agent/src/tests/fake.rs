@@ -13,7 +13,7 @@ use warpbpf_wire::ToolConnection;
 use super::world::{self, application};
 use crate::agent::{Agent, Tool};
 use crate::descriptors::FileThread;
-use crate::exports::trampolines;
+use crate::original::trampolines;
 use crate::symbols::Symbols;
 
 /// What the driver gave out last; handles count up by 16.
@@ -161,7 +161,7 @@ pub(super) fn agent() -> (&'static Agent, ToolConnection) {
     let (files, ours) = FileThread::start(Some(ours.as_fd())).unwrap();
     let tool = Tool::Socket(Mutex::new(ours));
     let symbols = Symbols::new(|symbol| Some(address(symbol)));
-    let agent = Agent::leak(Driver::new(api), symbols, tool, files);
+    let agent = Agent::leak(Driver::new(api), symbols, tool, files, crate::start::ABOVE);
     (agent, ToolConnection::new(theirs.into()).unwrap())
 }
 

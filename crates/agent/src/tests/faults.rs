@@ -1,6 +1,5 @@
 //! Whatever of ours fails, the application gets the same answers from its driver.
 
-use std::cell::Cell;
 use std::ffi::c_int;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -11,6 +10,7 @@ use warpbpf_wire::ToTool;
 use super::attached::{Application, notes};
 use super::world::World;
 use crate::context_registry::ContextState;
+use crate::pump::NO_SHARED_MEMORY;
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,15 +23,6 @@ enum Fault {
     ToolGoneAfterLoad,
     ToolGoneAfterLaunch,
     ToolTalksNonsense,
-}
-
-thread_local! {
-    static NO_SHARED_MEMORY: Cell<bool> = const { Cell::new(false) };
-}
-
-/// This thread was told that shared memory cannot be made.
-pub(crate) fn shared_memory_fails() -> bool {
-    NO_SHARED_MEMORY.get()
 }
 
 /// The life of an application. Returns its world and how much of ours was left in a context where we gave up.

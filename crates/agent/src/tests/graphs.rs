@@ -13,9 +13,9 @@ use warpbpf_driver::sys::{
 use warpbpf_wire::ToAgent;
 
 use super::attached::{Application, counts, notes};
-use crate::exports::trampolines;
 use crate::graphs;
 use crate::guard::Outcome;
+use crate::original::trampolines;
 
 mod choices;
 

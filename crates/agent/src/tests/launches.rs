@@ -135,7 +135,7 @@ fn where_kernels_run_at_the_end_it_is_known() {
         let function = app.function(module);
         app.launch(function, 2, 64);
         app.world.set_busy(busy);
-        app.agent.ends.before(app.agent, false);
+        app.agent.ends.before(&app.agent.files, false);
         let missing = Missing {
             kernels_ran: Some(busy),
             ..NOTHING

@@ -11,9 +11,9 @@ use warpbpf_wire::{Kernel, Method, ToTool};
 
 use super::attached::{Application, PTX};
 use super::machine::{cubin, ptxas};
-use crate::exports::trampolines;
 use crate::guard::Outcome;
-use crate::links;
+use crate::link_hooks as links;
+use crate::original::trampolines;
 
 /// A link of the driver that always gives the same.
 struct Driver {

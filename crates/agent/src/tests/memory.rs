@@ -23,9 +23,10 @@ use super::world::World;
 use crate::agent::Agent;
 use crate::context_registry::ContextState;
 use crate::ends::at_exit;
-use crate::exports::trampolines;
 use crate::guard::Outcome;
-use crate::memory_hooks::{self, AccessDescription, IpcHandle};
+use crate::memory_hooks;
+use crate::original::trampolines;
+use crate::original::{AccessDescription, IpcHandle};
 use crate::{contexts, loads};
 
 const SECOND: Duration = Duration::from_secs(1);

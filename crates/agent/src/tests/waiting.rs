@@ -13,7 +13,8 @@ use crate::agent::Agent;
 use crate::context_registry::ContextState;
 use crate::contexts;
 use crate::guard::Outcome;
-use crate::modules::{self, Handle};
+use crate::images::Handle;
+use crate::modules;
 
 #[test]
 fn each_context_has_maps_and_variants_of_its_own() {

@@ -7,122 +7,24 @@ use std::cell::{Cell, RefCell};
 use std::ops::Range;
 
 use warpbpf_abi::cuda::{
-    API, ARG_COUNT, ARGS, ARGS_AT, Api, CONTEXT_BYTES, DURATION, KERNEL, Kind, LAUNCH, OpKind,
-    PER_THREAD, Place, RESULT, START, SYMBOLS, bytes_of, op_of, stream_of,
+    API, ARG_COUNT, ARGS, ARGS_AT, CONTEXT_BYTES, DURATION, KERNEL, LAUNCH, PER_THREAD, RESULT,
+    START,
 };
-use warpbpf_driver::sys::{self, CUlaunchConfig};
+use warpbpf_abi::cuda::{OpKind, bytes_of};
+use warpbpf_driver::sys;
 use warpbpf_session::clock::monotonic_ns;
 use warpbpf_wire::GraphLaunch;
 
-use super::Sites;
-use super::entry::{BYTES, Registers, execute, expect_return, stack};
+use super::registers::BYTES;
 use crate::guard::quietly;
-use crate::launch::{LEGACY_STREAM, PER_THREAD_STREAM};
 use crate::timeline::{Asked, Marked};
+use crate::uprobe::function::Function;
+use crate::uprobe::registers::Registers;
+use crate::uprobe::run::{execute, expect_return, stack};
+use crate::uprobe::sites::{Sites, sites};
 
 /// Calls of one thread that are kept: the application's own one, and what a callback of it may call.
 const DEPTH: usize = 4;
-
-/// Functions that launch one kernel, by the argument that says which.
-const LAUNCHES: &[(&str, &str)] = &[
-    ("cuLaunchKernel", "f"),
-    ("cuLaunchKernelEx", "f"),
-    ("cuLaunchCooperativeKernel", "f"),
-];
-
-/// What is known of a function with programs.
-#[derive(Debug)]
-pub(crate) struct Function {
-    /// The API's number.
-    pub(super) number: usize,
-    per_thread: bool,
-    count: u32,
-    /// Where each argument is, and where it goes.
-    arguments: Vec<(usize, Place, Kind)>,
-    /// The argument that is the kernel.
-    kernel: Option<usize>,
-    api: Api,
-    op: Option<OpKind>,
-}
-
-impl Function {
-    /// Of one symbol of an API.
-    pub(super) fn new(number: usize, api: &Api, symbol: usize, per_thread: bool) -> Function {
-        let symbol = &SYMBOLS[symbol];
-        let slot = |name: &str| api.args.iter().position(|(known, _)| *known == name);
-        let arguments = (symbol.args.iter().zip(symbol.places()))
-            .filter_map(|((name, kind), place)| Some((slot(name)?, place, *kind)))
-            .collect();
-        let launches = LAUNCHES.iter().find(|(name, _)| *name == api.name);
-        Function {
-            number,
-            per_thread,
-            count: symbol.args.len() as u32,
-            arguments,
-            kernel: launches.and_then(|(_, argument)| slot(argument)),
-            api: api.clone(),
-            op: op_of(api.name),
-        }
-    }
-
-    /// # Safety
-    /// The function's first instruction is about to be executed with these registers.
-    unsafe fn read(&self, registers: &Registers) -> [u64; ARGS] {
-        let mut args = [0; ARGS];
-        // Above the return address.
-        let words = (registers.top() as *const u64).wrapping_add(1);
-        for (slot, place, kind) in &self.arguments {
-            let raw = match place {
-                Place::Register(number) => registers.argument(*number),
-                // SAFETY: the caller has put the function's arguments there.
-                Place::Stack(word) => unsafe { words.add(usize::from(*word)).read() },
-                Place::StackBlock(word) => words.wrapping_add(usize::from(*word)) as u64,
-                Place::Vector => 0,
-            };
-            args[*slot] = kind.widen(raw);
-        }
-        args
-    }
-}
-
-impl Function {
-    /// The stream that a call puts its operation into; stream 0 by the name that it stands for.
-    ///
-    /// # Safety
-    /// The arguments are those that the application gave.
-    unsafe fn stream(&self, args: &[u64; ARGS]) -> u64 {
-        let config = || {
-            let at = self
-                .api
-                .args
-                .iter()
-                .position(|(name, _)| *name == "config")?;
-            // SAFETY: the application's launch configuration, or null.
-            let config = unsafe { (args[at] as *const CUlaunchConfig).as_ref() }?;
-            Some(config.stream as u64)
-        };
-        let stream = stream_of(&self.api).map(|at| args[at]).or_else(config);
-        match (stream.unwrap_or(0), self.per_thread) {
-            (0, true) => PER_THREAD_STREAM as u64,
-            (0, false) => LEGACY_STREAM as u64,
-            (stream, _) => stream,
-        }
-    }
-
-    /// What is told of a call's operation.
-    fn asked<'a>(&'a self, call: &Call) -> Asked<'a> {
-        Asked {
-            api: self.api.name,
-            kind: self.op.map_or("", OpKind::word),
-            called: call.start,
-            bytes: bytes_of(&self.api, &call.args),
-            kernel: self.kernel.map(|at| call.args[at]),
-            launch: call.launch,
-            stack: call.stack,
-            graph: GRAPH.take(),
-        }
-    }
-}
 
 /// A call that was made and has not ended.
 #[derive(Debug, Clone, Copy)]
@@ -212,7 +114,7 @@ impl Calls {
 #[inline]
 pub(crate) fn numbered(handle: usize) -> Option<u64> {
     // Without programs on the CPU a launch is not to look for a thread's variable.
-    super::sites()?;
+    sites()?;
     let (of, number) = NUMBERED.replace((0, 0));
     (of == handle && number != 0).then_some(number)
 }
@@ -223,7 +125,7 @@ pub(crate) fn launched_graph(launch: GraphLaunch) {
 }
 
 /// A function of the driver is called.
-pub(super) fn called(sites: &Sites, index: usize, function: &Function, registers: &Registers) {
+pub(crate) fn called(sites: &Sites, index: usize, function: &Function, registers: &Registers) {
     if !sites.agent.is_on() {
         return;
     }
@@ -270,13 +172,13 @@ pub(super) fn called(sites: &Sites, index: usize, function: &Function, registers
             call.entered = monotonic_ns();
             CALLS.with(|calls| calls.borrow_mut().push(call));
         } else if let (Some(timeline), Some(marked)) = (timeline, call.marked) {
-            timeline.end(sites.agent, marked, false, &function.asked(&call));
+            timeline.end(sites.agent, marked, false, &asked(function, &call));
         }
     });
 }
 
 /// It has returned, to the address that stood at `slot`.
-pub(super) fn returned(sites: &Sites, index: usize, slot: u64, registers: &Registers) {
+pub(crate) fn returned(sites: &Sites, index: usize, slot: u64, registers: &Registers) {
     let _ = quietly(|| {
         let end = monotonic_ns();
         NUMBERED.set((0, 0));
@@ -288,7 +190,7 @@ pub(super) fn returned(sites: &Sites, index: usize, slot: u64, registers: &Regis
             let took = end.saturating_sub(call.entered);
             if let (Some(timeline), Some(marked)) = (&sites.timeline, call.marked) {
                 let done = registers.result() as i32 == sys::SUCCESS;
-                timeline.end(sites.agent, marked, done, &function.asked(&call));
+                timeline.end(sites.agent, marked, done, &asked(function, &call));
                 sites.agent.launch_happened();
             }
             execute(
@@ -338,8 +240,24 @@ fn context(
     bytes
 }
 
+/// What is told of a call's operation.
+fn asked<'a>(function: &'a Function, call: &Call) -> Asked<'a> {
+    Asked {
+        api: function.api.name,
+        kind: function.op.map_or("", OpKind::word),
+        called: call.start,
+        bytes: bytes_of(&function.api, &call.args),
+        kernel: function.kernel.map(|at| call.args[at]),
+        launch: call.launch,
+        stack: call.stack,
+        graph: GRAPH.take(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use warpbpf_abi::cuda::SYMBOLS;
+
     use super::*;
 
     fn call(slot: &u64) -> Call {

@@ -7,13 +7,13 @@ use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSymbol as _, ReadCache};
 use warpbpf_wire::regular;
 
-use super::mapped_around;
 use crate::agent::Agent;
-use crate::install::{ANCHOR, driver_at};
+use crate::anchor::{ANCHOR, driver_at};
 use crate::symbols::code_of;
+use crate::uprobe::mapped::mapped_around;
 
 /// The driver's functions with their code.
-pub(super) enum Functions<'a> {
+pub(crate) enum Functions<'a> {
     /// Of a library: address and bytes by name.
     File(HashMap<String, (usize, usize)>),
     /// Of a driver that is no library of its own.
@@ -22,7 +22,7 @@ pub(super) enum Functions<'a> {
 
 impl<'a> Functions<'a> {
     /// Reads the driver's symbols.
-    pub(super) fn new(agent: &'a Agent, maps: &[u8]) -> Functions<'a> {
+    pub(crate) fn new(agent: &'a Agent, maps: &[u8]) -> Functions<'a> {
         match read(driver_at(), maps) {
             Some(functions) => Functions::File(functions),
             None => Functions::Asked(agent),
@@ -30,7 +30,7 @@ impl<'a> Functions<'a> {
     }
 
     /// Address and code of one.
-    pub(super) fn find(&self, name: &str) -> Option<(usize, Vec<u8>)> {
+    pub(crate) fn find(&self, name: &str) -> Option<(usize, Vec<u8>)> {
         match self {
             Functions::File(functions) => {
                 let (address, bytes) = *functions.get(name)?;

@@ -22,7 +22,7 @@ const TABLES: &[(&str, u64)] = &[(".plt", 16), (".plt.sec", 16), (".plt.got", 8)
 ///
 /// # Errors
 /// Text: the file cannot be read, nothing of the kind begins there, or nothing says how long it is.
-pub(super) fn of_function(path: &str, offset: u64) -> Result<(Kind, usize), String> {
+pub(crate) fn of_function(path: &str, offset: u64) -> Result<(Kind, usize), String> {
     let unread = |error: &dyn std::fmt::Display| format!("`{path}` cannot be read: {error}");
     warpbpf_faults::check("uprobe/symbols", || {
         unread(&"Too many open files (os error 24)")

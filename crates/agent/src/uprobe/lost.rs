@@ -8,7 +8,7 @@ use warpbpf_session::cpu::FUEL;
 
 /// How long one run of a program may take, and how long a thread waits for the programs of others. An operation on a map that
 /// is under way at that moment is waited for, at most as long again.
-pub(super) const LIMIT: Duration = Duration::from_secs(2);
+pub(crate) const LIMIT: Duration = Duration::from_secs(2);
 /// After a wait in vain nobody waits for so long: what was busy for [`LIMIT`] may be so for good, and threads of the application would wait at each
 /// call.
 const REST: Duration = Duration::from_secs(60);
@@ -19,21 +19,21 @@ const PAUSE: Duration = Duration::from_micros(20);
 #[derive(Debug, Default)]
 pub(crate) struct Lost {
     /// Runs that did not begin, because programs of other threads were running.
-    pub(super) skipped: AtomicU64,
+    pub(crate) skipped: AtomicU64,
     /// Runs that were stopped.
-    pub(super) stopped: AtomicU64,
+    pub(crate) stopped: AtomicU64,
     /// Operations on maps and events that were given up.
-    pub(super) refused: AtomicU64,
+    pub(crate) refused: AtomicU64,
 }
 
 /// One more.
-pub(super) fn count(counter: &AtomicU64) {
+pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
 }
 
 impl Lost {
     /// A sentence for the user, if there is something to say.
-    pub(super) fn text(&self, program: &str) -> Option<String> {
+    pub(crate) fn text(&self, program: &str) -> Option<String> {
         let seconds = LIMIT.as_secs();
         let kinds = [
             (
@@ -63,7 +63,7 @@ impl Lost {
 static IN_VAIN: Mutex<Option<Instant>> = Mutex::new(None);
 
 /// Until when one may wait that begins now: not at all, for a while after a wait in vain.
-pub(super) fn patience() -> Instant {
+pub(crate) fn patience() -> Instant {
     // Only ever held for a moment.
     let last = *IN_VAIN.lock().unwrap_or_else(PoisonError::into_inner);
     may_wait(Instant::now(), last)
@@ -77,7 +77,7 @@ fn may_wait(now: Instant, in_vain: Option<Instant>) -> Instant {
 }
 
 /// As [`patiently`], until [`patience`] ends, or it is `until`; a wait in vain is remembered.
-pub(super) fn within_patience<T>(until: Instant, ask: impl FnMut() -> Option<T>) -> Option<T> {
+pub(crate) fn within_patience<T>(until: Instant, ask: impl FnMut() -> Option<T>) -> Option<T> {
     let begun = Instant::now();
     let got = patiently(patience().min(until), ask);
     if got.is_none() && begun.elapsed() >= LIMIT / 2 {

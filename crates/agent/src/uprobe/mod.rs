@@ -10,39 +10,42 @@
 //! that other threads wait for. Neither asks the dynamic loader where a function is: a thread that runs a library's constructors
 //! has its lock, and may be waiting for ours.
 
-mod api;
+pub(crate) mod api;
 mod driver;
 mod entry;
 mod extent;
+mod function;
 mod lost;
+mod mapped;
+mod registers;
+pub(crate) mod run;
 mod serving;
+pub(crate) mod sites;
 mod waiting;
 mod world;
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::ffi::CString;
-use std::ops::Range;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicPtr, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use warpbpf_abi::cuda::{Api, SYMBOLS, apis, is_glob, op_of};
 use warpbpf_driver::front::is_of_driver;
-use warpbpf_hook::maps::{self, Mapping, mappings};
-use warpbpf_hook::{Kind, Staged, Target, link, stage, stubs};
+use warpbpf_hook::{Kind, Staged, Target, link, maps, stage, stubs};
 use warpbpf_session::{HostPlace, HostProgram, Session};
 use warpbpf_wire::NoteLevel;
 
 use crate::agent::Agent;
-use crate::exports::ROWS;
 use crate::lock::lock;
 use crate::stacks::Stacks;
 use crate::timeline::{self, Timeline};
-pub(crate) use api::{launched_graph, numbered};
+use crate::uprobe::function::Function;
+use crate::uprobe::mapped::{mapped_around, mapped_at};
 use driver::Functions;
 use lost::Lost;
+use sites::{CHOSEN, Site, Sites, publish, sites};
 
 /// Libraries whose functions run inside everything, the driver's calls with its locks held among them: a program there would
 /// wait for itself.
@@ -60,99 +63,6 @@ const BELOW: &[&str] = &[
     "libgcc_s",
     "libwarpbpf_",
 ];
-
-/// A function with probes.
-#[derive(Debug)]
-pub(crate) struct Site {
-    /// Where it is.
-    pub(crate) address: usize,
-    pub(crate) kind: Kind,
-    /// What its stub goes on to: the original.
-    pub(crate) original: usize,
-    /// What its callers return to, if it has probes at its end.
-    pub(crate) after: usize,
-    /// Programs at its start, by number.
-    pub(crate) starts: Vec<usize>,
-    /// Programs at its end.
-    pub(crate) ends: Vec<usize>,
-    /// It is of the driver API.
-    pub(crate) api: Option<api::Function>,
-    /// What it puts into a stream is timed.
-    pub(crate) timed: bool,
-}
-
-impl Site {
-    fn at(address: usize, kind: Kind) -> Site {
-        Site {
-            address,
-            kind,
-            original: 0,
-            after: 0,
-            starts: Vec::new(),
-            ends: Vec::new(),
-            api: None,
-            timed: false,
-        }
-    }
-
-    fn add(&mut self, number: usize, at_end: bool) {
-        match at_end {
-            true => self.ends.push(number),
-            false => self.starts.push(number),
-        }
-    }
-}
-
-/// All of them.
-#[derive(Debug)]
-pub(crate) struct Sites {
-    pub(crate) agent: &'static Agent,
-    pub(crate) session: Arc<Session>,
-    pub(crate) all: Vec<Site>,
-    /// What came to nothing, by program.
-    pub(crate) lost: Vec<Lost>,
-    /// Programs that do not run now.
-    paused: Vec<AtomicBool>,
-    /// The tool wants to know when the device does what.
-    pub(crate) timeline: Option<Timeline>,
-    /// And from where on the CPU that was asked for.
-    pub(crate) stacks: Option<Stacks>,
-}
-
-static SITES: AtomicPtr<Sites> = AtomicPtr::new(std::ptr::null_mut());
-
-/// All that are there, once they are.
-pub(crate) fn sites() -> Option<&'static Sites> {
-    // SAFETY: null, or leaked by `install`.
-    unsafe { SITES.load(Ordering::Acquire).as_ref() }
-}
-
-/// Those that run, by name, if the tool has said so.
-static CHOSEN: Mutex<Option<Vec<String>>> = Mutex::new(None);
-
-/// Of the programs these run from now on, and the others do not.
-pub(crate) fn choose(names: Vec<String>) {
-    let mut chosen = lock(&CHOSEN);
-    if let Some(sites) = sites() {
-        sites.choose(&names);
-    }
-    *chosen = Some(names);
-    drop(chosen);
-    entry::wait_for_turn();
-}
-
-impl Sites {
-    fn choose(&self, names: &[String]) {
-        for (program, paused) in self.session.host_programs().iter().zip(&self.paused) {
-            let runs = names.contains(&program.program.name);
-            paused.store(!runs, Ordering::Release);
-        }
-    }
-
-    pub(crate) fn is_paused(&self, number: usize) -> bool {
-        self.paused[number].load(Ordering::Acquire)
-    }
-}
 
 /// Functions that were found, and programs that will not run.
 #[derive(Debug, Default)]
@@ -272,7 +182,7 @@ fn find_api(
             site.kind = Kind::Driver;
             let function = site
                 .api
-                .get_or_insert_with(|| api::Function::new(number, api, *symbol, per_thread));
+                .get_or_insert_with(|| Function::new(number, api, *symbol, per_thread));
             // What does the same for functions of several names cannot tell which of them was called.
             if function.number == number {
                 seen.push(address);
@@ -346,7 +256,7 @@ pub(crate) fn install(agent: &'static Agent, session: &Arc<Session>, prepared: P
             return;
         }
     };
-    let (links, groups) = stage_all(&mut all, &codes, &before);
+    let (links, groups) = stage_all(agent, &mut all, &codes, &before);
     for (site, after) in all.iter_mut().zip(after) {
         site.after = after;
     }
@@ -354,7 +264,7 @@ pub(crate) fn install(agent: &'static Agent, session: &Arc<Session>, prepared: P
         // Their launches are told of.
         agent.graphs.expect();
     }
-    let sites = Box::leak(Box::new(Sites {
+    let sites: &Sites = Box::leak(Box::new(Sites {
         timeline: prepared.asked.map(Timeline::new),
         stacks: prepared.stacks,
         agent,
@@ -368,7 +278,7 @@ pub(crate) fn install(agent: &'static Agent, session: &Arc<Session>, prepared: P
         if let Some(names) = &*chosen {
             sites.choose(names);
         }
-        SITES.store(std::ptr::from_mut(sites), Ordering::Release);
+        publish(sites);
     }
     let mut failed = Vec::new();
     for (at, link) in links {
@@ -403,8 +313,13 @@ type Linked = (usize, warpbpf_hook::Link);
 type Group = (Vec<usize>, Staged);
 
 /// Builds the hooks. The driver's functions lie together and are hooked together; each other may be in a library of its own.
-fn stage_all(all: &mut [Site], codes: &[Vec<u8>], before: &[usize]) -> (Vec<Linked>, Vec<Group>) {
-    let ours: Vec<usize> = ROWS.iter().map(|row| (row.replacement)()).collect();
+fn stage_all(
+    agent: &Agent,
+    all: &mut [Site],
+    codes: &[Vec<u8>],
+    before: &[usize],
+) -> (Vec<Linked>, Vec<Group>) {
+    let ours: Vec<usize> = (agent.above.replacements)();
     let mut links = Vec::new();
     let mut members: Vec<Vec<usize>> = vec![Vec::new()];
     for (at, (site, code)) in all.iter_mut().zip(codes).enumerate() {
@@ -541,42 +456,11 @@ fn find(
     Ok((mapped.address, kind, code.to_vec()))
 }
 
-/// Where code of a file lies in memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Mapped {
-    address: usize,
-    /// Bytes from there to the end of the mapping.
-    left: usize,
-}
-
-/// The address at which code of a file lies, by a `/proc/PID/maps` text; `place` is device and inode as it has them.
-fn mapped_at(maps: &[u8], place: &str, offset: u64) -> Option<Mapped> {
-    mappings(maps).find_map(|mapping| {
-        let there = format!("{} {}", mapping.device, mapping.inode) == place;
-        if !mapping.is_readable_code() || !there {
-            return None;
-        }
-        let behind = usize::try_from(offset.checked_sub(mapping.offset)?).ok()?;
-        let address = mapping.range.start.checked_add(behind)?;
-        (address < mapping.range.end).then(|| Mapped {
-            address,
-            left: mapping.range.end - address,
-        })
-    })
-}
-
-/// The file whose code lies around an address, and where that code lies, by a `/proc/PID/maps` text.
-fn mapped_around(maps: &[u8], address: usize) -> Option<(Cow<'_, Path>, Range<usize>)> {
-    let mut code = mappings(maps).filter(Mapping::is_readable_code);
-    let around = code.find(|mapping| mapping.is_file() && mapping.range.contains(&address));
-    around.map(|mapping| (mapping.path(), mapping.range))
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
 
-    use super::{mapped_around, mapped_at};
+    use super::mapped::{mapped_around, mapped_at};
 
     #[test]
     fn code_is_found_by_its_file() {

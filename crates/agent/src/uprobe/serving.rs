@@ -46,7 +46,7 @@ fn names<'m>(all: impl Iterator<Item = &'m Mapping<'m>>) -> String {
 }
 
 /// Why a program is nowhere whose file the application has not loaded.
-pub(super) fn not_loaded(maps: &[u8], name: &str) -> String {
+pub(crate) fn not_loaded(maps: &[u8], name: &str) -> String {
     let copies = copies(maps, name);
     let why = "the application has not loaded that file when its first kernels are loaded";
     if !copies.is_empty() {
@@ -93,7 +93,7 @@ fn has_runtime(mut file: impl std::io::Read) -> bool {
 }
 
 /// A sentence about other copies of a library, of which a program at `address` sees nothing.
-pub(super) fn others(maps: &[u8], path: &str, address: usize) -> Option<String> {
+pub(crate) fn others(maps: &[u8], path: &str, address: usize) -> Option<String> {
     let name = path.rsplit('/').next().unwrap_or(path);
     let mut copies = copies(maps, name);
     let own = mappings(maps).find(|mapping| mapping.range.contains(&address))?;

@@ -4,27 +4,27 @@
 use std::ops::Range;
 
 /// Calls that are kept; those of deeper recursion are not seen returning.
-pub(super) const DEPTH: usize = 64;
+pub(crate) const DEPTH: usize = 64;
 
 /// A call whose end is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Call {
-    pub(super) site: usize,
+pub(crate) struct Call {
+    pub(crate) site: usize,
     /// Where its return address stood.
-    pub(super) slot: u64,
+    pub(crate) slot: u64,
     /// That address.
-    pub(super) caller: u64,
+    pub(crate) caller: u64,
 }
 
 /// See the module. In the order in which they began.
 #[derive(Debug)]
-pub(super) struct Waiting {
+pub(crate) struct Waiting {
     calls: [Call; DEPTH],
     count: usize,
 }
 
 impl Waiting {
-    pub(super) const fn new() -> Waiting {
+    pub(crate) const fn new() -> Waiting {
         let none = Call {
             site: 0,
             slot: 0,
@@ -38,7 +38,7 @@ impl Waiting {
 
     /// Notes a call that begins; false if there is no room. `own` is the thread's own stack. `chained`: what stood in the slot leads to us
     /// already, because a function with a probe has jumped to this one instead of calling it.
-    pub(super) fn begin(&mut self, call: Call, own: &Range<u64>, chained: bool) -> bool {
+    pub(crate) fn begin(&mut self, call: Call, own: &Range<u64>, chained: bool) -> bool {
         // Another call in this slot that has not put its address there is over, on whatever stack.
         let slot = call.slot;
         self.keep(|other| (other.slot != slot || chained) && !is_below(other, slot, own));
@@ -51,7 +51,7 @@ impl Waiting {
     }
 
     /// The address that the call which ends now would have returned to.
-    pub(super) fn end(&mut self, site: usize, slot: u64, own: &Range<u64>) -> Option<u64> {
+    pub(crate) fn end(&mut self, site: usize, slot: u64, own: &Range<u64>) -> Option<u64> {
         let own_call = |call: &Call| call.slot == slot && call.site == site;
         let at = self.calls[..self.count].iter().rposition(own_call)?;
         let ended = self.calls[at];

@@ -15,12 +15,13 @@ use warpbpf_session::{Action, Answer, HostOp, Progress};
 use warpbpf_wire::{NoteLevel, ToTool};
 
 use super::lost::{LIMIT, Lost, count, within_patience};
-use super::{Site, Sites};
-use crate::context_registry::{ContextState, tried};
+use crate::context_registry::ContextState;
+use crate::lock::tried;
 use crate::spread::{Spread, Work};
+use crate::uprobe::sites::{Site, Sites};
 
 /// See the module.
-pub(super) struct World<'s> {
+pub(crate) struct World<'s> {
     sites: &'s Sites,
     lost: &'s Lost,
     /// Address of the function that has the program.
@@ -31,7 +32,7 @@ pub(super) struct World<'s> {
 
 impl<'s> World<'s> {
     /// For one run of a program at that function, which begins now.
-    pub(super) fn new(sites: &'s Sites, site: &Site, program: usize) -> World<'s> {
+    pub(crate) fn new(sites: &'s Sites, site: &Site, program: usize) -> World<'s> {
         World {
             sites,
             lost: &sites.lost[program],
