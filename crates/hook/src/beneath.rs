@@ -1,7 +1,9 @@
-//! What a breakpoint stands on: a uprobe of Linux, or a debugger, has put it over a function's first instruction.
+//! What a breakpoint stands on: a uprobe of Linux, or a debugger, has put it over a function's
+//! first instruction.
 //!
-//! That instruction stays where it is, and so does the breakpoint: Linux runs the instruction from a copy of its own and goes on behind it, where
-//! our jump stands. So only who reads the function needs to know the instruction, and so does the trampoline that it is moved to. It is in the file
+//! That instruction stays where it is, and so does the breakpoint: Linux runs the instruction from
+//! a copy of its own and goes on behind it, where our jump stands. So only who reads the function
+//! needs to know the instruction, and so does the trampoline that it is moved to. It is in the file
 //! that is mapped there, as Linux changes a copy of the page.
 
 use std::borrow::Cow;
@@ -13,11 +15,13 @@ use crate::machine;
 use crate::maps::{self, mappings};
 use crate::patch::in_force;
 
-/// Bytes of a function that must be those of the file, so that it is the file which was loaded. A file that was replaced by another has its
-/// path, and device and inode are not compared because an overlay's are not those that `/proc` shows.
+/// Bytes of a function that must be those of the file, so that it is the file which was loaded. A
+/// file that was replaced by another has its path, and device and inode are not compared because an
+/// overlay's are not those that `/proc` shows.
 const COMPARED: usize = 64;
 
-/// The code of the function at `address`, which begins with `code`, as it is without a breakpoint at its beginning.
+/// The code of the function at `address`, which begins with `code`, as it is without a breakpoint
+/// at its beginning.
 ///
 /// # Errors
 /// Text: why that is not known.
@@ -71,7 +75,8 @@ fn without_ours(address: usize, code: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// A file of `bytes` from its second page on, and the text that says that they lie at `address`.
+    /// A file of `bytes` from its second page on, and the text that says that they lie at
+    /// `address`.
     fn mapped(name: &str, bytes: &[u8], address: usize) -> (std::path::PathBuf, Vec<u8>) {
         let name = format!("warpbpf-beneath-{}-{name}", std::process::id());
         let path = std::env::temp_dir().join(name);

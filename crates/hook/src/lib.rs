@@ -1,8 +1,10 @@
 //! Inline hooks at functions that we cannot rebuild, without touching their first byte.
 //!
-//! The first instruction stays, so that a kernel uprobe may sit on it; a jump replaces what follows. (An entry of a procedure
-//! linkage table is hardly more than a jump, so there ours takes its place.) The jump leads to an *entry stub* that undoes the first instruction and goes on to our function. A *trampoline* holds the
-//! displaced instructions and jumps back behind them: calling it is calling the original.
+//! The first instruction stays, so that a kernel uprobe may sit on it; a jump replaces what
+//! follows. (An entry of a procedure linkage table is hardly more than a jump, so there ours takes
+//! its place.) The jump leads to an *entry stub* that undoes the first instruction and goes on to
+//! our function. A *trampoline* holds the displaced instructions and jumps back behind them:
+//! calling it is calling the original.
 //!
 //! Three steps: [`stage`] reads, judges, and builds stubs in fresh memory within reach. The caller
 //! publishes the trampolines, because a hooked function may be called at once. [`Staged::commit`]

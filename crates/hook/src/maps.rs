@@ -23,7 +23,8 @@ pub struct Mapping<'m> {
     pub device: &'m str,
     /// The file's number on it.
     pub inode: u64,
-    /// The last word, which may hold spaces; empty for memory of no file, and no path where it begins with `[`.
+    /// The last word, which may hold spaces; empty for memory of no file, and no path where it
+    /// begins with `[`.
     pub name: &'m [u8],
 }
 

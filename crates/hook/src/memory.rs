@@ -1,5 +1,6 @@
-//! Memory within reach of a library, and writes to its code. Nothing here is ever writable and executable at once, and code that
-//! others may be running is never without the right to be executed.
+//! Memory within reach of a library, and writes to its code. Nothing here is ever writable and
+//! executable at once, and code that others may be running is never without the right to be
+//! executed.
 
 use std::ops::Range;
 use std::os::fd::AsRawFd as _;
@@ -41,7 +42,8 @@ pub(crate) struct Region {
 }
 
 impl Region {
-    /// `bytes` within the first of these distances of both `low` and `high` in which there are some.
+    /// `bytes` within the first of these distances of both `low` and `high` in which there are
+    /// some.
     pub(crate) fn near(
         low: usize,
         high: usize,
@@ -77,8 +79,8 @@ impl Region {
     }
 }
 
-/// Addresses of free ranges of `bytes` in a `/proc/PID/maps` text, within `reach` of both ends of `code`: one from each end
-/// of each gap.
+/// Addresses of free ranges of `bytes` in a `/proc/PID/maps` text, within `reach` of both ends of
+/// `code`: one from each end of each gap.
 fn gaps(maps: &[u8], code: Range<usize>, bytes: usize, reach: usize) -> Vec<usize> {
     let first = code.end.saturating_sub(reach).max(LOWEST);
     let last = code.start.saturating_add(reach).saturating_sub(bytes);
@@ -133,7 +135,8 @@ pub(crate) unsafe fn patch(at: usize, expected: &[u8], new: &[u8]) -> Result<(),
     if current != expected || warpbpf_faults::strikes("hook/changed") {
         return Err("somebody else changed it in the meantime".into());
     }
-    // One aligned word is written at once, so that no other thread sees half a jump, where the jump lies in one.
+    // One aligned word is written at once, so that no other thread sees half a jump, where the jump
+    // lies in one.
     let word = at & !7;
     let (start, bytes) = if at + new.len() <= word + 8 {
         // SAFETY: an aligned word never crosses a page, so all of it is readable.
@@ -170,8 +173,8 @@ fn write_through_proc(at: usize, bytes: &[u8]) -> std::io::Result<()> {
     file.write_all_at(bytes, at as u64)
 }
 
-/// For systems that forbid `/proc/self/mem`. A changed copy of the pages takes their place in one step: a thread that runs in
-/// them is in the old ones or in the new ones.
+/// For systems that forbid `/proc/self/mem`. A changed copy of the pages takes their place in one
+/// step: a thread that runs in them is in the old ones or in the new ones.
 ///
 /// # Safety
 /// As [`patch`].
@@ -200,7 +203,8 @@ unsafe fn write_through_mapping(at: usize, bytes: &[u8]) -> Result<(), String> {
         }
         _ => format!("writing a copy of the code failed: {error}"),
     })?;
-    // SAFETY: the same bytes but for those that the caller wants changed, with the rights that code has.
+    // SAFETY: the same bytes but for those that the caller wants changed, with the rights that code
+    // has.
     let mapped = unsafe {
         libc::mmap(
             start as *mut libc::c_void,

@@ -1,6 +1,6 @@
-//! Hooks in three steps: `plan` reads and judges, [`stage`] builds stubs in fresh memory within reach,
-//! [`Staged::commit`] writes the jumps. Between the last two the caller publishes the trampolines,
-//! because a hooked function may be called at once.
+//! Hooks in three steps: `plan` reads and judges, [`stage`] builds stubs in fresh memory within
+//! reach, [`Staged::commit`] writes the jumps. Between the last two the caller publishes the
+//! trampolines, because a hooked function may be called at once.
 
 use std::borrow::Cow;
 use std::sync::{Mutex, PoisonError};
@@ -32,7 +32,8 @@ struct Built {
 
 static BUILT: Mutex<Vec<Built>> = Mutex::new(Vec::new());
 
-/// Builds stubs and trampolines for targets of one library, or takes those that were built for them before.
+/// Builds stubs and trampolines for targets of one library, or takes those that were built for them
+/// before.
 pub fn stage(targets: &[Target]) -> Staged {
     let mut built = BUILT.lock().unwrap_or_else(PoisonError::into_inner);
     let before = |target: &Target| {
@@ -154,13 +155,14 @@ impl Staged {
     /// Writes the jumps. A target that fails here is as it was; the result says so in its place.
     ///
     /// # Safety
-    /// No thread executes the displaced instructions of a target at this moment, and the replacements have the signatures
-    /// of the functions that they replace.
+    /// No thread executes the displaced instructions of a target at this moment, and the
+    /// replacements have the signatures of the functions that they replace.
     pub unsafe fn commit(self) -> Vec<Result<usize, HookError>> {
         let patch_one = |(original, patch): (Result<usize, HookError>, Option<Patch>)| {
             let original = original?;
             if let Some(patch) = patch {
-                // SAFETY: the caller's promise; `at` was read as code of the target when it was planned.
+                // SAFETY: the caller's promise; `at` was read as code of the target when it was
+                // planned.
                 unsafe { memory::patch(patch.at, &patch.expected, &patch.jump) }
                     .map_err(|reason| HookError::Write { reason })?;
                 in_force().extend(patch.told());

@@ -1,8 +1,9 @@
-//! Stubs that come before a function whatever its signature, for probes of functions that we know by address alone.
+//! Stubs that come before a function whatever its signature, for probes of functions that we know
+//! by address alone.
 //!
-//! A stub says its number and goes to code that is common to all (of the agent, `uprobe::entry`). It gets in front of a function by an
-//! inline hook like any other, or, where the function is hooked by ourselves, by [`Link`]: the address in its entry stub is
-//! exchanged.
+//! A stub says its number and goes to code that is common to all (of the agent, `uprobe::entry`).
+//! It gets in front of a function by an inline hook like any other, or, where the function is
+//! hooked by ourselves, by [`Link`]: the address in its entry stub is exchanged.
 
 use std::ops::Range;
 
@@ -13,7 +14,8 @@ use crate::{beneath, machine};
 /// Bytes from one stub to the next.
 const STRIDE: usize = 32;
 
-/// One stub for each number, anywhere within reach of `near`, which go to `common` with their number.
+/// One stub for each number, anywhere within reach of `near`, which go to `common` with their
+/// number.
 ///
 /// # Errors
 /// Text: there is no memory.
@@ -74,7 +76,8 @@ impl Link {
     /// `function` does as the one that it replaces, and goes on to it.
     pub unsafe fn exchange(self, function: usize) -> Result<(), String> {
         let (before, after) = (self.replacement.to_le_bytes(), function.to_le_bytes());
-        // SAFETY: an aligned word of a stub of ours that is read by a jump, which takes the old one or the new one.
+        // SAFETY: an aligned word of a stub of ours that is read by a jump, which takes the old one
+        // or the new one.
         unsafe { memory::patch(self.word, &before, &after) }
     }
 }

@@ -18,7 +18,8 @@ pub struct Target {
 pub enum Kind {
     /// A function of a driver, where nothing throws.
     Driver,
-    /// Any function. What it calls may throw: then no call is moved, because there is nothing to unwind by where it would stand.
+    /// Any function. What it calls may throw: then no call is moved, because there is nothing to
+    /// unwind by where it would stand.
     Function,
     /// A function of the C library that takes so many arguments, none of them on the stack, and
     /// throws nothing: registers of further ones may be changed.

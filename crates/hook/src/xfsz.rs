@@ -7,7 +7,8 @@ pub fn without_xfsz<T>(work: impl FnOnce() -> T) -> T {
     work()
 }
 
-/// SIGXFSZ is held back on this thread until this is dropped, and is gone then if it came meanwhile.
+/// SIGXFSZ is held back on this thread until this is dropped, and is gone then if it came
+/// meanwhile.
 struct Held {
     one: libc::sigset_t,
     before: libc::sigset_t,
@@ -37,7 +38,8 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // SAFETY: the sets are whole; the time is none. The system sends the signal to the thread that writes.
+        // SAFETY: the sets are whole; the time is none. The system sends the signal to the thread
+        // that writes.
         unsafe {
             let none: libc::timespec = std::mem::zeroed();
             if !self.waited {

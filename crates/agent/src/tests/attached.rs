@@ -12,10 +12,10 @@ use warpbpf_wire::{KernelCount, Occupancy, Options, ToAgent, ToTool, ToolConnect
 
 use super::fake::agent;
 use super::world::World;
-use crate::agent::Agent;
-use crate::context_registry::{self, ContextState};
-use crate::guard::Outcome;
-use crate::{contexts, launch, loads};
+use crate::device::context_registry::{self, ContextState};
+use crate::hooks::{contexts, launch, loads};
+use crate::runtime::agent::Agent;
+use crate::sys::guard::Outcome;
 
 #[path = "../../../../tests/clang.rs"]
 mod clang;

@@ -4,8 +4,8 @@ use warpbpf_driver::Stream;
 use warpbpf_driver::sys::CUstream;
 
 use super::attached::Application;
-use crate::graphs::captures::Captures;
-use crate::stream_name::StreamName;
+use crate::device::graphs::captures::Captures;
+use crate::kernels::stream_name::StreamName;
 
 fn own_of_a_thread() -> Stream {
     let name = StreamName {

@@ -4,7 +4,7 @@ use warpbpf_wire::{Change, Options};
 
 use super::attached::{Application, compile};
 use super::replace::asked;
-use crate::choice::ASKED;
+use crate::hooks::choice::ASKED;
 
 /// Programs that do nothing, by name and section.
 fn object(file: &str, programs: &[(&str, &str)]) -> Vec<u8> {

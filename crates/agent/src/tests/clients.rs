@@ -7,7 +7,7 @@ use warpbpf_wire::{Change, Choice, KernelCount, Options, ToAgent, ToTool};
 
 use super::attached::Application;
 use super::replace::{object, places, replace, slices, started};
-use crate::stream_name::StreamName;
+use crate::kernels::stream_name::StreamName;
 
 /// What has programs in every so many launches.
 fn every(every: u64) -> Options {

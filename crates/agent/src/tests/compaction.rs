@@ -8,8 +8,8 @@ use warpbpf_abi::layout::{HashLayout, hash};
 use warpbpf_wire::{Options, ToTool};
 
 use super::attached::{Application, compile};
-use crate::guard::Outcome;
-use crate::stream_hooks;
+use crate::hooks::stream_hooks;
+use crate::sys::guard::Outcome;
 
 const PROGRAM: &str = r#"
 #include <linux/bpf.h>
@@ -191,8 +191,9 @@ fn where_graphs_may_be_launched_nothing_is_known() {
     let mut worn = Worn::new();
     let outcome = Outcome::default();
     // SAFETY: the driver of the tests has no captures and says so.
-    let code =
-        unsafe { crate::graphs::begin_capture(worn.app.agent, &outcome, ptr::null_mut(), 0) };
+    let code = unsafe {
+        crate::hooks::graphs::begin_capture(worn.app.agent, &outcome, ptr::null_mut(), 0)
+    };
     assert_eq!(code, 801);
     worn.launch();
     assert!(worn.stays());

@@ -7,7 +7,7 @@ use warpbpf_abi::layout::{MapLayout, RingLayout};
 use warpbpf_wire::{SharedReader, ToTool};
 
 use super::attached::{Application, notes};
-use crate::context_registry::ContextState;
+use crate::device::context_registry::ContextState;
 
 /// The ring of the program.
 const EVENTS: u32 = 1;

@@ -11,10 +11,10 @@ use warpbpf_driver::sys::{Api, CUresult};
 use warpbpf_wire::ToolConnection;
 
 use super::world::{self, application};
-use crate::agent::{Agent, Tool};
-use crate::descriptors::FileThread;
-use crate::original::trampolines;
-use crate::symbols::Symbols;
+use crate::runtime::agent::{Agent, Tool};
+use crate::sys::descriptors::FileThread;
+use crate::sys::original::trampolines;
+use crate::sys::symbols::Symbols;
 
 /// What the driver gave out last; handles count up by 16.
 static NEXT_HANDLE: AtomicUsize = AtomicUsize::new(0x1000);
@@ -161,7 +161,13 @@ pub(super) fn agent() -> (&'static Agent, ToolConnection) {
     let (files, ours) = FileThread::start(Some(ours.as_fd())).unwrap();
     let tool = Tool::Socket(Mutex::new(ours));
     let symbols = Symbols::new(|symbol| Some(address(symbol)));
-    let agent = Agent::leak(Driver::new(api), symbols, tool, files, crate::start::ABOVE);
+    let agent = Agent::leak(
+        Driver::new(api),
+        symbols,
+        tool,
+        files,
+        crate::startup::start::ABOVE,
+    );
     (agent, ToolConnection::new(theirs.into()).unwrap())
 }
 
@@ -169,10 +175,10 @@ pub(super) fn agent() -> (&'static Agent, ToolConnection) {
 pub(super) fn load_module(agent: &'static Agent, text: &str) -> (CUresult, usize) {
     let text = CString::new(text).unwrap();
     let mut module = std::ptr::null_mut();
-    let outcome = crate::guard::Outcome::default();
+    let outcome = crate::sys::guard::Outcome::default();
     // SAFETY: a local and NUL-terminated text.
     let code = unsafe {
-        crate::loads::module_load_data(agent, &outcome, &mut module, text.as_ptr().cast())
+        crate::hooks::loads::module_load_data(agent, &outcome, &mut module, text.as_ptr().cast())
     };
     (code, module as usize)
 }

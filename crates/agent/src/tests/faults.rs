@@ -9,8 +9,8 @@ use warpbpf_wire::ToTool;
 
 use super::attached::{Application, notes};
 use super::world::World;
-use crate::context_registry::ContextState;
-use crate::pump::NO_SHARED_MEMORY;
+use crate::device::context_registry::ContextState;
+use crate::device::pump::NO_SHARED_MEMORY;
 
 /// What goes wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

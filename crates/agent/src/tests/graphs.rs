@@ -13,9 +13,9 @@ use warpbpf_driver::sys::{
 use warpbpf_wire::ToAgent;
 
 use super::attached::{Application, counts, notes};
-use crate::graphs;
-use crate::guard::Outcome;
-use crate::original::trampolines;
+use crate::hooks::graphs;
+use crate::sys::guard::Outcome;
+use crate::sys::original::trampolines;
 
 mod choices;
 

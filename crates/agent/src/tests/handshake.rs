@@ -5,7 +5,7 @@ use std::time::Duration;
 use warpbpf_wire::{NoteLevel, Options, PROTOCOL, ToAgent, ToTool, ToolConnection, WireError};
 
 use super::fake::{agent, load_module};
-use crate::agent::Mode;
+use crate::runtime::agent::Mode;
 
 const SECOND: Duration = Duration::from_secs(1);
 

@@ -7,8 +7,8 @@ use warpbpf_driver::Context;
 use warpbpf_wire::ToTool;
 
 use super::attached::Application;
-use crate::descriptors::OwnDescriptor;
-use crate::drain::NotDrained;
+use crate::device::drain::NotDrained;
+use crate::sys::descriptors::OwnDescriptor;
 
 #[test]
 fn what_a_session_took_is_given_back() {

@@ -8,7 +8,7 @@ use warpbpf_driver::sys::{self, CUstream};
 use warpbpf_driver::{Module, Stream};
 
 use super::attached::Application;
-use crate::stream_name::StreamName;
+use crate::kernels::stream_name::StreamName;
 
 /// How often the driver was asked to free something, whose kernels may still run.
 fn frees(app: &Application) -> u32 {

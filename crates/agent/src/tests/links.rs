@@ -11,9 +11,9 @@ use warpbpf_wire::{Kernel, Method, ToTool};
 
 use super::attached::{Application, PTX};
 use super::machine::{cubin, ptxas};
-use crate::guard::Outcome;
-use crate::link_hooks as links;
-use crate::original::trampolines;
+use crate::hooks::link_hooks as links;
+use crate::sys::guard::Outcome;
+use crate::sys::original::trampolines;
 
 /// A link of the driver that always gives the same.
 struct Driver {

@@ -22,14 +22,14 @@ ret;
 }
 ";
 
-fn observing() -> (&'static crate::agent::Agent, ToolConnection) {
+fn observing() -> (&'static crate::runtime::agent::Agent, ToolConnection) {
     let (agent, mut tool) = agent();
     tool.send(&ToAgent::Observe, &[], None, SECOND).unwrap();
     (agent, tool)
 }
 
 /// Everything but hello and the last counts, until good-bye.
-fn said(agent: &'static crate::agent::Agent, tool: &mut ToolConnection) -> Vec<ToTool> {
+fn said(agent: &'static crate::runtime::agent::Agent, tool: &mut ToolConnection) -> Vec<ToTool> {
     agent.finish("exit", 5 * SECOND);
     let mut said = Vec::new();
     loop {

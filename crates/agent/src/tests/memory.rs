@@ -20,14 +20,14 @@ use warpbpf_wire::{Options, ToAgent, ToTool, ToolConnection};
 use super::attached::compile;
 use super::fake;
 use super::world::World;
-use crate::agent::Agent;
-use crate::context_registry::ContextState;
-use crate::ends::at_exit;
-use crate::guard::Outcome;
-use crate::memory_hooks;
-use crate::original::trampolines;
-use crate::original::{AccessDescription, IpcHandle};
-use crate::{contexts, loads};
+use crate::control::ends::at_exit;
+use crate::device::context_registry::ContextState;
+use crate::hooks::memory_hooks;
+use crate::hooks::{contexts, loads};
+use crate::runtime::agent::Agent;
+use crate::sys::guard::Outcome;
+use crate::sys::original::trampolines;
+use crate::sys::original::{AccessDescription, IpcHandle};
 
 const SECOND: Duration = Duration::from_secs(1);
 

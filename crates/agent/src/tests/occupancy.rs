@@ -8,9 +8,9 @@ use warpbpf_driver::sys::{self, CUresult};
 
 use super::attached::Application;
 use super::world;
-use crate::guard::Outcome;
-use crate::occupancy;
-use crate::original::trampolines;
+use crate::hooks::occupancy;
+use crate::sys::guard::Outcome;
+use crate::sys::original::trampolines;
 
 /// Blocks that fit, as the application is told.
 fn blocks(app: &Application, function: usize) -> (CUresult, c_int) {

@@ -11,8 +11,8 @@ use warpbpf_wire::{
 };
 
 use super::attached::{Application, compile};
-use crate::entry::Place;
-use crate::modules;
+use crate::instrument::modules;
+use crate::kernels::entry::Place;
 
 /// Of a kernel; `NAME` and `KERNEL` are put in.
 const PROGRAM: &str = r#"

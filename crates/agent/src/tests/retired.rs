@@ -7,11 +7,11 @@ use std::sync::{Arc, Mutex};
 use warpbpf_session::choices::Choices;
 
 use super::fake;
-use crate::agent::Agent;
-use crate::descriptors::FileThread;
-use crate::entry::{Entry, Place};
-use crate::lock::lock;
-use crate::retired::retire;
+use crate::kernels::entry::{Entry, Place};
+use crate::runtime::agent::Agent;
+use crate::startup::retired::retire;
+use crate::sys::descriptors::FileThread;
+use crate::sys::lock::lock;
 
 /// Retired agents are of the whole process.
 static ONE: Mutex<()> = Mutex::new(());

@@ -9,12 +9,12 @@ use warpbpf_driver::Context;
 
 use super::attached::{Application, context_number, counts, notes};
 use super::world::World;
-use crate::agent::Agent;
-use crate::context_registry::ContextState;
-use crate::contexts;
-use crate::guard::Outcome;
-use crate::images::Handle;
-use crate::modules;
+use crate::device::context_registry::ContextState;
+use crate::hooks::contexts;
+use crate::instrument::modules;
+use crate::runtime::agent::Agent;
+use crate::sources::images::Handle;
+use crate::sys::guard::Outcome;
 
 #[test]
 fn each_context_has_maps_and_variants_of_its_own() {

@@ -301,7 +301,7 @@ unsafe fn text(pointer: *const c_char) -> String {
 /// What CUDA asks of an image.
 unsafe fn image_text(image: *const c_char) -> String {
     // SAFETY: the caller's promise.
-    let bytes = unsafe { crate::image::bytes(image.cast()) };
+    let bytes = unsafe { crate::sources::image::bytes(image.cast()) };
     String::from_utf8_lossy(&bytes.unwrap()).into_owned()
 }
 

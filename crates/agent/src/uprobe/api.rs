@@ -16,8 +16,8 @@ use warpbpf_session::clock::monotonic_ns;
 use warpbpf_wire::GraphLaunch;
 
 use super::registers::BYTES;
-use crate::guard::quietly;
-use crate::timeline::{Asked, Marked};
+use crate::sys::guard::quietly;
+use crate::trace::timeline::{Asked, Marked};
 use crate::uprobe::function::Function;
 use crate::uprobe::registers::Registers;
 use crate::uprobe::run::{execute, expect_return, stack};

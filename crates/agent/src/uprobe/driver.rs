@@ -7,9 +7,9 @@ use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSymbol as _, ReadCache};
 use warpbpf_wire::regular;
 
-use crate::agent::Agent;
-use crate::anchor::{ANCHOR, driver_at};
-use crate::symbols::code_of;
+use crate::runtime::agent::Agent;
+use crate::sys::anchor::{ANCHOR, driver_at};
+use crate::sys::symbols::code_of;
 use crate::uprobe::mapped::mapped_around;
 
 /// The driver's functions with their code.

@@ -3,7 +3,7 @@
 use warpbpf_abi::cuda::{ARGS, Api, Kind, OpKind, Place, SYMBOLS, op_of, stream_of};
 use warpbpf_driver::sys::CUlaunchConfig;
 
-use crate::stream_name::{LEGACY_STREAM, PER_THREAD_STREAM};
+use crate::kernels::stream_name::{LEGACY_STREAM, PER_THREAD_STREAM};
 use crate::uprobe::registers::Registers;
 
 /// Functions that launch one kernel, by the argument that says which.

@@ -1,6 +1,6 @@
 //! Registers that are saved where a probe is.
 
-use crate::stacks::Caller;
+use crate::trace::stacks::Caller;
 
 /// `struct pt_regs`
 #[repr(C)]

@@ -8,9 +8,9 @@ use std::time::Instant;
 use warpbpf_session::cpu::{self, CpuError};
 use warpbpf_wire::NoteLevel;
 
-use crate::guard::quietly;
-use crate::lock::lock;
-use crate::stack;
+use crate::sys::guard::quietly;
+use crate::sys::lock::lock;
+use crate::sys::stack;
 use crate::uprobe::lost::count;
 use crate::uprobe::lost::{LIMIT, within_patience};
 use crate::uprobe::registers::Registers;

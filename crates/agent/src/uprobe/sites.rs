@@ -6,9 +6,9 @@ use std::sync::{Arc, Mutex};
 use warpbpf_hook::Kind;
 use warpbpf_session::Session;
 
-use crate::agent::Agent;
-use crate::stacks::Stacks;
-use crate::timeline::Timeline;
+use crate::runtime::agent::Agent;
+use crate::trace::stacks::Stacks;
+use crate::trace::timeline::Timeline;
 use crate::uprobe::function::Function;
 use crate::uprobe::lost::Lost;
 
@@ -99,7 +99,8 @@ pub(crate) fn publish(sites: &'static Sites) {
     SITES.store(std::ptr::from_ref(sites).cast_mut(), Ordering::Release);
 }
 
-/// The timeline of an agent, if its tool wants one and is there: nothing is asked for it any more when that is gone.
+/// The timeline of an agent, if its tool wants one and is there: nothing is asked for it any more
+/// when that is gone.
 pub(crate) fn timeline_served(agent: &Agent) -> Option<&'static Timeline> {
     timeline_of(agent).filter(|_| agent.is_on())
 }

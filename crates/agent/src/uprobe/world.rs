@@ -15,9 +15,9 @@ use warpbpf_session::{Action, Answer, HostOp, Progress};
 use warpbpf_wire::{NoteLevel, ToTool};
 
 use super::lost::{LIMIT, Lost, count, within_patience};
-use crate::context_registry::ContextState;
-use crate::lock::tried;
-use crate::spread::{Spread, Work};
+use crate::device::context_registry::ContextState;
+use crate::device::spread::{Spread, Work};
+use crate::sys::lock::tried;
 use crate::uprobe::sites::{Site, Sites};
 
 /// See the module.

@@ -1,11 +1,12 @@
-//! The few A64 instructions that hooks must understand or write: what depends on where it stands, what leaves a function, what may
-//! stand first in one. Words in, words out.
+//! The few A64 instructions that hooks must understand or write: what depends on where it stands,
+//! what leaves a function, what may stand first in one. Words in, words out.
 
 /// Bytes of an instruction.
 pub(super) const WORD: u64 = 4;
 /// The stack pointer, where that is what number 31 means.
 const SP: u32 = 31;
-/// Registers that nobody relies on between two functions: linkers use them for jumps that reach far.
+/// Registers that nobody relies on between two functions: linkers use them for jumps that reach
+/// far.
 pub(super) const IP0: u32 = 16;
 pub(super) const IP1: u32 = 17;
 /// `bti c`: calls may lead here.
@@ -25,7 +26,8 @@ pub(super) enum Insn {
     Call {
         to: u64,
     },
-    /// `b.cond`, `cbz`, `cbnz`, `tbz`, `tbnz`; `skip` is the same with the next but one as its target.
+    /// `b.cond`, `cbz`, `cbnz`, `tbz`, `tbnz`; `skip` is the same with the next but one as its
+    /// target.
     Conditional {
         to: u64,
         skip: u32,
@@ -41,7 +43,8 @@ pub(super) enum Insn {
         register: u32,
         value: u64,
     },
-    /// `ldr`, `ldrsw` of a general register from a place relative to the instruction; `load` reads where the register points.
+    /// `ldr`, `ldrsw` of a general register from a place relative to the instruction; `load` reads
+    /// where the register points.
     Load {
         register: u32,
         from: u64,
@@ -134,7 +137,8 @@ pub(super) fn decode(word: u32, at: u64) -> Insn {
             number: field(word, 5, 7),
         };
     }
-    // `udf` and groups that nobody has given a meaning yet. (Group 2 is SVE, group 0 with its top bit SME.)
+    // `udf` and groups that nobody has given a meaning yet. (Group 2 is SVE, group 0 with its top
+    // bit SME.)
     match field(word, 25, 4) {
         0 if word >> 31 == 0 => Insn::Unallocated,
         1 | 3 => Insn::Unallocated,
@@ -216,8 +220,8 @@ fn release(twelve: u32) -> u32 {
     0x9100_03ff | twelve << 10
 }
 
-/// What takes back an instruction that a function begins with: `Ok(None)` if nothing of it matters there, `Err` if it cannot be
-/// taken back. Arguments, callee-saved registers and the stack matter.
+/// What takes back an instruction that a function begins with: `Ok(None)` if nothing of it matters
+/// there, `Err` if it cannot be taken back. Arguments, callee-saved registers and the stack matter.
 pub(super) fn undo(word: u32, at: u64) -> Result<Option<u32>, ()> {
     match decode(word, at) {
         Insn::Hint { number } => match number {

@@ -1,8 +1,10 @@
-//! Instructions of AArch64: what stands at a function's beginning, where it may be moved to, and the jumps.
+//! Instructions of AArch64: what stands at a function's beginning, where it may be moved to, and
+//! the jumps.
 //!
-//! A jump is one instruction where stubs lie within 128 MiB, so that it is written at once, and three where they do not. `x16` and `x17`
-//! are free between two functions. Where a processor checks the targets of indirect jumps, a place in the middle of a function is none, so
-//! what goes on there is a direct branch, or a return. No code of ours is in pages where that is checked.
+//! A jump is one instruction where stubs lie within 128 MiB, so that it is written at once, and
+//! three where they do not. `x16` and `x17` are free between two functions. Where a processor
+//! checks the targets of indirect jumps, a place in the middle of a function is none, so what goes
+//! on there is a direct branch, or a return. No code of ours is in pages where that is checked.
 
 mod insn;
 mod plan;
@@ -19,10 +21,12 @@ pub(crate) const FILL: u8 = 0;
 
 /// Instructions of a jump that reaches far.
 const FAR: usize = 3;
-/// Where in a stub the address may stand that it goes on to: behind what undoes an instruction, a `nop`, and the jump.
+/// Where in a stub the address may stand that it goes on to: behind what undoes an instruction, a
+/// `nop`, and the jump.
 const BEFORE_WORD: [usize; 2] = [8, 16];
 
-/// Plans a hook by a jump of one instruction; [`build`] makes another plan where that does not reach.
+/// Plans a hook by a jump of one instruction; [`build`] makes another plan where that does not
+/// reach.
 pub(crate) fn plan(address: u64, code: &[u8]) -> Result<Plan, HookError> {
     plan_of(address, code, 1)
 }
@@ -34,8 +38,9 @@ pub(crate) fn plan_few(address: u64, code: &[u8], _arguments: usize) -> Result<P
     plan(address, code)
 }
 
-/// The same for an entry of a procedure linkage table (ABI for the Arm 64-bit Architecture, ELF, "Procedure Linkage Table"): the address of
-/// a word in `x16`, what it leads to in `x17`, and a jump, behind a landing pad where there is one.
+/// The same for an entry of a procedure linkage table (ABI for the Arm 64-bit Architecture, ELF,
+/// "Procedure Linkage Table"): the address of a word in `x16`, what it leads to in `x17`, and a
+/// jump, behind a landing pad where there is one.
 pub(crate) fn plan_entry(address: u64, code: &[u8]) -> Result<Plan, HookError> {
     let (words, _) = code.as_chunks();
     let words: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
@@ -62,8 +67,8 @@ pub(crate) fn breakpoint(code: &[u8]) -> Option<usize> {
     (decode(first, 0) == Insn::Breakpoint).then_some(WORD as usize)
 }
 
-/// Stub and trampoline as bytes for address `base`, the trampoline's address, and the patch that leads to the stub. `function` has the bytes
-/// that were planned.
+/// Stub and trampoline as bytes for address `base`, the trampoline's address, and the patch that
+/// leads to the stub. `function` has the bytes that were planned.
 pub(crate) fn build(
     plan: &Plan,
     base: u64,
@@ -81,7 +86,8 @@ pub(crate) fn build(
         }
     };
     let mut words: Vec<u32> = plan.undo.into_iter().collect();
-    // The address of our function stands in one aligned word, so that it can be exchanged while others jump (`stub`).
+    // The address of our function stands in one aligned word, so that it can be exchanged while
+    // others jump (`stub`).
     if words.len() % 2 == 1 {
         words.push(NOP);
     }
@@ -219,12 +225,13 @@ pub(crate) fn word_in(stub: &[u8]) -> Option<usize> {
     BEFORE_WORD.into_iter().find(is_word)
 }
 
-/// Has all processors see code that was written as data. What those of other threads have begun to run they take again, where the
-/// kernel can make them; where it cannot, at their next way into it.
+/// Has all processors see code that was written as data. What those of other threads have begun to
+/// run they take again, where the kernel can make them; where it cannot, at their next way into it.
 #[cfg(target_arch = "aarch64")]
 pub(crate) fn flush(start: usize, bytes: usize) {
     let types: u64;
-    // SAFETY: the register says how long lines of the caches are, and any thread may read it under Linux.
+    // SAFETY: the register says how long lines of the caches are, and any thread may read it under
+    // Linux.
     unsafe { core::arch::asm!("mrs {}, ctr_el0", out(reg) types, options(nomem, nostack)) };
     let lines = |shift: u32| 4usize << ((types >> shift) & 15);
     let (data, code) = (lines(16), lines(0));

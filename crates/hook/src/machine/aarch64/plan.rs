@@ -1,4 +1,5 @@
-//! Reads a function's beginning and decides whether and how a jump fits behind its first instruction.
+//! Reads a function's beginning and decides whether and how a jump fits behind its first
+//! instruction.
 
 use std::ops::Range;
 
@@ -54,8 +55,9 @@ impl Plan {
     }
 }
 
-/// Plans a hook by a jump of so many instructions for the function whose bytes `code` lie at `address`. All of `code` is searched
-/// for branches into the displaced instructions, so it should be the whole function.
+/// Plans a hook by a jump of so many instructions for the function whose bytes `code` lie at
+/// `address`. All of `code` is searched for branches into the displaced instructions, so it should
+/// be the whole function.
 pub(super) fn plan_of(address: u64, code: &[u8], jump: usize) -> Result<Plan, HookError> {
     let (words, _) = code.as_chunks();
     let words: Vec<u32> = words.iter().map(|word| u32::from_le_bytes(*word)).collect();
@@ -111,7 +113,8 @@ pub(super) fn plan_of(address: u64, code: &[u8], jump: usize) -> Result<Plan, Ho
     }
 }
 
-/// A jump by a register that was set just before, at the very beginning or behind the first instruction: where it stands.
+/// A jump by a register that was set just before, at the very beginning or behind the first
+/// instruction: where it stands.
 fn long_jump(words: &[u32], address: u64) -> Option<usize> {
     let last = words.len().min(5);
     let jump = (1..last).find(|n| matches!(words[*n], w if w & 0xffff_fc1f == insn::jump(0)))?;

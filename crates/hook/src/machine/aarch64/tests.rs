@@ -1,4 +1,5 @@
-//! Words as an assembler writes them (LLVM 14), functions as compilers begin them, and everything that must be refused.
+//! Words as an assembler writes them (LLVM 14), functions as compilers begin them, and everything
+//! that must be refused.
 
 use super::*;
 use crate::target::{Kind, Target};
@@ -123,7 +124,8 @@ fn first_instructions_are_taken_back() {
     // sub sp, sp, #0x130; sub sp, sp, #1, lsl #12
     assert_eq!(undo(0xd104_c3ff), Ok(Some(0x9104_c3ff)));
     assert_eq!(undo(0xd140_07ff), Ok(Some(0x9140_07ff)));
-    // adrp x16; mov x9, x30; ldr x11, [x0, #8]; cmp-like writes of register 31 are refused, as they may be of sp
+    // adrp x16; mov x9, x30; ldr x11, [x0, #8]; cmp-like writes of register 31 are refused, as they
+    // may be of sp
     assert_eq!(undo(0xf000_0010), Ok(None));
     assert_eq!(undo(0xaa1e_03e9), Ok(None));
     assert_eq!(undo(0xf940_040b), Ok(None));

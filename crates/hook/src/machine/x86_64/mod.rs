@@ -1,4 +1,5 @@
-//! Instructions of x86-64: what stands at a function's beginning, where it may be moved to, and the jumps.
+//! Instructions of x86-64: what stands at a function's beginning, where it may be moved to, and the
+//! jumps.
 
 mod plan;
 
@@ -13,8 +14,8 @@ pub(crate) use plan::{plan, plan_entry, plan_few};
 use crate::error::HookError;
 use crate::patch::{Patch, ROOM};
 
-/// How far from the library stubs may lie. Half of what a jump reaches, so that the data of a large library is in reach
-/// of instructions moved there.
+/// How far from the library stubs may lie. Half of what a jump reaches, so that the data of a large
+/// library is in reach of instructions moved there.
 pub(crate) const REACHES: &[usize] = &[1 << 30];
 /// `int3`: nothing goes on there.
 pub(crate) const FILL: u8 = 0xcc;
@@ -30,8 +31,8 @@ pub(crate) fn breakpoint(code: &[u8]) -> Option<usize> {
     (code.first() == Some(&FILL)).then_some(1)
 }
 
-/// Stub and trampoline as bytes for address `base`, the trampoline's address, and the patch that leads to the stub. `function` has the bytes
-/// that were planned.
+/// Stub and trampoline as bytes for address `base`, the trampoline's address, and the patch that
+/// leads to the stub. `function` has the bytes that were planned.
 pub(crate) fn build(
     plan: &Plan,
     base: u64,
@@ -47,7 +48,8 @@ pub(crate) fn build(
         encoder.encode(undo, base).map_err(relocate)?;
         code.extend(encoder.take_buffer());
     }
-    // The address of our function stands in one aligned word, so that it can be exchanged while others jump (`stub`).
+    // The address of our function stands in one aligned word, so that it can be exchanged while
+    // others jump (`stub`).
     while !(base as usize + code.len() + FAR_JUMP).is_multiple_of(8) {
         code.push(NOP);
     }

@@ -1,4 +1,5 @@
-//! Reads a function's beginning and decides whether and how a jump fits behind its first instruction.
+//! Reads a function's beginning and decides whether and how a jump fits behind its first
+//! instruction.
 
 use iced_x86::{
     Code, Decoder, DecoderOptions, FlowControl, Formatter, Instruction, InstructionInfoFactory,
@@ -13,7 +14,8 @@ pub(super) const JUMP: usize = 5;
 /// How a function is hooked.
 #[derive(Debug, Clone)]
 pub(crate) struct Plan {
-    /// Where the jump goes: behind the first instruction, or in an entry of a procedure linkage table over its jump.
+    /// Where the jump goes: behind the first instruction, or in an entry of a procedure linkage
+    /// table over its jump.
     pub(crate) jump_at: u64,
     /// Takes back what the first instruction did, if it did something that matters.
     pub(crate) undo: Option<Instruction>,
@@ -51,8 +53,8 @@ const ARGUMENTS: [Register; 6] = [
     Register::R9,
 ];
 
-/// Plans a hook for the function whose bytes `code` lie at `address`. All of `code` is searched for branches into the
-/// displaced instructions, so it should be the whole function.
+/// Plans a hook for the function whose bytes `code` lie at `address`. All of `code` is searched for
+/// branches into the displaced instructions, so it should be the whole function.
 pub(crate) fn plan(address: u64, code: &[u8]) -> Result<Plan, HookError> {
     plan_few(address, code, ARGUMENTS.len())
 }
@@ -107,9 +109,10 @@ pub(crate) fn plan_few(address: u64, code: &[u8], arguments: usize) -> Result<Pl
     })
 }
 
-/// The same for an entry of a procedure linkage table (System V ABI for AMD64, "Procedure Linkage Table"): a jump through a word, behind a
-/// landing pad where there is one. Ours takes the place of that one instruction. What the word leads to as long as no function
-/// was looked for stands behind it or in another table, and stays.
+/// The same for an entry of a procedure linkage table (System V ABI for AMD64, "Procedure Linkage
+/// Table"): a jump through a word, behind a landing pad where there is one. Ours takes the place of
+/// that one instruction. What the word leads to as long as no function was looked for stands behind
+/// it or in another table, and stays.
 pub(crate) fn plan_entry(address: u64, code: &[u8]) -> Result<Plan, HookError> {
     let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
     let mut displaced = vec![decode(&mut decoder)?];
@@ -139,7 +142,8 @@ fn decode(decoder: &mut Decoder<'_>) -> Result<Instruction, HookError> {
     }
 }
 
-/// Control never reaches the next instruction, or comes back in a way that a moved instruction cannot offer.
+/// Control never reaches the next instruction, or comes back in a way that a moved instruction
+/// cannot offer.
 fn leaves(instruction: &Instruction) -> bool {
     match instruction.flow_control() {
         FlowControl::Next
@@ -155,8 +159,8 @@ fn leaves(instruction: &Instruction) -> bool {
     }
 }
 
-/// The instruction that takes back what `first` did; `None` if nothing of it matters at a function's entry, where only
-/// arguments, callee-saved registers and the stack do.
+/// The instruction that takes back what `first` did; `None` if nothing of it matters at a
+/// function's entry, where only arguments, callee-saved registers and the stack do.
 fn undo(first: &Instruction, unused: &[Register]) -> Result<Option<Instruction>, HookError> {
     let refused = || HookError::First { text: text(first) };
     match first.code() {

@@ -1,4 +1,5 @@
-//! Hooks on functions assembled by hand: the shapes of real drivers, and everything that must be refused.
+//! Hooks on functions assembled by hand: the shapes of real drivers, and everything that must be
+//! refused.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -21,7 +22,8 @@ fn plan_of(code: &[u8]) -> Result<Plan, HookError> {
     plan(0x1000, code)
 }
 
-/// `push rbp; mov rbp,rsp; push r12; sub rsp,8; cmp dword [rip+d],0; lea eax,[rdi+rsi]; add rsp,8; pop r12; pop rbp; ret`
+/// `push rbp; mov rbp,rsp; push r12; sub rsp,8; cmp dword [rip+d],0; lea eax,[rdi+rsi]; add rsp,8;
+/// pop r12; pop rbp; ret`
 fn driver_like(displacement: i32) -> Vec<u8> {
     let mut code = vec![0x55, 0x48, 0x89, 0xe5, 0x41, 0x54, 0x48, 0x83, 0xec, 0x08];
     code.extend([0x83, 0x3d]);
@@ -46,7 +48,8 @@ extern "C" fn add(a: i32, b: i32) -> i32 {
     a + b
 }
 
-/// An entry of a procedure linkage table whose jump, of `jump` bytes from `at` on, leads to [`add`], with a word behind it.
+/// An entry of a procedure linkage table whose jump, of `jump` bytes from `at` on, leads to
+/// [`add`], with a word behind it.
 fn entry(before: &[u8], jump: &[u8], behind: &[u8]) -> Vec<u8> {
     let end = before.len() + jump.len() + 4;
     let mut code = [before, jump].concat();
@@ -57,7 +60,8 @@ fn entry(before: &[u8], jump: &[u8], behind: &[u8]) -> Vec<u8> {
     code
 }
 
-/// What linkers make: with a word that leads behind the jump at first, with that in another table, and with none.
+/// What linkers make: with a word that leads behind the jump at first, with that in another table,
+/// and with none.
 fn entries() -> [(&'static str, Vec<u8>); 4] {
     // push 7; jmp -16
     let lazy = [0x68, 7, 0, 0, 0, 0xe9, 0xf0, 0xff, 0xff, 0xff];
@@ -72,7 +76,8 @@ fn entries() -> [(&'static str, Vec<u8>); 4] {
     ]
 }
 
-/// Hooks `code` with [`replacement`] and returns what calling it with (2, 3) gives before and after.
+/// Hooks `code` with [`replacement`] and returns what calling it with (2, 3) gives before and
+/// after.
 fn hook(kind: Kind, code: &[u8]) -> Result<(i32, i32), HookError> {
     let address = place(code);
     // SAFETY: `code` is a function of this signature.
@@ -319,8 +324,9 @@ fn hooked_functions_run_the_replacement_and_the_original_still_works() {
             vec![0x31, 0xc0, 0x8d, 0x84, 0x37, 0, 0, 0, 0, 0x90, 0xc3],
         ),
         (
-            // push rbx; test edi,edi; je +2; jmp over nothing: a conditional branch is moved
-            // 0: push rbx; 1: test edi,edi; 3: je 9; 5: lea eax,[rdi+rsi]; 8: nop; 9: nop; 10: pop rbx; 11: ret
+            // push rbx; test edi,edi; je +2; jmp over nothing: a conditional branch is moved 0:
+            // push rbx; 1: test edi,edi; 3: je 9; 5: lea eax,[rdi+rsi]; 8: nop; 9: nop; 10: pop
+            // rbx; 11: ret
             "conditional branch",
             vec![
                 0x53, 0x85, 0xff, 0x74, 0x04, 0x8d, 0x04, 0x37, 0x90, 0x90, 0x5b, 0xc3,
@@ -334,7 +340,8 @@ fn hooked_functions_run_the_replacement_and_the_original_still_works() {
             ],
         ),
         (
-            // push rbx; mov eax,[rip+7]; lea eax,[rdi+rsi]; pop rbx; ret: the displaced load reads relative to rip
+            // push rbx; mov eax,[rip+7]; lea eax,[rdi+rsi]; pop rbx; ret: the displaced load reads
+            // relative to rip
             "rip-relative under the jump",
             vec![
                 0x53, 0x8b, 0x05, 0x05, 0, 0, 0, 0x8d, 0x04, 0x37, 0x5b, 0xc3, 0, 0, 0, 0,
@@ -346,8 +353,9 @@ fn hooked_functions_run_the_replacement_and_the_original_still_works() {
             vec![0x53, 0x8d, 0x04, 0x37, 0x5b, 0xc3],
         ),
         (
-            // push rbx; lea eax,[rdi+rsi]; nop; nop; cmp eax,100; jl to 0 would recurse: `call 0`-like branches to the
-            // entry itself are fine. 0: push rbx 1: lea 4: nop 5: nop 6: pop rbx 7: cmp eax,-1 10: je 0 12: ret
+            // push rbx; lea eax,[rdi+rsi]; nop; nop; cmp eax,100; jl to 0 would recurse: `call
+            // 0`-like branches to the entry itself are fine. 0: push rbx 1: lea 4: nop 5: nop 6:
+            // pop rbx 7: cmp eax,-1 10: je 0 12: ret
             "branch to the entry",
             vec![
                 0x53, 0x8d, 0x04, 0x37, 0x90, 0x90, 0x5b, 0x83, 0xf8, 0xff, 0x74, 0xf4, 0xc3,

@@ -1,0 +1,446 @@
+//! Descriptors of ours in the application's table.
+//!
+//! An application may close every descriptor that it does not know (`closefrom`), and opens files
+//! whose numbers were ours a moment before; started with 0, 1 or 2 closed, it takes what we open
+//! for its standard output. So those that we keep have numbers that its next files do not get, and
+//! each is compared with what was opened (device and inode) before it is read, written or closed. A
+//! wake-up needs none.
+//!
+//! A thread with a table of its own would be safe from all that, and cannot call NVIDIA's driver,
+//! which has its descriptors in the application's (`CUDA_ERROR_OPERATING_SYSTEM`,
+//! docs/measurements.md).
+//!
+//! What a limit on the size of files may answer with a signal is done on a thread of ours, to which
+//! none is delivered.
+
+use std::cell::Cell;
+use std::collections::VecDeque;
+use std::mem::ManuallyDrop;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, mpsc};
+
+use rustix::io::Errno;
+use rustix::process::{Resource, getrlimit};
+use rustix::thread::futex;
+use warpbpf_hook::without_xfsz;
+
+use crate::sys::lock::lock;
+use crate::sys::thread;
+
+/// From here on are numbers of ours; where the application's limit is lower, as far below it as a
+/// session has descriptors.
+const HIGH: RawFd = 900;
+const BELOW_LIMIT: RawFd = 32;
+
+thread_local! {
+    /// This is such a thread. No destructor, so it can be read while the thread ends.
+    static IS_THEIRS: Cell<bool> = const { Cell::new(false) };
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// Descriptors of a session, and the thread that works with them for others.
+#[derive(Debug)]
+pub(crate) struct FileThread {
+    /// The process whose thread that is: a forked child has none.
+    pid: u32,
+    ready: OnceLock<Ready>,
+    jobs: Mutex<Jobs>,
+    /// Changed by whoever wants something of the thread, which sleeps on it.
+    word: AtomicU32,
+    rung: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Ready {
+    /// Both ends of what wakes the thread that speaks with the tool.
+    notify: [ManuallyDrop<OwnedFd>; 2],
+    identities: [Identity; 2],
+}
+
+impl Ready {
+    fn end(&self, number: usize) -> Option<BorrowedFd<'_>> {
+        let fd = self.notify[number].as_fd();
+        self.identities[number].is(fd).then_some(fd)
+    }
+}
+
+#[derive(Default)]
+struct Jobs {
+    waiting: VecDeque<Job>,
+    is_over: bool,
+}
+
+impl std::fmt::Debug for Jobs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Jobs")
+            .field("waiting", &self.waiting.len())
+            .field("is_over", &self.is_over)
+            .finish()
+    }
+}
+
+/// A descriptor of ours, which is neither used nor closed where its number stands for something else.
+#[derive(Debug)]
+pub(crate) struct OwnDescriptor {
+    fd: Option<OwnedFd>,
+    identity: Identity,
+}
+
+/// What a descriptor was when it was made: device and inode, if they could be asked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Identity(Option<(u64, u64)>);
+
+impl FileThread {
+    /// Starts the thread. `kept` is a descriptor that is kept by another number: the caller's own is
+    /// still open and the caller's to close.
+    ///
+    /// # Errors
+    /// The system's: there is no thread, or nothing to wake another by.
+    pub(crate) fn start(
+        kept: Option<BorrowedFd<'_>>,
+    ) -> Result<(Arc<FileThread>, Option<OwnDescriptor>), Errno> {
+        let thread = Arc::new(FileThread {
+            pid: std::process::id(),
+            ready: OnceLock::new(),
+            jobs: Mutex::default(),
+            word: AtomicU32::new(0),
+            rung: AtomicBool::new(false),
+        });
+        let kept = kept.map(|fd| fd.as_raw_fd());
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let own = Arc::clone(&thread);
+        thread::start_without_agent("warpbpf-files", move || {
+            let begun = own.begin(kept);
+            let is_here = begun.is_ok();
+            if sender.send(begun).is_ok() && is_here {
+                let _over = Over(&own);
+                own.work();
+            }
+        })
+        .map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::AGAIN))?;
+        // Nothing comes from a thread that panicked.
+        let kept = receiver.recv().unwrap_or(Err(Errno::CANCELED))?;
+        Ok((thread, kept))
+    }
+
+    /// On the thread: what there is from the beginning.
+    fn begin(&self, kept: Option<RawFd>) -> Result<Option<OwnDescriptor>, Errno> {
+        IS_THEIRS.set(true);
+        let kept = match kept {
+            None => None,
+            // The application has closed it.
+            Some(fd) if Identity::of_number(fd).0.is_none() => return Err(Errno::BADF),
+            Some(fd) => {
+                // SAFETY: the caller of `start` has it open, and waits.
+                let fd = unsafe { BorrowedFd::borrow_raw(fd) };
+                Some(OwnDescriptor::new(rustix::io::fcntl_dupfd_cloexec(fd, 0)?))
+            }
+        };
+        warpbpf_faults::check("agent/notify", || Errno::MFILE)?;
+        let errno = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE);
+        let (read, write) = UnixStream::pair().map_err(errno)?;
+        for end in [&read, &write] {
+            end.set_nonblocking(true).map_err(errno)?;
+        }
+        let (read, write) = (OwnedFd::from(read), OwnedFd::from(write));
+        let (read, write) = (placed(read), placed(write));
+        let _ = self.ready.set(Ready {
+            identities: [Identity::of(read.as_fd()), Identity::of(write.as_fd())],
+            notify: [ManuallyDrop::new(read), ManuallyDrop::new(write)],
+        });
+        Ok(kept)
+    }
+
+    /// The thread: does what others ask for until the session is over.
+    fn work(&self) {
+        loop {
+            let seen = self.word.load(Ordering::Acquire);
+            if self.rung.swap(false, Ordering::AcqRel)
+                && let Some(notify) = self.ready.get().and_then(|ready| ready.end(1))
+            {
+                // It fails if there is no room: whoever reads it is awake anyway.
+                let _ = rustix::io::write(notify, &[0]);
+            }
+            let (job, is_over) = {
+                let mut jobs = lock(&self.jobs);
+                (jobs.waiting.pop_front(), jobs.is_over)
+            };
+            match job {
+                Some(job) => job(),
+                None if is_over => return,
+                None => {
+                    let flags = futex::Flags::PRIVATE;
+                    // Whatever it says, the queue is looked at next.
+                    let _ = futex::wait(&self.word, flags, seen, None);
+                }
+            }
+        }
+    }
+
+    /// Runs `work` on the thread, and waits for it; on the caller's where the thread is gone.
+    pub(crate) fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> T {
+        let mut work = Some(work);
+        match (self.hand(&mut work), work) {
+            (Some(done), _) => done,
+            (None, Some(work)) => without_xfsz(work),
+            (None, None) => unreachable!("what was not done is still there"),
+        }
+    }
+
+    /// Has `work` taken and done. `None`, and it is still there, if the thread is gone.
+    fn hand<T: Send, W: FnOnce() -> T + Send>(&self, work: &mut Option<W>) -> Option<T> {
+        if IS_THEIRS.get() {
+            return work.take().map(|work| work());
+        }
+        if self.pid != std::process::id() {
+            return None;
+        }
+        let (sender, receiver) = mpsc::sync_channel(1);
+        let job = move || {
+            let work = work.take();
+            let result = catch_unwind(AssertUnwindSafe(|| work.map(|work| work())));
+            // It is waited for.
+            let _ = sender.send(result);
+        };
+        let job: Box<dyn FnOnce() + Send + '_> = Box::new(job);
+        // SAFETY: only the lifetime changes. This call returns when the job has given its result,
+        // behind which it looks at nothing that it borrows, or when it was dropped.
+        let job: Job = unsafe { std::mem::transmute(job) };
+        if !self.push(job) {
+            return None;
+        }
+        match receiver.recv() {
+            Ok(Ok(value)) => value,
+            Ok(Err(payload)) => resume_unwind(payload),
+            // The thread has ended, and it was not done.
+            Err(_) => None,
+        }
+    }
+
+    /// False, and it is dropped, if the thread takes no more.
+    fn push(&self, job: Job) -> bool {
+        {
+            let mut jobs = lock(&self.jobs);
+            if jobs.is_over {
+                return false;
+            }
+            jobs.waiting.push_back(job);
+        }
+        self.knock();
+        true
+    }
+
+    fn knock(&self) {
+        self.word.fetch_add(1, Ordering::Release);
+        let _ = futex::wake(&self.word, futex::Flags::PRIVATE, 1);
+    }
+
+    /// Wakes the thread that speaks with the tool. No descriptor is used here.
+    pub(crate) fn ring(&self) {
+        if !self.rung.swap(true, Ordering::AcqRel) {
+            self.knock();
+        }
+    }
+
+    /// What can be read when it was rung, if the application has not closed it.
+    pub(crate) fn notify(&self) -> Option<BorrowedFd<'_>> {
+        self.ready.get()?.end(0)
+    }
+
+    /// The thread ends when it has done what it was asked for. What needs a descriptor from now on
+    /// is done by its caller.
+    pub(crate) fn close(&self) {
+        lock(&self.jobs).is_over = true;
+        self.knock();
+    }
+}
+
+/// The thread ends: what it was asked for meanwhile is dropped, so that nobody waits for it, and nobody
+/// is woken any more.
+struct Over<'t>(&'t FileThread);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        let left = {
+            let mut jobs = lock(&self.0.jobs);
+            jobs.is_over = true;
+            std::mem::take(&mut jobs.waiting)
+        };
+        drop(left);
+        // An agent may live on as long as the process, and there may be many one after the other.
+        if let Some(ready) = self.0.ready.get() {
+            for (fd, identity) in ready.notify.iter().zip(ready.identities) {
+                identity.close(fd.as_raw_fd());
+            }
+        }
+    }
+}
+
+impl OwnDescriptor {
+    /// Takes what was made just now.
+    pub(crate) fn new(fd: OwnedFd) -> OwnDescriptor {
+        let fd = placed(fd);
+        OwnDescriptor {
+            identity: Identity::of(fd.as_fd()),
+            fd: Some(fd),
+        }
+    }
+
+    /// The descriptor, if it is still the one that was made.
+    pub(crate) fn get(&self) -> Option<BorrowedFd<'_>> {
+        let fd = self.fd.as_ref()?.as_fd();
+        self.identity.is(fd).then_some(fd)
+    }
+
+    /// The same, to be kept.
+    pub(crate) fn take(mut self) -> Option<OwnedFd> {
+        self.get()?;
+        self.fd.take()
+    }
+
+    /// Another one for the same.
+    pub(crate) fn again(&self) -> Option<OwnDescriptor> {
+        let again = self.get()?.try_clone_to_owned().ok()?;
+        Some(OwnDescriptor::new(again))
+    }
+}
+
+impl Drop for OwnDescriptor {
+    fn drop(&mut self) {
+        let Some(fd) = self.fd.take() else { return };
+        match self.identity.is(fd.as_fd()) {
+            true => drop(fd),
+            // The number is another's by now.
+            false => std::mem::forget(fd),
+        }
+    }
+}
+
+impl Identity {
+    /// What tells a socket, a pipe and a file in memory from all others.
+    pub(crate) fn of(fd: BorrowedFd<'_>) -> Identity {
+        let there = rustix::fs::fstat(fd).ok();
+        Identity(there.map(|there| (there.st_dev, there.st_ino)))
+    }
+
+    /// Of a number that may not be open.
+    fn of_number(number: RawFd) -> Identity {
+        // SAFETY: it is only asked what it is; of one that is not open nothing is said.
+        Identity::of(unsafe { BorrowedFd::borrow_raw(number) })
+    }
+
+    /// Closes this number if it is still that descriptor. Nothing but system calls: for a child
+    /// that was just forked.
+    pub(crate) fn close(self, number: RawFd) {
+        if self.0.is_some() && Identity::of_number(number) == self {
+            // SAFETY: whoever owns the descriptor has ended, or does not exist in this process.
+            unsafe { libc::close(number) };
+        }
+    }
+
+    /// This number is still that descriptor.
+    pub(crate) fn is(self, fd: BorrowedFd<'_>) -> bool {
+        self.0.is_some() && Identity::of(fd) == self
+    }
+}
+
+/// The same file by a number that the application's next files do not get; as it is where there is
+/// none.
+pub(crate) fn placed(fd: OwnedFd) -> OwnedFd {
+    let limit = getrlimit(Resource::Nofile).current;
+    let limit = limit.map_or(RawFd::MAX, |limit| {
+        RawFd::try_from(limit).unwrap_or(RawFd::MAX)
+    });
+    // Beyond 2 in any case: those have a meaning.
+    let high = HIGH.min(limit.saturating_sub(BELOW_LIMIT)).max(3);
+    if fd.as_raw_fd() >= high {
+        return fd;
+    }
+    let placed = rustix::io::fcntl_dupfd_cloexec(&fd, high);
+    placed.unwrap_or(fd)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::os::fd::FromRawFd as _;
+
+    use super::*;
+
+    #[test]
+    fn one_goes_over() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let (thread, kept) = FileThread::start(Some(ours.as_fd())).unwrap();
+        drop(ours);
+        let kept = kept.unwrap();
+        assert!(kept.get().unwrap().as_raw_fd() >= HIGH);
+        thread.run(|| {
+            let mut here = UnixStream::from(kept.take().unwrap());
+            here.write_all(b"hello").unwrap();
+        });
+        let mut text = String::new();
+        // It is closed there, and was closed here.
+        theirs.read_to_string(&mut text).unwrap();
+        assert_eq!(text, "hello");
+        thread.close();
+    }
+
+    #[test]
+    fn a_ring_is_heard() {
+        let (thread, _) = FileThread::start(None).unwrap();
+        thread.ring();
+        thread.run(|| {
+            let mut byte = [0];
+            // The ring came before this.
+            assert_eq!(rustix::io::read(thread.notify().unwrap(), &mut byte), Ok(1));
+            assert_eq!(
+                rustix::io::read(thread.notify().unwrap(), &mut byte),
+                Err(Errno::AGAIN)
+            );
+        });
+        thread.close();
+    }
+
+    #[test]
+    fn a_panic_comes_back_and_the_thread_goes_on() {
+        let (thread, _) = FileThread::start(None).unwrap();
+        let said = catch_unwind(AssertUnwindSafe(|| thread.run(|| -> u32 { panic!("so") })));
+        assert_eq!(*said.unwrap_err().downcast::<&str>().unwrap(), "so");
+        assert_eq!(thread.run(|| 7), 7);
+        thread.close();
+        // Nobody is there any more: it is done here.
+        while thread.run(std::thread::current).name() == Some("warpbpf-files") {
+            std::thread::yield_now();
+        }
+    }
+
+    /// What has the number by now is neither read nor closed.
+    #[test]
+    fn a_number_that_is_anothers_is_left_alone() {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        let own = OwnDescriptor {
+            identity: Identity::of(ours.as_fd()),
+            fd: Some(ours.into()),
+        };
+        let number = own.fd.as_ref().unwrap().as_raw_fd();
+        assert!(own.get().is_some());
+        let (mut another, mut end) = UnixStream::pair().unwrap();
+        // SAFETY: the number is ours, and stands for another socket from now on, as if it had been closed and opened.
+        let copied = unsafe { libc::dup2(another.as_raw_fd(), number) };
+        assert_eq!(copied, number);
+        assert!(own.get().is_none());
+        drop(own);
+        // SAFETY: `dup2` made it, and the drop left it.
+        let mut copy = unsafe { UnixStream::from_raw_fd(number) };
+        copy.write_all(b"1").unwrap();
+        another.write_all(b"2").unwrap();
+        let mut got = [0; 2];
+        end.read_exact(&mut got).unwrap();
+        assert_eq!(&got, b"12");
+        drop(theirs);
+    }
+}
