@@ -60,9 +60,7 @@ pub(super) fn of(kind: Kind, local: &Spec<'_>, found: Option<&Spec<'_>>) -> Resu
         Kind::TypeSize => {
             let found = found.ok_or(Refusal::Missing)?;
             let size = found.btf.resolve_size(found.root);
-            Ok(plain(
-                size.ok_or_else(|| Refusal::Bad(CoreError::TypeWithoutSize))?,
-            ))
+            Ok(plain(size.ok_or(Refusal::Bad(CoreError::TypeWithoutSize))?))
         }
         Kind::EnumeratorValue => {
             let found = found.ok_or(Refusal::Missing)?;
