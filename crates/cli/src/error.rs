@@ -35,6 +35,9 @@ pub enum CliError {
         path: String,
         error: Box<warpbpf_session::SessionError>,
     },
+    /// A script that is wrong, drawn.
+    #[error("{shown}")]
+    Script { shown: String },
     #[error("`{program}` cannot be run: {reason}")]
     BadProgram { program: String, reason: String },
     #[error("{0}")]
@@ -51,7 +54,7 @@ impl CliError {
         match self {
             CliError::Tool(warpbpf::Error::NoProgram { .. }) => 127,
             CliError::BadProgram { .. } | CliError::Tool(warpbpf::Error::BadProgram { .. }) => 126,
-            CliError::Refused { .. } | CliError::Rejected { .. } => 1,
+            CliError::Refused { .. } | CliError::Rejected { .. } | CliError::Script { .. } => 1,
             CliError::Read { .. }
             | CliError::Write { .. }
             | CliError::Tool(_)

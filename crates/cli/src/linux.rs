@@ -88,7 +88,11 @@ impl Split {
         })
     }
 
-    fn of(loaded: Loaded) -> Result<Split, CliError> {
+    /// Takes an object apart.
+    ///
+    /// # Errors
+    /// A section that is wrong, or the part of applications that cannot be read by itself.
+    pub fn of(loaded: Loaded) -> Result<Split, CliError> {
         let object = &loaded.object;
         let (mut of_linux, mut others) = (Vec::new(), Vec::new());
         for program in &object.programs {

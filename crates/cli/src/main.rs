@@ -24,6 +24,7 @@ mod commands {
     pub mod serve;
     pub mod sites;
     pub mod splice;
+    pub mod trace;
     pub mod verify;
 }
 
@@ -52,6 +53,7 @@ mod outlet;
 mod output;
 mod plain;
 mod pretty;
+mod program_flags;
 mod ptxas;
 mod python;
 mod renamed;
@@ -64,6 +66,8 @@ mod table;
 mod target;
 mod timeline;
 mod together;
+mod trace;
+mod trace_flags;
 mod tree;
 mod users;
 mod values;
@@ -94,6 +98,7 @@ fn main() -> std::process::ExitCode {
     };
     let done = match cli.command {
         Command::Run(flags) => commands::run::run(&flags, &surroundings),
+        Command::Trace(flags) => commands::trace::run(flags, &surroundings),
         Command::Attach(flags) => commands::attach::run(&flags),
         Command::Serve(flags) => commands::serve::run(&flags, &surroundings),
         Command::Detach(flags) => commands::attach::detach(&flags),

@@ -146,6 +146,7 @@ pub fn tell_error(error: &CliError) {
     let text = format!("warpbpf: {error}");
     match error {
         CliError::Rejected { .. } => tell_as_it_is(&plain::drawn(&text)),
+        CliError::Script { shown } => tell_as_it_is(&plain::drawn(shown)),
         _ => tell_line(&text),
     }
 }

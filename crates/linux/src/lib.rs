@@ -27,5 +27,5 @@ mod variable;
 
 pub use define::maps_of_all;
 pub use error::{LinuxError, PlaceError};
-pub use place::Tracefs;
+pub use place::{Tracefs, offset as function_offset};
 pub use variable::Variable;

@@ -39,6 +39,7 @@ pub fn all() -> Vec<Case> {
         crate::tensors::cases,
         crate::timeline::cases,
         crate::torch::cases,
+        crate::trace::cases,
         crate::extension::cases,
         crate::waits::cases,
         crate::selectors::cases,

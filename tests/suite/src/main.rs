@@ -66,6 +66,7 @@ mod tensors;
 mod timeline;
 mod together;
 mod torch;
+mod trace;
 mod tree;
 mod unharmed;
 mod uprobes;

@@ -95,7 +95,10 @@ impl Bench {
         let mut command = Command::new(self.folder.join("warpbpf"));
         command.arg(verb).stdin(Stdio::null());
         command.envs(self.variables.iter().map(|(name, value)| (name, value)));
-        if matches!(verb, "run" | "kernels" | "launch" | "loader" | "serve") {
+        if matches!(
+            verb,
+            "run" | "trace" | "kernels" | "launch" | "loader" | "serve"
+        ) {
             command.args(["--device", if self.soft { "soft" } else { "gpu" }]);
         }
         command

@@ -14,6 +14,7 @@ use crate::commands::run::{Attachment, Watched, show};
 use crate::error::CliError;
 use crate::flags::{AttachFlags, DetachFlags, SessionFlags};
 use crate::inherited;
+use crate::model::Report;
 use crate::output::{tell, tell_lines};
 use crate::render;
 use crate::signals::Interrupted;
@@ -34,11 +35,38 @@ const SILENCE: Duration = Duration::from_secs(3);
 /// Attaches, shows what comes, and detaches.
 pub fn run(flags: &AttachFlags) -> Result<u8, CliError> {
     let session = &flags.session;
-    let whom = Whom::of(flags)?;
+    // What makes no sense is said first.
+    Whom::of(flags)?;
     inherited::raise_file_limit();
     let mut outlet = session.work.output.open()?;
     let timeline = Timeline::open(&session.request, &outlet)?;
     let attachment = Attachment::requested(&session.request, &session.work, Moment::Late)?;
+    let mut watched = Watched {
+        outlet: &mut outlet,
+        timeline,
+        records: session.work.records(),
+        interval: session.work.live(),
+        reader: None,
+    };
+    let (mut report, status) = attend(flags, &attachment, &mut watched, &|| true)?;
+    watched.end(&attachment.tool, &mut report);
+    show(&session.work, &report, &mut outlet);
+    Ok(status)
+}
+
+/// Attaches, watches until the user, the time that was given, or `goes_on` ends it, and detaches. What came of it, and the exit
+/// status.
+///
+/// # Errors
+/// The one process that was named cannot be attached to.
+pub fn attend(
+    flags: &AttachFlags,
+    attachment: &Attachment,
+    watched: &mut Watched<'_>,
+    goes_on: &dyn Fn() -> bool,
+) -> Result<(Report, u8), CliError> {
+    let session = &flags.session;
+    let whom = Whom::of(flags)?;
     let tool = &attachment.tool;
     session.work.choice.check_late(tool)?;
     tool.wait_for_tools(Duration::from_secs(flags.tool_timeout));
@@ -47,20 +75,14 @@ pub fn run(flags: &AttachFlags) -> Result<u8, CliError> {
     }
     // From here on Ctrl-C must not leave programs behind.
     Interrupted::watch();
-    let records = session.work.records();
-    let mut watched = Watched {
-        outlet: &mut outlet,
-        timeline,
-        records,
-        interval: session.work.live(),
-    };
+    let records = watched.records;
     let over = AtomicBool::new(false);
-    let (mut report, status) = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let mut targets = Targets::new(tool, whom, scope, &over);
         targets.begin()?;
         let mut collector = Collector::new(tool, records, attachment.linux.as_deref());
-        watch(session, &mut collector, &mut watched, &mut || {
-            targets.go_on()
+        watch(session, &mut collector, watched, &mut || {
+            targets.go_on() && goes_on()
         });
         targets.settle();
         let_go(tool, &mut collector);
@@ -69,11 +91,8 @@ pub fn run(flags: &AttachFlags) -> Result<u8, CliError> {
         let mut report = collector.report(command(&tool.processes()), None);
         let status = attachment.conclude(&mut report, session.work.strict, 0);
         report.notes.extend(targets.notes);
-        Ok::<_, CliError>((report, status))
-    })?;
-    watched.end(tool, &mut report);
-    show(&session.work, &report, &mut outlet);
-    Ok(status)
+        Ok((report, status))
+    })
 }
 
 /// Shows what comes, until the user, the time that was given, or `goes_on` ends it.

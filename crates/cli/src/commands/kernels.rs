@@ -23,6 +23,7 @@ pub fn run(flags: &KernelsFlags, surroundings: &Surroundings) -> Result<u8, CliE
         timeline: None,
         records: Records::Kept(0),
         interval: None,
+        reader: None,
     };
     let (target, signals) = (&flags.target, &mut signals);
     let mut report = observe(target, surroundings, &tool, None, &mut watched, signals)?;

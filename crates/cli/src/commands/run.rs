@@ -50,6 +50,7 @@ pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError
         timeline,
         records: flags.work.records(),
         interval: flags.work.live(),
+        reader: None,
     };
     let mut report = observe(
         &flags.target,
@@ -98,6 +99,14 @@ pub struct Watched<'o> {
     pub records: Records,
     /// Time between live summaries, if there are any.
     pub interval: Option<Duration>,
+    /// Who takes in what comes, if it is not only shown.
+    pub reader: Option<&'o mut dyn Reader>,
+}
+
+/// Takes in what comes while something is watched.
+pub trait Reader {
+    /// Called again and again, and once when all has come.
+    fn turn(&mut self, collector: &mut Collector<'_>);
 }
 
 impl Watched<'_> {
@@ -112,6 +121,9 @@ impl Watched<'_> {
     pub fn turn(&mut self, collector: &mut Collector<'_>) {
         if let Some(timeline) = &mut self.timeline {
             timeline.turn(&collector.live());
+        }
+        if let Some(reader) = &mut self.reader {
+            return reader.turn(collector);
         }
         if self.interval.is_some() {
             for news in collector.news() {
@@ -151,6 +163,19 @@ impl Attachment {
         (timeline, stacks): (bool, bool),
         moment: Moment,
     ) -> Result<Attachment, CliError> {
+        Attachment::of(Split::bring(object)?, work, (timeline, stacks), moment)
+    }
+
+    /// Proves what was read.
+    ///
+    /// # Errors
+    /// Its programs are refused.
+    pub fn of(
+        split: Split,
+        work: &WorkFlags,
+        (timeline, stacks): (bool, bool),
+        moment: Moment,
+    ) -> Result<Attachment, CliError> {
         let WorkFlags {
             program,
             code,
@@ -160,7 +185,7 @@ impl Attachment {
         let Split {
             loaded,
             linux: for_linux,
-        } = Split::bring(object)?;
+        } = split;
         // The agent proves everything again; here the user learns of a refusal before the application is touched.
         let mut options = work.options();
         let (session, _) = warpbpf_session::plan::prove(loaded.object.clone(), &options)

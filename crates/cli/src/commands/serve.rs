@@ -61,6 +61,7 @@ pub fn run(flags: &ServeFlags, surroundings: &Surroundings) -> Result<u8, CliErr
         timeline,
         records,
         interval: session.work.live(),
+        reader: None,
     };
     // Applications come and go: only the user ends this.
     watch(session, &mut collector, &mut watched, &mut || true);

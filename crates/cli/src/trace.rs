@@ -1,0 +1,8 @@
+//! A script while it runs: what it prints, and what its own blocks do.
+
+mod gather;
+mod output;
+mod session;
+
+pub use output::Printer;
+pub use session::{Session, now};
