@@ -1,6 +1,5 @@
 //! What stands in the place of hooked functions: a row of [`crate::sys::hook_table`] becomes a
 //! function that asks for the agent and calls the row's handler.
-#![expect(clippy::too_many_arguments, reason = "signatures are CUDA's")]
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::atomic::AtomicUsize;
