@@ -242,7 +242,7 @@ fn tried(
         } else if barrier.is_empty(|| agent.no_launch_is_under_way()) {
             match agent.driver.relaxed(|| put(agent, completion_event)) {
                 Put::Behind => (is_there, is_captured) = (true, false),
-                // As without us: the driver waits by itbarrier. Nobody waits at the launch barrier
+                // As without us: the driver waits by itself. Nobody waits at the launch barrier
                 // for that.
                 Put::Never => return Tried::Never,
                 Put::Captured => is_captured = true,

@@ -90,7 +90,7 @@ pub(crate) fn tell(agent: &'static Agent, entry: &Entry, reason: FallbackReason)
 
 /// Tells second tools that launches of a kernel run without their programs, where those of `place`
 /// cannot run and those of `alone` do. Others have theirs in these launches, and
-/// [`crate::hooks::launch::tell`] tells of such without any.
+/// [`tell`] tells of such without any.
 pub(crate) fn tell_of_alone(
     agent: &'static Agent,
     entry: &Entry,
