@@ -459,22 +459,34 @@ impl Scope<'_> {
         Ok(What::Send { request, args })
     }
 
-    /// `print(x)` is `printf("%d\n", x)`, with the name of a value in a map in front.
+    /// `print(x)` is `printf("%d\n", x)`; a value in a map has its name and key in front.
     fn print_value(&mut self, value: &Expr) -> Result<What, ScriptError> {
         let (found, ty) = self.value(value)?;
         known_to_programs(ty, value.span)?;
-        let head = match &value.kind {
-            ExprKind::Map(_) => format!("{}: ", value.span.text(self.source)).replace('%', "%%"),
-            _ => String::new(),
-        };
-        let conversion = if ty == Type::Number { "%d" } else { "%s" };
-        let format = Format::parse(&format!("{head}{conversion}\n"), &[ty]);
+        let (mut head, mut args, mut types) = (String::new(), Vec::new(), Vec::new());
+        if let (ExprKind::Map(map), Value::Map { key, .. }) = (&value.kind, &found) {
+            let is_plain = |part: &Value| {
+                matches!(part, Value::Number(_) | Value::Read(_) | Value::Variable(_))
+            };
+            head = if key.iter().all(is_plain) {
+                types.extend(self.maps.keys_of(&map.name).unwrap_or_default());
+                args.extend(key.iter().cloned());
+                let parts: Vec<&str> = types.iter().map(|ty| conversion(*ty)).collect();
+                format!("{}[{}]: ", map.name, parts.join(", "))
+            } else {
+                // What changes something is evaluated once.
+                format!("{}: ", value.span.text(self.source)).replace('%', "%%")
+            };
+        }
+        for ty in &types {
+            known_to_programs(*ty, value.span)?;
+        }
+        types.push(ty);
+        args.push(found);
+        let format = Format::parse(&format!("{head}{}\n", conversion(ty)), &types);
         let format = format.map_err(|problem| problem.at(value.span))?;
         let request = self.request(Request::Print(format), value.span);
-        Ok(What::Send {
-            request,
-            args: vec![found],
-        })
+        Ok(What::Send { request, args })
     }
 
     fn delete(&mut self, value: &Expr, key: Option<&Expr>) -> Result<What, ScriptError> {
@@ -519,5 +531,13 @@ impl Scope<'_> {
             );
         }
         Ok(What::Delete { map: index, key })
+    }
+}
+
+/// How `print` shows a value.
+fn conversion(ty: Type) -> &'static str {
+    match ty {
+        Type::Number => "%d",
+        _ => "%s",
     }
 }

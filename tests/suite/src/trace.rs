@@ -18,6 +18,7 @@ pub fn cases() -> Vec<Case> {
         case("trace: loops, branches and printf", flow),
         case("trace: from the call to the kernel", calls),
         case("trace: blocks of the tool", blocks),
+        case("trace: expressions in kernels and in the tool", expressions),
         case("trace: keys that find no room", no_room),
         case("trace: several processes as one", processes),
         case("trace: attach, and out by exit()", attach),
@@ -287,6 +288,97 @@ fn blocks(bench: &Bench) -> Told {
         "42 ok\nend\n".into(),
     )?;
     Ok("exact".into())
+}
+
+/// Expressions by chance, the same for the same seed.
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, most: u64) -> u64 {
+        // Knuth's constants of MMIX.
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005);
+        self.0 = self.0.wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % most
+    }
+
+    fn of<'w>(&mut self, words: &[&'w str]) -> &'w str {
+        words[self.below(words.len() as u64) as usize]
+    }
+
+    fn expression(&mut self, depth: u32) -> String {
+        const LEAVES: &[&str] = &[
+            "$a",
+            "$b",
+            "$c",
+            "$d",
+            "7",
+            "-3",
+            "1e6",
+            "0x7fffffffffff",
+            "5000000000",
+            "0",
+        ];
+        const OPS: &[&str] = &[
+            "+", "-", "*", "&", "|", "^", "==", "!=", "<", "<=", ">", ">=", "&&", "||",
+        ];
+        if depth == 0 {
+            return self.of(LEAVES).to_owned();
+        }
+        let left = self.expression(depth - 1);
+        match self.below(12) {
+            0 => format!("({} {left})", self.of(&["-", "!", "~"])),
+            1 => {
+                let (then, otherwise) = (self.expression(depth - 1), self.expression(depth - 1));
+                format!("({left} ? {then} : {otherwise})")
+            }
+            2 => {
+                let by = self.expression(depth - 1);
+                format!("({left} {} ({by} & 63))", self.of(&["<<", ">>"]))
+            }
+            3 => self.of(&["$i++", "--$i", "$i--", "++$i"]).to_owned(),
+            4 => {
+                let divisor = self.of(&["$b", "$c", "$d", "7", "-3"]);
+                format!("({left} {} {divisor})", self.of(&["/", "%"]))
+            }
+            _ => {
+                let right = self.expression(depth - 1);
+                format!("({left} {} {right})", self.of(OPS))
+            }
+        }
+    }
+}
+
+fn expressions(bench: &Bench) -> Told {
+    const EACH: usize = 20;
+    let seeds = if crate::run::is_deep() { 200 } else { 6 };
+    for seed in 0..seeds {
+        let mut chance = Chance(seed);
+        let mut prints = String::new();
+        for number in 0..EACH {
+            let depth = 1 + chance.below(4) as u32;
+            let expression = chance.expression(depth);
+            prints += &format!("printf(\"{number} %d\\n\", {expression}); ");
+        }
+        let large = chance.below(1 << 31) * 1000;
+        let small = chance.below(100);
+        // The first thread's lane is 0, which no proof knows.
+        let body = |zero: &str| {
+            format!(
+                "$i = 3 + {zero}; $a = {large} + {zero}; $b = -{small} + {zero}; $c = {zero}; $d = 5 - {zero}; {prints}"
+            )
+        };
+        let script = format!(
+            "BEGIN {{ {} }} gpu:entry.block:* /block == 0 && launch == 1/ {{ {} }}",
+            body("0"),
+            body("lane")
+        );
+        let run = traced(bench, &[], &script)?;
+        let lines: Vec<&Value> = run.lines.iter().map(|line| &line["data"]).collect();
+        let (tool, kernel) = lines.split_at(lines.len() / 2);
+        same("lines", lines.len(), 2 * EACH)?;
+        same(&script, kernel, tool)?;
+    }
+    Ok(format!("{} expressions", seeds as usize * EACH))
 }
 
 fn no_room(bench: &Bench) -> Told {

@@ -62,10 +62,6 @@ pub fn run(flags: TraceFlags, surroundings: &Surroundings) -> Result<u8, CliErro
             "nothing to trace: name an application (`-- APP`) or a process (`-p PID`)".into(),
         ));
     }
-    if !session.begin() {
-        session.end(&[]);
-        return Ok(0);
-    }
     with_programs(flags, surroundings, &name, &compiled, &mut session, &over)
 }
 
@@ -125,6 +121,11 @@ fn with_programs(
         object,
     };
     let attachment = Attachment::of(Split::of(loaded)?, &work, (false, false), moment)?;
+    // What is refused is told before a block runs.
+    if !session.begin() {
+        session.end(&[]);
+        return Ok(0);
+    }
     let mut watched = Watched {
         outlet: &mut outlet,
         timeline: None,

@@ -83,13 +83,13 @@ fn blocks_of_the_tool_are_executed() {
             for ($j : 0..3) { $sum += 100 }
             unroll (2) { $sum -= 1 }
             printf(\"%d %d %d %s\\n\", $sum, @k[7], elapsed, \"end\");
-            print(@n, 3); print($i--); print(--$i); clear(@k);
+            print(@n, 3); $j = 4; print(@k[$j]); print($i--); print(--$i); clear(@k);
         }
         interval:ms:10 /0/ { exit() }
         END { if (@n > 5) { return } exit() }";
     assert_eq!(
         printed(source),
-        "328 107 4000 <0>\nShow { map: 0, top: Some(3) }\n11\n9\nClear(1)\n"
+        "328 107 4000 <0>\nShow { map: 0, top: Some(3) }\n@k[4]: 104\n11\n9\nClear(1)\n"
     );
 }
 
