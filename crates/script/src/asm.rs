@@ -33,6 +33,11 @@ impl Assembler {
         self.spans.push(self.span);
     }
 
+    /// Instructions so far.
+    pub fn len(&self) -> usize {
+        self.insns.len()
+    }
+
     /// A label that is not placed yet.
     pub fn label(&mut self) -> Label {
         self.labels.push(None);

@@ -3,7 +3,7 @@
 use warpbpf_ebpf::listing;
 
 use crate::check::check;
-use crate::emit_expr::{Emitter, STACK};
+use crate::emit_expr::{Emitter, MOST, STACK};
 use crate::error::{Problem, ScriptError};
 use crate::layout::{Layout, layout};
 use crate::object::{Ready, object};
@@ -48,6 +48,12 @@ pub fn compile(source: &str, name: &str, options: &Options) -> Result<Compiled, 
         let mut emitter = Emitter::new(&script, &layout, options.start, code.variables);
         emitter.asm.span = program.span;
         emitter.program(code.filter.as_ref(), &code.body);
+        if emitter.is_too_large() {
+            let probe = program.probe.clone();
+            return Err(vec![
+                Problem::TooLarge { probe, most: MOST }.at(program.span),
+            ]);
+        }
         let bytes = 8 * emitter.deepest;
         if bytes > STACK {
             return Err(vec![Problem::Stack { bytes }.at(program.span)]);

@@ -31,6 +31,9 @@ impl Emitter<'_> {
 
     fn actions(&mut self, actions: &[Action]) {
         for action in actions {
+            if self.is_too_large() {
+                return;
+            }
             self.asm.span = action.span;
             let depth = self.depth;
             self.action(&action.what);
@@ -87,6 +90,10 @@ impl Emitter<'_> {
             What::Unroll { count, body } => {
                 let end = self.asm.label();
                 for _ in 0..*count {
+                    self.copies += 1;
+                    if self.is_too_large() {
+                        break;
+                    }
                     let next = self.asm.label();
                     self.in_loop(end, next, body);
                     self.asm.place(next);

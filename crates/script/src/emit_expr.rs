@@ -9,6 +9,9 @@ use crate::ast::BinaryOp;
 use crate::layout::{Layout, is_array, value_size};
 use crate::typed::{Checked, Map, Read, Value};
 
+/// Instructions of a program, and copies of bodies of `unroll` in it; jumps reach about as far.
+pub const MOST: usize = 30_000;
+
 /// Bytes of the stack of a program.
 pub const STACK: usize = 512;
 
@@ -32,6 +35,8 @@ pub struct Emitter<'c> {
     pub loops: Vec<(Label, Label)>,
     /// The end of the program.
     pub out: Label,
+    /// Copies of bodies of `unroll`.
+    pub copies: usize,
 }
 
 impl<'c> Emitter<'c> {
@@ -54,7 +59,13 @@ impl<'c> Emitter<'c> {
             deepest: variables,
             loops: Vec::new(),
             out,
+            copies: 0,
         }
+    }
+
+    /// It has more than [`MOST`] instructions or copies: nothing more is added.
+    pub fn is_too_large(&self) -> bool {
+        self.asm.len() > MOST || self.copies > MOST
     }
 
     /// Where a slot is on the stack.

@@ -109,6 +109,10 @@ pub enum Problem {
     },
     #[error("{what} is not possible")]
     Unserved { what: String, instead: String },
+    #[error("more than {most} expressions or blocks stand in each other")]
+    TooDeep { most: usize },
+    #[error("the program for `{probe}` has more than {most} instructions")]
+    TooLarge { probe: String, most: usize },
     #[error("this block needs {bytes} bytes of stack, and there are 512")]
     Stack { bytes: usize },
     #[error("the program for `{probe}` cannot be made: {why}")]
@@ -151,6 +155,8 @@ impl Problem {
             Problem::NoValue { instead, .. } => Some((*instead).into()),
             Problem::Word { known, .. } => Some(format!("there are {known}")),
             Problem::NoProgram => Some("write `PROBE { … }`, such as `gpu:entry:* { @ = count() }`".into()),
+            Problem::TooDeep { .. } => Some("give a part of it to a variable".into()),
+            Problem::TooLarge { .. } => Some("write a loop instead of `unroll`".into()),
             Problem::Stack { .. } => Some("use fewer variables and shorter keys".into()),
             Problem::Conversion { .. } => {
                 Some("there are `%d`, `%u`, `%x`, `%X`, `%o`, `%p`, `%c`, `%s` and `%%`, with flags and a width".into())

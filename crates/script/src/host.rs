@@ -88,6 +88,9 @@ impl Run<'_> {
             }
             What::Unroll { count, body } => {
                 for _ in 0..*count {
+                    if !self.round() {
+                        break;
+                    }
                     match self.actions(body) {
                         Flow::Break => break,
                         Flow::Return => return Flow::Return,

@@ -68,9 +68,11 @@ fn body(reader: &mut Reader<'_>) -> Result<Vec<Stmt>, ScriptError> {
 
 /// `{ … }` inside of one.
 fn inner(reader: &mut Reader<'_>) -> Result<Vec<Stmt>, ScriptError> {
+    reader.deeper()?;
     reader.sign("{")?;
     let statements = statements(reader)?;
     reader.sign("}")?;
+    reader.out();
     Ok(statements)
 }
 
@@ -138,7 +140,9 @@ fn branch(reader: &mut Reader<'_>) -> Result<StmtKind, ScriptError> {
         reader.step()?;
         if reader.word() == "if" {
             let start = reader.span();
+            reader.deeper()?;
             let kind = branch(reader)?;
+            reader.out();
             let span = reader.since(start);
             otherwise.push(Stmt { span, kind });
         } else {

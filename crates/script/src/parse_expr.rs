@@ -3,7 +3,7 @@
 use crate::ast::{BinaryOp, Expr, ExprKind, MapRef, Target, UnaryOp};
 use crate::error::ScriptError;
 use crate::lex::Token;
-use crate::read::Reader;
+use crate::read::{LONGEST, Reader};
 
 /// Operators with two operands, the weakest first.
 const LEVELS: [&[BinaryOp]; 10] = [
@@ -29,6 +29,13 @@ const LEVELS: [&[BinaryOp]; 10] = [
 /// # Errors
 /// What is none.
 pub fn expression(reader: &mut Reader<'_>) -> Result<Expr, ScriptError> {
+    reader.deeper()?;
+    let expr = choice(reader)?;
+    reader.out();
+    Ok(expr)
+}
+
+fn choice(reader: &mut Reader<'_>) -> Result<Expr, ScriptError> {
     let start = reader.span();
     let cond = binary(reader, 0)?;
     if !reader.take_sign("?")? {
@@ -52,7 +59,8 @@ fn binary(reader: &mut Reader<'_>, level: usize) -> Result<Expr, ScriptError> {
     };
     let start = reader.span();
     let mut left = binary(reader, level + 1)?;
-    loop {
+    for count in 1.. {
+        reader.allow(count, LONGEST)?;
         let Token::Sign(sign) = *reader.token() else {
             return Ok(left);
         };
@@ -69,6 +77,7 @@ fn binary(reader: &mut Reader<'_>, level: usize) -> Result<Expr, ScriptError> {
         let span = reader.since(start);
         left = Expr { span, kind };
     }
+    Ok(left)
 }
 
 fn unary(reader: &mut Reader<'_>) -> Result<Expr, ScriptError> {
@@ -80,7 +89,9 @@ fn unary(reader: &mut Reader<'_>) -> Result<Expr, ScriptError> {
         Token::Sign(sign @ ("++" | "--")) => {
             let by = if *sign == "++" { 1 } else { -1 };
             reader.step()?;
+            reader.deeper()?;
             let operand = unary(reader)?;
+            reader.out();
             let Some(target) = target(&operand) else {
                 return Err(reader.expected("a map or a variable behind `++` or `--`"));
             };
@@ -95,7 +106,9 @@ fn unary(reader: &mut Reader<'_>) -> Result<Expr, ScriptError> {
         _ => return postfix(reader),
     };
     reader.step()?;
+    reader.deeper()?;
     let value = Box::new(unary(reader)?);
+    reader.out();
     let span = reader.since(start);
     let kind = ExprKind::Unary { op, value };
     Ok(Expr { span, kind })

@@ -22,7 +22,14 @@ pub struct Reader<'s> {
     span: Span,
     /// Of the token that was taken last.
     last: Span,
+    /// How deep the parser is.
+    depth: usize,
 }
+
+/// How deep expressions and blocks may stand in each other: whatever is made of a script follows its tree.
+pub const DEEPEST: usize = 32;
+/// How many operators of one precedence may stand in a row.
+pub const LONGEST: usize = 50;
 
 impl<'s> Reader<'s> {
     /// In front of a token.
@@ -39,7 +46,33 @@ impl<'s> Reader<'s> {
             token,
             span,
             last: span,
+            depth: 0,
         })
+    }
+
+    /// One deeper; [`Reader::out`] is one less.
+    ///
+    /// # Errors
+    /// It is too deep.
+    pub fn deeper(&mut self) -> Result<(), ScriptError> {
+        self.depth += 1;
+        self.allow(self.depth, DEEPEST)
+    }
+
+    /// So many of something in each other are allowed.
+    ///
+    /// # Errors
+    /// They are too many.
+    pub fn allow(&self, count: usize, most: usize) -> Result<(), ScriptError> {
+        match count > most {
+            false => Ok(()),
+            true => Err(Problem::TooDeep { most }.at(self.span)),
+        }
+    }
+
+    /// One less deep.
+    pub fn out(&mut self) {
+        self.depth -= 1;
     }
 
     /// The token that comes.

@@ -1,6 +1,7 @@
 //! Scripts as a person writes them: what they become, that it is proved safe, and what is said of wrong ones.
 
 mod accepted;
+mod garbage;
 mod refused;
 mod values;
 
