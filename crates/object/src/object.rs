@@ -6,7 +6,7 @@ use std::sync::Arc;
 use warpbpf_abi::maps::{MapType, PLACE, Placement};
 use warpbpf_ebpf::{Code, Imm64, Insn, Pc};
 
-use crate::btf::{self, Btf, TypeId};
+use crate::btf::{Btf, TypeId};
 
 /// A loaded object.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -91,7 +91,7 @@ pub struct FunctionInfo {
     pub start: Pc,
     /// One past its last instruction.
     pub end: Pc,
-    /// The [`btf::Type::Func`], from which parameter types follow. `None` without `-g`.
+    /// The [`Type::Func`](crate::Type::Func), from which parameter types follow. `None` without `-g`.
     pub btf: Option<TypeId>,
 }
 
@@ -131,7 +131,7 @@ pub struct MapDef {
     pub extra: BTreeMap<String, u64>,
     /// Type of a key, where the definition names one.
     pub key_type: Option<TypeId>,
-    /// Type of a value, where the definition names one; for a data section its [`btf::Type::DataSec`].
+    /// Type of a value, where the definition names one; for a data section its [`Type::DataSec`](crate::Type::DataSec).
     pub value_type: Option<TypeId>,
     /// For a map of maps: what each value is (`__array(values, …)`).
     pub inner: Option<Box<MapDef>>,

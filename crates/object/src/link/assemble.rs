@@ -17,7 +17,7 @@ use crate::functions::CALL;
 use crate::link::define::{DEFINITION, Types};
 use crate::link::error::LinkError;
 use crate::link::layout::{Layout, OutRelocation, OutSection, SHT_PROGBITS};
-use crate::link::loaded::{AssembleError, Assembly, LoadedMap, LoadedProgram, MapReference};
+use crate::link::loaded::{AssembleError, Assembly, LoadedProgram};
 use crate::link::symbols::{Linked, STT_SECTION, Symbols};
 use crate::link::types::{Merged, write_records};
 use crate::link::write;
