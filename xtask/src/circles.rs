@@ -17,7 +17,6 @@ const KNOWN: &[(&str, usize)] = &[
     ("sass", 20),
     ("session", 33),
     ("softcuda", 30),
-    ("verify", 21),
     ("warpbpf", 25),
 ];
 

@@ -17,7 +17,6 @@ const KNOWN: &[&str] = &[
     "session",
     "softcuda",
     "softgpu",
-    "verify",
 ];
 
 const BEGIN: &str = "Layers, each uses only those to its right:";

@@ -11,9 +11,9 @@ use std::ops::Range;
 use warpbpf_ebpf::{Callee, Code, Insn, Pc};
 use warpbpf_object::{LineInfo, Program};
 
-use crate::Verified;
 use crate::report::Rejection;
 use crate::rule::Rule;
+use crate::verified::Verified;
 
 /// How often ends are taken apart in one program.
 const ROUNDS: usize = 16;

@@ -5,7 +5,7 @@
 //! that take it: there the same question is asked again, of smaller parts. A part without such a token may not end.
 //! This is the lexicographic argument for termination, with numbers.
 
-use crate::path::{Event, Token};
+use crate::event::{Event, Token};
 
 /// A step of some path.
 #[derive(Clone, Copy, Debug)]

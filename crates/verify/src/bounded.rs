@@ -11,11 +11,12 @@ use warpbpf_ebpf::{AluOp, AtomicOp, Callee, Code, Imm64, Insn, Pc, Reg, Source, 
 use warpbpf_flow::{Cfg, DomTree, Loop, Loops};
 use warpbpf_object::{LineInfo, Program};
 
-use crate::explore::Broken;
+use crate::broken::Broken;
 use crate::liveness::successors;
 use crate::report::Rejection;
 use crate::rule::Rule;
-use crate::{Verified, subject, wait};
+use crate::verified::Verified;
+use crate::{subject, wait};
 
 /// A program that was proved with bounds of its loops.
 #[derive(Debug, Clone)]

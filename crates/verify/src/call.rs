@@ -1,41 +1,32 @@
 //! Helper calls: each argument against the helper's row of the table. What the call does is in [`crate::effect`].
 
+mod argument;
 mod dynptr;
 mod strings;
 
 pub use self::dynptr::pointed_to;
 
-use std::sync::Arc;
-
 use warpbpf_abi::costs::CALL_WORDS;
-use warpbpf_abi::format::{Conversion, Spec};
+use warpbpf_abi::format::Conversion;
 use warpbpf_abi::helpers::{Arg, Effect, Helper, HelperId, Warp, takes};
 use warpbpf_abi::linux;
 use warpbpf_abi::maps::{MAP_TYPES, MapType};
 use warpbpf_ebpf::Reg;
 use warpbpf_object::MapDef;
 
+use self::argument::{Call, Touched, next, scalar_fact};
 use crate::check::{memory_readable, memory_writable, readable};
 use crate::domain::pointer::{Pointer, Target, Value};
 use crate::domain::scalar::Scalar;
 use crate::domain::state::State;
-use crate::env::{Env, place_of};
-use crate::facts::{ArgFact, CallFact, INNER, Region};
+use crate::env::Env;
+use crate::facts::{ArgFact, CallFact, INNER};
 use crate::rule::Rule;
 
-/// Arguments of `bpf_trace_printk` before its values,
+/// Arguments of `bpf_trace_printk` before its values.
 const PRINTK_BEFORE: usize = 2;
-/// and how many values there are.
-const PRINTK_VALUES: usize = 3;
-
 /// Which argument of `bpf_probe_read` is the address, counted from 0; its size is the one before.
 const SOURCE: usize = 2;
-
-/// Where to look what an argument must be.
-const PROTOTYPE: &str = "see the helper's prototype in `warpbpf.h`";
-
-/// The memory that a call reads or writes, for the stack's depth.
-pub type Touched = Vec<Pointer>;
 
 /// Checks a call of helper `id` in `state`.
 pub fn check_call<'a>(
@@ -94,25 +85,6 @@ fn unknown(env: &Env<'_>, id: u32) -> Rule {
                 .join(", "),
         },
     }
-}
-
-struct Call<'a, 's> {
-    env: &'s Env<'a>,
-    state: &'s State,
-    helper: &'static Helper,
-    /// The map argument seen so far.
-    map: Option<(u32, &'a MapDef)>,
-    /// The dynptr argument seen so far is that of a sample.
-    is_sample: bool,
-    /// Or what it stands for.
-    memory: Option<(Region, u32)>,
-    /// What the format asks for.
-    format: Vec<Spec>,
-    /// The maps of its strings in memory.
-    strings: Vec<u32>,
-    /// The constant string.
-    text: Option<Arc<[u8]>>,
-    touched: Touched,
 }
 
 impl<'a> Call<'a, '_> {
@@ -262,57 +234,6 @@ impl<'a> Call<'a, '_> {
         }
     }
 
-    fn refuse<T>(&self, i: usize, reg: Reg, expected: String) -> Result<T, Rule> {
-        let is_number = self.state.reg(reg).scalar().is_some();
-        Err(Rule::Argument {
-            helper: self.helper.name,
-            index: i + 1,
-            reg: reg.to_string(),
-            expected,
-            found: self.env.value(self.state.reg(reg)),
-            advice: match self.helper.args[i] {
-                Arg::MapKey if is_number => "pass its address: `&key`, of a variable that holds it",
-                Arg::MapValue | Arg::MapValueOut if is_number => {
-                    "pass its address: `&value`, of a variable that holds it"
-                }
-                Arg::MemRead
-                | Arg::MemReadOrNull
-                | Arg::MemWrite
-                | Arg::U64Out
-                | Arg::Values
-                | Arg::Dynptr
-                | Arg::DynptrOut
-                | Arg::DynptrRecord
-                    if is_number =>
-                {
-                    "pass the address of a variable: `&x`"
-                }
-                Arg::Map if is_number => "pass the map's address: `&map`",
-                _ => PROTOTYPE,
-            },
-        })
-    }
-
-    fn memory_problem(&self, i: usize, expected: String, problem: Rule) -> Rule {
-        match problem {
-            // Being null or empty is the argument's own fault; the rest is about the memory behind it.
-            Rule::MaybeNull { .. } | Rule::Uninitialised { .. } => problem,
-            problem => Rule::Memory {
-                helper: self.helper.name,
-                index: i + 1,
-                expected,
-                problem: Box::new(problem),
-            },
-        }
-    }
-
-    fn number(&self, i: usize, reg: Reg, expected: &str) -> Result<Scalar, Rule> {
-        match self.state.reg(reg).scalar() {
-            Some(scalar) => Ok(*scalar),
-            None => self.refuse(i, reg, expected.to_owned()),
-        }
-    }
-
     /// What `bpf_probe_read` and its like copy: an address of the application, or memory that the
     /// program points to itself, as
     /// `BPF_CORE_READ` of a map's value does.
@@ -358,28 +279,6 @@ impl<'a> Call<'a, '_> {
         let pointer = memory_writable(self.env, self.state, reg, u64::from(size), 1)
             .map_err(|rule| self.memory_problem(i, expected, rule))?;
         self.pointer_fact(i, reg, pointer)
-    }
-
-    /// The size in argument `i`: at least 1 (or 0 where that is allowed), and no larger than any region is, so that it
-    /// can be an offset.
-    fn size(&self, i: usize) -> Result<Scalar, Rule> {
-        let Some(reg) = Reg::new(i as u8 + 1) else {
-            return Ok(Scalar::UNKNOWN);
-        };
-        readable(self.env, self.state, reg)?;
-        let size = self.number(i, reg, "a size")?;
-        let least = match self.helper.args[i] {
-            Arg::SizeOrZero => 0,
-            _ => 1,
-        };
-        if size.u64.min < least || size.u64.max > u64::from(u32::MAX) {
-            return self.refuse(
-                i,
-                reg,
-                format!("a size of at least {least} with a known upper bound"),
-            );
-        }
-        Ok(size)
     }
 
     fn map_argument(&mut self, i: usize, reg: Reg) -> Result<ArgFact, Rule> {
@@ -476,111 +375,6 @@ impl<'a> Call<'a, '_> {
         Ok(())
     }
 
-    fn memory(&mut self, i: usize, reg: Reg, size: u64, expected: String) -> Result<ArgFact, Rule> {
-        if !matches!(self.state.reg(reg), Value::Pointer(_)) {
-            return self.refuse(i, reg, expected);
-        }
-        let pointer = memory_readable(self.env, self.state, reg, size)
-            .map_err(|rule| self.padding(i, reg, size, rule))
-            .map_err(|rule| self.wrong_size(i, reg, size, rule))
-            .map_err(|rule| match rule {
-                rule @ (Rule::WrongSize { .. } | Rule::Padding { .. }) => rule,
-                rule => self.memory_problem(i, expected, rule),
-            })?;
-        self.pointer_fact(i, reg, pointer)
-    }
-
-    /// Bytes behind a field that fill up to where the next one, or the end, is aligned, in a
-    /// variable of the running function or of one that called it.
-    fn padding(&self, i: usize, reg: Reg, size: u64, problem: Rule) -> Rule {
-        let (Rule::StackUninitialised { byte, .. }, Value::Pointer(p)) =
-            (&problem, self.state.reg(reg))
-        else {
-            return problem;
-        };
-        let byte = *byte;
-        let (Target::Stack(depth), Some(start)) = (p.target, p.fixed()) else {
-            return problem;
-        };
-        let Some(frame) = self.state.frames.get(depth as usize) else {
-            return problem;
-        };
-        let called = self.state.frames.get(depth as usize + 1);
-        let end = start.saturating_add_unsigned(size).min(0);
-        let next = (byte..end).find(|&at| frame.stack.is_written(at));
-        let next = next.unwrap_or(end);
-        let bytes = next.abs_diff(byte);
-        // It is less than what it is aligned to, and less than half of the variable: else it may be all of a field.
-        let aligned = 1 << (next | 8).trailing_zeros();
-        if byte > start && bytes < aligned && 2 * bytes < size {
-            return Rule::Padding {
-                helper: self.helper.name,
-                index: i + 1,
-                offset: byte,
-                bytes,
-                caller: called.map(|frame| frame.return_to),
-            };
-        }
-        problem
-    }
-
-    /// A key or value of which only the first bytes are there is one of another size.
-    fn wrong_size(&self, i: usize, reg: Reg, wants: u64, problem: Rule) -> Rule {
-        let what = match self.helper.args[i] {
-            Arg::MapKey => "key",
-            Arg::MapValue | Arg::MapValueOut => "value",
-            _ => return problem,
-        };
-        let (
-            Rule::OutOfBounds { .. } | Rule::StackUninitialised { .. },
-            Some((_, def)),
-            Value::Pointer(p),
-        ) = (&problem, self.map, self.state.reg(reg))
-        else {
-            return problem;
-        };
-        let (start, bytes) = self.env.bounds(p.target);
-        let Some(at) = p.fixed().filter(|at| *at >= start) else {
-            return problem;
-        };
-        let end = start.saturating_add_unsigned(bytes);
-        let has = match p.target {
-            Target::Stack(frame) => {
-                let Some(frame) = self.state.frames.get(frame as usize) else {
-                    return problem;
-                };
-                let wanted = at..at.saturating_add_unsigned(wants).min(end);
-                let is_there = |at: &i64| frame.stack.is_written(*at);
-                let has = wanted.clone().take_while(is_there).count();
-                // With something behind it, it is a gap.
-                if wanted.skip(has).any(|at| is_there(&at)) {
-                    return problem;
-                }
-                has as u64
-            }
-            _ => u64::try_from(end - at).unwrap_or(0),
-        };
-        match has {
-            1.. if has < wants => Rule::WrongSize {
-                helper: self.helper.name,
-                index: i + 1,
-                what,
-                map: def.name.clone(),
-                has,
-                wants,
-            },
-            _ => problem,
-        }
-    }
-
-    fn pointer_fact(&mut self, i: usize, reg: Reg, pointer: Pointer) -> Result<ArgFact, Rule> {
-        self.touched.push(pointer);
-        match place_of(&pointer) {
-            Some(place) => Ok(ArgFact::Pointer(place)),
-            None => self.refuse(i, reg, "a pointer to memory".to_owned()),
-        }
-    }
-
     /// What becomes a record of the map seen so far, or is all of a sample, is not too large for that. Of what a dynptr stands
     /// for, only the call itself can tell.
     fn record_fits(&self, size: u64) -> Result<(), Rule> {
@@ -634,15 +428,4 @@ impl<'a> Call<'a, '_> {
 /// A peek of this map writes a value: in a bloom filter it only looks for one.
 pub fn fills_value(def: &MapDef) -> bool {
     def.map_type != MapType::BloomFilter as u32
-}
-
-fn next(reg: Reg) -> Reg {
-    Reg::new(reg.index() as u8 + 1).unwrap_or(reg)
-}
-
-fn scalar_fact(scalar: &Scalar) -> ArgFact {
-    ArgFact::Scalar {
-        value: scalar.known(),
-        max: scalar.u64.max,
-    }
 }

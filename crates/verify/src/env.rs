@@ -7,7 +7,7 @@ use warpbpf_object::{MapDef, MapKind};
 
 use crate::domain::pointer::{Memory, Pointer, Target, Value, Why};
 use crate::domain::scalar::Scalar;
-use crate::facts::{INNER, Place, Region, map_def};
+use crate::facts::{INNER, Place, Region, map_def, word_at};
 use crate::platform::Platform;
 use crate::rule::Rule;
 
@@ -36,7 +36,7 @@ impl<'a> Env<'a> {
             count: self.maps.len(),
         })?;
         let map_type = MapType::from_number(def.map_type).ok_or_else(|| unknown_type(def))?;
-        if let Some(rule) = crate::wait::lock_in(def) {
+        if let Some(rule) = crate::locks::lock_in(def) {
             return Err(rule);
         }
         match shape_problem(def, map_type) {
@@ -351,13 +351,4 @@ pub fn place_of(pointer: &Pointer) -> Option<Place> {
 /// A number read from constant bytes, if all of it is inside them.
 pub fn constant_at(bytes: &[u8], offset: i64, width: Width) -> Option<Scalar> {
     word_at(bytes, offset, width).map(Scalar::constant)
-}
-
-/// The same as its bits, with zeros above them.
-pub fn word_at(bytes: &[u8], offset: i64, width: Width) -> Option<u64> {
-    let start = usize::try_from(offset).ok()?;
-    let bytes = bytes.get(start..start.checked_add(width.bytes() as usize)?)?;
-    let mut word = [0; 8];
-    word[..bytes.len()].copy_from_slice(bytes);
-    Some(u64::from_le_bytes(word))
 }

@@ -11,24 +11,10 @@ use crate::domain::pointer::{Target, Value};
 use crate::domain::state::{Frame, Held, State};
 use crate::effect::{apply_call, clobber};
 use crate::env::place_of;
-use crate::explore::{Explorer, Path};
-use crate::path::Event;
+use crate::event::Event;
+use crate::explorer::{Explorer, Onward, Path};
 use crate::rule::Rule;
 use crate::transfer::{branch, compared, transfer};
-
-/// Call frames, the entry function's included, as in Linux.
-const MAX_FRAMES: usize = 8;
-
-/// How a path goes on after an instruction.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Onward {
-    /// At its `pc`.
-    Goes,
-    /// Not at all.
-    Ends,
-    /// Not at all, because another path covers it, which has ended it.
-    Covered,
-}
 
 impl Explorer<'_, '_, '_> {
     /// Executes the instruction at `path.pc`.
@@ -155,44 +141,6 @@ impl Explorer<'_, '_, '_> {
         Ok(Onward::Goes)
     }
 
-    /// The instance of the function at `start` as called from the instruction at which the path is.
-    pub(crate) fn callee(
-        &mut self,
-        path: &Path,
-        instance: usize,
-        start: Pc,
-    ) -> Result<usize, Rule> {
-        let Some(range) = self.functions.iter().find(|f| f.start == start.0) else {
-            return Err(Rule::CallsNowhere { target: start.0 });
-        };
-        if path
-            .state
-            .frames
-            .iter()
-            .any(|f| self.gather.range(f.instance).start == start.0)
-        {
-            return Err(Rule::Recursion {
-                function: format!("the function at instruction {}", self.env.code.slot(start)),
-            });
-        }
-        let depth = path.state.frames.len();
-        if depth >= MAX_FRAMES {
-            return Err(Rule::TooManyFrames { depth: depth + 1 });
-        }
-        match self.gather.callee(instance, path.pc) {
-            Some(callee) if self.gather.range(callee).start == start.0 => Ok(callee),
-            Some(other) => Err(Rule::Mixed {
-                first: self
-                    .env
-                    .target(Target::Function(Pc(self.gather.range(other).start))),
-                second: self.env.target(Target::Function(start)),
-            }),
-            None => self
-                .gather
-                .instance(range, depth as u32, Some((instance, path.pc))),
-        }
-    }
-
     fn call_local(&mut self, path: &mut Path, instance: usize, start: Pc) -> Result<Onward, Rule> {
         self.spend(path, 1)?;
         let pc = path.pc;
@@ -276,23 +224,7 @@ impl Explorer<'_, '_, '_> {
         )
     }
 
-    /// What a callback reserves it gives back.
-    pub(crate) fn nothing_held_since(&self, path: &Path, before: usize) -> Result<(), Rule> {
-        self.none_of(path.state.held.get(before..), "before the callback returns")
-    }
-
     fn nothing_held(&self, path: &Path, how: &'static str) -> Result<(), Rule> {
         self.none_of(Some(&path.state.held), how)
-    }
-
-    fn none_of(&self, held: Option<&[Held]>, how: &'static str) -> Result<(), Rule> {
-        match held.and_then(<[Held]>::first) {
-            None => Ok(()),
-            Some(held) => Err(Rule::RecordHeld {
-                slot: self.env.code.slot(held.reserved_at),
-                map: self.env.map_name(held.map).to_owned(),
-                how,
-            }),
-        }
     }
 }

@@ -37,7 +37,7 @@ impl Facts {
     /// What a load of `width` at this place gives each time, without its sign: the place is in a map whose contents never change.
     pub fn constant(&self, place: &Place, width: Width) -> Option<u64> {
         let bytes = self.constants.get(&place.map_value()?)?;
-        crate::env::word_at(bytes, place.offset?, width)
+        word_at(bytes, place.offset?, width)
     }
 
     /// Some reachable call queues a message for the host.
@@ -288,4 +288,13 @@ pub enum ArgFact {
     Callback,
     /// A sample of the call's map.
     Sample,
+}
+
+/// A number read from constant bytes, with zeros above its bits, if all of it is inside them.
+pub(crate) fn word_at(bytes: &[u8], offset: i64, width: Width) -> Option<u64> {
+    let start = usize::try_from(offset).ok()?;
+    let bytes = bytes.get(start..start.checked_add(width.bytes() as usize)?)?;
+    let mut word = [0; 8];
+    word[..bytes.len()].copy_from_slice(bytes);
+    Some(u64::from_le_bytes(word))
 }

@@ -8,8 +8,9 @@ use warpbpf_abi::kfuncs::KfuncId;
 use warpbpf_ebpf::{AluOp, Callee, Insn, Reg, Source};
 
 use crate::call::fills_value;
+use crate::defines::fetched;
 use crate::facts::{ArgFact, CallFact, InsnFact, Place, Region, map_def};
-use crate::graph::{At, FRAMES, Flow, Graph, Kind, LOOP, LOOP_CONTEXT, Part, ROUNDS, fetched};
+use crate::graph::{At, FRAMES, Flow, Graph, Kind, LOOP, LOOP_CONTEXT, Part, ROUNDS};
 
 impl Graph<'_> {
     /// What flows at a node, in this order.

@@ -4,7 +4,8 @@ use warpbpf_abi::attach::Site;
 use warpbpf_ebpf::{assemble, decode, encode};
 use warpbpf_fuzz::{Bounds, Target};
 
-use crate::{Platform, verify};
+use crate::platform::Platform;
+use crate::verified::verify;
 
 #[test]
 fn instructions() {

@@ -7,7 +7,7 @@
 use warpbpf_abi::context::FieldSource;
 use warpbpf_abi::helpers::{Arg, Helper, Ret};
 use warpbpf_abi::maps::MapType;
-use warpbpf_ebpf::{AtomicOp, Callee, Insn, Pc, Reg, Source};
+use warpbpf_ebpf::{Callee, Insn, Pc, Reg, Source};
 use warpbpf_flow::Cfg;
 
 use crate::domain::state::DYNPTR;
@@ -431,41 +431,6 @@ impl<'a> Graph<'a> {
             Region::MapValue { map } => self.env.constant_bytes(map).is_none(),
             Region::Record { .. } | Region::MapKey { .. } | Region::Memory => true,
         }
-    }
-}
-
-/// The register that an instruction gives a value. A call gives one to `r0`; that it leaves none in `r1` to `r5` is for
-/// whoever asks what is gone.
-pub fn defines(insn: Insn) -> Option<Reg> {
-    match insn {
-        Insn::Alu { dst, .. }
-        | Insn::MovSx { dst, .. }
-        | Insn::Neg { dst, .. }
-        | Insn::End { dst, .. }
-        | Insn::LoadImm64 { dst, .. }
-        | Insn::Load { dst, .. }
-        | Insn::LoadAcquire { dst, .. } => Some(dst),
-        Insn::Atomic { op, src, .. } => fetched(op, src),
-        Insn::Call { .. } | Insn::CallReg { .. } => Some(Reg::R0),
-        Insn::Store { .. }
-        | Insn::StoreRelease { .. }
-        | Insn::Jump { .. }
-        | Insn::Goto { .. }
-        | Insn::MayGoto { .. }
-        | Insn::Exit
-        | Insn::LegacyPacket { .. } => None,
-    }
-}
-
-/// Where an atomic operation puts the old value.
-pub fn fetched(op: AtomicOp, src: Reg) -> Option<Reg> {
-    match op {
-        AtomicOp::CmpXchg => Some(Reg::R0),
-        AtomicOp::Xchg => Some(src),
-        AtomicOp::Add { fetch }
-        | AtomicOp::Or { fetch }
-        | AtomicOp::And { fetch }
-        | AtomicOp::Xor { fetch } => fetch.then_some(src),
     }
 }
 

@@ -22,6 +22,11 @@
 //! for another thread (`wait`). Varying branches are allowed: no generated code needs lanes to be together. Updates of
 //! shared values that can be lost are no fault but a [`Warning`].
 //!
+//! Layers, each uses only those to its right: `apart → bounded → padded → verified → explore →
+//! execute → loops → report → explorer → warn → shared → warp → flows → effect → gather → atomic →
+//! call → once → transfer → budget → check → graph → log → wait → env → liveness → platform →
+//! domain → path → bound → broken → locks → assert → defines → event → facts → rule → subject`.
+//!
 //! [`verify`] (or [`verify_logged`], which tells every step) is the only way to a [`Verified`], and the code generator takes nothing else.
 #![forbid(unsafe_code)]
 
@@ -30,19 +35,24 @@ mod assert;
 mod atomic;
 mod bound;
 pub mod bounded;
+mod broken;
 pub mod budget;
 mod call;
 mod check;
+mod defines;
 mod domain;
 mod effect;
 mod env;
+mod event;
 mod execute;
 mod explore;
+mod explorer;
 pub mod facts;
 mod flows;
 mod gather;
 mod graph;
 mod liveness;
+mod locks;
 pub mod log;
 mod loops;
 mod once;
@@ -54,6 +64,7 @@ pub mod rule;
 mod shared;
 pub mod subject;
 mod transfer;
+mod verified;
 mod wait;
 pub mod warn;
 pub mod warp;
@@ -65,147 +76,13 @@ pub use apart::prove_apart;
 pub use bounded::{Bounded, prove_bounded};
 pub use budget::{HelperUse, helpers_used};
 pub use facts::*;
+pub use locks::note_locks;
 pub use log::LogStep;
 pub use padded::prove_padded;
 pub use platform::{ContextField, Platform};
 pub use report::{Rejection, Step};
 pub use rule::Rule;
 pub use subject::{SourceLine, Subject};
-pub use wait::note_locks;
+pub use verified::{Verified, verify, verify_logged};
 pub use warn::{Related, Warning};
 pub use warp::{WarpFact, WarpFacts};
-
-use warpbpf_ebpf::{Code, Insn, Pc};
-use warpbpf_object::{MapDef, Program};
-
-use crate::env::Env;
-use crate::explore::Broken;
-
-/// A program that was proved safe. Only [`verify`] makes one, and the code generator takes nothing else.
-#[derive(Debug, Clone)]
-pub struct Verified<P = Program> {
-    program: P,
-    facts: Facts,
-    warp: WarpFacts,
-    warnings: Vec<Warning>,
-}
-
-impl<P> Verified<P> {
-    /// The program.
-    pub fn program(&self) -> &P {
-        &self.program
-    }
-    /// What the proof learned.
-    pub fn facts(&self) -> &Facts {
-        &self.facts
-    }
-    /// What is the same in all lanes of a warp that arrived together.
-    pub fn warp(&self) -> &WarpFacts {
-        &self.warp
-    }
-    /// What is safe but probably wrong.
-    pub fn warnings(&self) -> &[Warning] {
-        &self.warnings
-    }
-}
-
-/// Proves a program safe on a platform. `maps` are those that the code refers to by index: [`warpbpf_object::Object::maps`].
-///
-/// The program may be a [`Program`], bare [`Code`], or a reference to one.
-///
-/// # Errors
-/// The first rule that the program breaks, with the path on which it does. No program makes this panic.
-pub fn verify<S: Subject>(
-    program: S,
-    maps: &[MapDef],
-    platform: &Platform,
-) -> Result<Verified<S>, Box<Rejection>> {
-    judge(program, maps, platform, None)
-}
-
-/// As [`verify`], and tells `log` the state before each instruction that the proof looks at, on every path that it
-/// follows: for `verify --log`.
-///
-/// # Errors
-/// As [`verify`].
-pub fn verify_logged<S: Subject>(
-    program: S,
-    maps: &[MapDef],
-    platform: &Platform,
-    log: &mut dyn FnMut(&LogStep),
-) -> Result<Verified<S>, Box<Rejection>> {
-    judge(program, maps, platform, Some(log))
-}
-
-fn judge<S: Subject>(
-    program: S,
-    maps: &[MapDef],
-    platform: &Platform,
-    log: Option<log::Logger<'_>>,
-) -> Result<Verified<S>, Box<Rejection>> {
-    match prove(&program, maps, platform, log) {
-        Ok((facts, warp, warnings)) => Ok(Verified {
-            program,
-            facts,
-            warp,
-            warnings,
-        }),
-        Err(broken) => Err(Box::new(Rejection::new(&program, *broken))),
-    }
-}
-
-fn prove<S: Subject>(
-    program: &S,
-    maps: &[MapDef],
-    platform: &Platform,
-    log: Option<log::Logger<'_>>,
-) -> Result<(Facts, WarpFacts, Vec<Warning>), Box<Broken>> {
-    let code = program.code();
-    if code.insns().is_empty() {
-        return Err(broken(Rule::FallsOff, Pc(0)));
-    }
-    let functions = subject::functions(code);
-    for function in &functions {
-        for pc in function.clone().map(Pc) {
-            well_placed(code, function, pc)?;
-        }
-    }
-    let env = Env {
-        code,
-        maps,
-        platform,
-    };
-    let facts = explore::explore(&env, &functions, log)
-        .map_err(|broken| wait::named(&env, &functions, broken))?;
-    let graph = graph::Graph::new(&env, &facts);
-    once::check(&graph)?;
-    let warp = warp::analyse(&graph)?;
-    let warnings = warn::warnings(&graph, program);
-    Ok((facts, warp, warnings))
-}
-
-/// Jumps stay inside their function, dead ones too: analyses that look at all code rely on it.
-fn well_placed(code: &Code, function: &std::ops::Range<u32>, pc: Pc) -> Result<(), Box<Broken>> {
-    match code.at(pc) {
-        Insn::Jump { target, .. } | Insn::Goto { target, .. } | Insn::MayGoto { target }
-            if !function.contains(&target.0) =>
-        {
-            let slot = if target.index() < code.insns().len() {
-                code.slot(*target)
-            } else {
-                target.0
-            };
-            Err(broken(Rule::JumpsOut { target: slot }, pc))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn broken(rule: Rule, pc: Pc) -> Box<Broken> {
-    Box::new(Broken {
-        rule,
-        pc,
-        path: Vec::new(),
-        values: Vec::new(),
-    })
-}

@@ -10,7 +10,7 @@ use warpbpf_abi::kfuncs::KfuncId;
 use warpbpf_ebpf::{AluOp, AtomicOp, Callee, Code, Insn, Pc, Reg, Source};
 use warpbpf_flow::{Analysis, Cfg, Direction, solve};
 
-use crate::graph::fetched;
+use crate::defines::fetched;
 use crate::platform::Platform;
 
 /// Sets of registers, one bit each.

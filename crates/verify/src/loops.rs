@@ -7,7 +7,7 @@ use warpbpf_abi::helpers::{Helper, HelperId};
 use warpbpf_abi::kfuncs::{KfuncId, MAX_LOOPS};
 use warpbpf_abi::layout::UserRingLayout;
 use warpbpf_abi::maps::EINVAL;
-use warpbpf_ebpf::{Insn, Pc, Reg};
+use warpbpf_ebpf::{Pc, Reg};
 
 use crate::check::{memory_writable, readable};
 use crate::domain::pointer::{Pointer, Target, Value};
@@ -16,10 +16,9 @@ use crate::domain::stack::FRAME_BYTES;
 use crate::domain::state::{Frame, Given, Iter, Looping};
 use crate::effect::clobber;
 use crate::env::place_of;
-use crate::execute::Onward;
-use crate::explore::{Explorer, Method, Path};
+use crate::event::{Event, Point, Token};
+use crate::explorer::{Explorer, Method, Onward, Path};
 use crate::facts::{ArgFact, CallFact};
-use crate::path::{Event, Point, Token};
 use crate::rule::Rule;
 use crate::transfer::Compared;
 
@@ -38,16 +37,6 @@ const SAMPLE_COST: u64 = 48;
 const ITERATOR_COST: u64 = 8;
 
 impl Explorer<'_, '_, '_> {
-    /// A new call of `callee` begins: so does its `may_goto` counter.
-    pub(crate) fn fresh_rounds(&mut self, path: &mut Path, callee: usize) {
-        let range = self.gather.range(callee).clone();
-        let may_goto = |pc: u32| matches!(self.env.code.at(Pc(pc)), Insn::MayGoto { .. });
-        if range.clone().any(may_goto) {
-            let event = Event::Fresh(Token::MayGoto(callee));
-            path.node = self.paths.extend(path.node, event, path.cost);
-        }
-    }
-
     /// Either side may always be taken.
     pub(crate) fn may_goto(
         &mut self,

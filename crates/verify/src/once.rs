@@ -11,9 +11,9 @@ use warpbpf_abi::helpers::Warp;
 use warpbpf_ebpf::Insn;
 use warpbpf_flow::BitSet;
 
-use crate::explore::Broken;
+use crate::broken::Broken;
+use crate::event::Event;
 use crate::graph::Graph;
-use crate::path::Event;
 use crate::platform::Platform;
 use crate::rule::Rule;
 

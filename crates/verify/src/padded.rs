@@ -11,10 +11,10 @@ use std::collections::BTreeSet;
 use warpbpf_ebpf::{Callee, Code, Imm64, Insn, Pc, Reg, Source, Width, disasm};
 use warpbpf_object::Program;
 
-use crate::Verified;
 use crate::report::Rejection;
 use crate::rule::Rule;
 use crate::subject::Subject;
+use crate::verified::Verified;
 use crate::warn::Warning;
 
 /// How many gaps are zeroed in one program.
@@ -47,7 +47,7 @@ pub fn prove_padded(
                 let warnings = warnings
                     .into_iter()
                     .map(|(pc, message)| warning(&program, pc, message));
-                verified.warnings.extend(warnings);
+                verified.also_warn(warnings);
                 return Ok(verified);
             }
             Err(refused) => refused,

@@ -6,8 +6,8 @@ use std::fmt;
 use annotate_snippets::{AnnotationKind, Element, Level, Renderer, Snippet};
 use warpbpf_ebpf::{Code, Insn, Pc, disasm};
 
-use crate::explore::Broken;
-use crate::path::Event;
+use crate::broken::Broken;
+use crate::event::Event;
 use crate::rule::Rule;
 use crate::subject::{SourceLine, Subject};
 use crate::warn::{Related, Warning};

@@ -14,8 +14,9 @@ use warpbpf_ebpf::{AluOp, AtomicOp, Insn, JumpOp, Pc, Reg, Source, Width};
 use warpbpf_flow::{DomTree, Loops};
 
 use crate::atomic::{Line, becomes_atomic, overlap};
+use crate::defines::fetched;
 use crate::facts::{ArgFact, InsnFact, Place, Region, map_def};
-use crate::graph::{Graph, Kind, Part, fetched};
+use crate::graph::{Graph, Kind, Part};
 use crate::warp::{postdominators, region};
 
 /// Nodes that may be looked at behind branches, for one map.

@@ -3,13 +3,13 @@
 use warpbpf_ebpf::{AluOp, EndKind, Imm64, Insn, JumpOp, Reg, Source, Width};
 
 use crate::check::map_data;
+use crate::defines::fetched;
 use crate::domain::compare::refine;
 use crate::domain::pointer::{Pointer, Target, Value};
 use crate::domain::scalar::Scalar;
 use crate::domain::stack::FRAME_BYTES;
 use crate::domain::state::{Iter, State};
 use crate::env::{Env, constant_at};
-use crate::graph::fetched;
 use crate::platform::field_range;
 
 /// Numbers that are tied are not further apart.

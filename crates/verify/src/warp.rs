@@ -23,10 +23,11 @@ use warpbpf_abi::helpers::{Arg, Warp};
 use warpbpf_ebpf::{Insn, Pc};
 use warpbpf_flow::{BitSet, Cfg, DomTree};
 
-use crate::explore::Broken;
+use crate::broken::Broken;
+use crate::defines::defines;
+use crate::event::Event;
 use crate::facts::InsnFact;
-use crate::graph::{FRAMES, Graph, Kind, Part, defines};
-use crate::path::Event;
+use crate::graph::{FRAMES, Graph, Kind, Part};
 use crate::rule::Rule;
 
 /// Nodes that may be looked at for the regions of varying branches, before everything is taken to vary.

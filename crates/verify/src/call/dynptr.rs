@@ -3,7 +3,7 @@
 
 use warpbpf_ebpf::Reg;
 
-use super::{Call, scalar_fact};
+use super::argument::{Call, scalar_fact};
 use crate::check::{memory_readable, memory_writable};
 use crate::domain::pointer::{Pointer, Target, Value};
 use crate::domain::stack::FRAME_BYTES;

@@ -7,7 +7,7 @@ use warpbpf_abi::format::{self, Conversion, MAX_VALUES, Piece, Spec};
 use warpbpf_abi::helpers::HelperId;
 use warpbpf_ebpf::Reg;
 
-use super::{Call, PRINTK_VALUES, PROTOTYPE, next};
+use super::argument::{Call, PRINTK_VALUES, PROTOTYPE, next};
 use crate::check::number_readable;
 use crate::domain::pointer::{Pointer, Target, Value, Why};
 use crate::domain::scalar::Scalar;

@@ -8,7 +8,7 @@ use warpbpf_ebpf::{Pc, Reg};
 use super::pointer::{Id, Memory, Pointer, Target, Value, Why};
 use super::scalar::Scalar;
 use super::stack::Stack;
-use crate::path::Token;
+use crate::event::Token;
 
 /// One call frame.
 #[derive(Clone, PartialEq, Eq, Debug)]
