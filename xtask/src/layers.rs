@@ -13,7 +13,6 @@ use crate::shell::{Failure, read};
 #[rustfmt::skip]
 const KNOWN: &[&str] = &[
     "cli",
-    "codegen",
     "session",
     "softcuda",
     "softgpu",

@@ -55,7 +55,11 @@ pub fn module(target: &str, env: &Env, kernels: &[Kernel<'_>]) -> String {
         let _ = write!(text, "\n.visible .entry {name}()\n{{\n");
         if fragment.uses_group_mask {
             let mask = names::GROUP_MASK;
-            let _ = write!(text, "\t.reg .b32 {mask};\n{}", crate::group_mask(mask));
+            let _ = write!(
+                text,
+                "\t.reg .b32 {mask};\n{}",
+                crate::opaque::group_mask(mask)
+            );
         }
         // A kernel of ours has no site and no parameters of its own.
         for capture in &fragment.captures {

@@ -16,8 +16,9 @@ use warpbpf_ebpf::Code;
 use warpbpf_verify::{ArgFact, CallFact, Facts, INNER, InsnFact, Region, Subject, Verified};
 
 use crate::fragment::{Env, Input, MapBinding, MapUse, SlotSpace, Target};
+use crate::from_ebpf;
 use crate::ir::{Mem, Op, Origin, Rmw};
-use crate::{PASSES, from_ebpf};
+use crate::pipeline::PASSES;
 
 /// One [`MapUse`] per map of the object. `site` is the one that the program was proved for.
 pub fn map_uses<P: Subject>(program: &Verified<P>, site: Site, map_count: usize) -> Vec<MapUse> {

@@ -9,7 +9,7 @@
 use warpbpf_abi::layout::launch::{CELL, CELL_COUNT, CELL_VALUE};
 use warpbpf_abi::names::BLOCK_CELLS;
 
-use super::Emit;
+use super::emitter::Emit;
 use crate::ir::{Merge, Ty, Value};
 
 impl Emit<'_> {

@@ -2,7 +2,7 @@
 
 use warpbpf_ebpf::Width;
 
-use super::{Emit, mem_suffix};
+use super::emitter::{Emit, mem_suffix};
 use crate::fence::{fence_function, fence_name};
 use crate::ir::{FenceOp, Mem, Ty, Value};
 

@@ -4,7 +4,7 @@
 //! From sm_80 on there is an instruction that reduces 32 bits over the lanes of a mask; before that each lane's value is
 //! handed round, in at most 32 rounds.
 
-use super::Emit;
+use super::emitter::Emit;
 use crate::SlotSpace;
 use crate::ir::{LaneOp, Ty, Value};
 

@@ -2,7 +2,7 @@
 
 use warpbpf_ebpf::Width;
 
-use super::{Emit, mem_suffix};
+use super::emitter::{Emit, mem_suffix};
 use crate::fragment::Tally;
 use crate::ir::{HashOp, Mem, Op, Order, Rmw, Ty, Value};
 use crate::print::rmw_name;
@@ -79,21 +79,6 @@ impl Emit<'_> {
             (None, HashOp::Lookup | HashOp::Update | HashOp::Delete) => self.temp(Ty::B64),
         };
         self.call_function(name, &args, &d);
-    }
-
-    /// Calls a function all of whose parameters are `.b64`. The result has to be read even if nobody wants it: ptxas pairs
-    /// calls with their results.
-    pub(super) fn call_function(&mut self, name: &str, args: &[String], result: &str) {
-        self.line("{");
-        for (i, arg) in args.iter().enumerate() {
-            self.line(format!(".param .b64 wbpf_c{i};"));
-            self.line(format!("st.param.b64 [wbpf_c{i}], {arg};"));
-        }
-        self.line(".param .b64 wbpf_v;");
-        let list: Vec<String> = (0..args.len()).map(|i| format!("wbpf_c{i}")).collect();
-        self.line(format!("call (wbpf_v), {name}, ({});", list.join(", ")));
-        self.line(format!("ld.param.b64 {result}, [wbpf_v];"));
-        self.line("}");
     }
 
     pub(super) fn copy_bytes(&mut self, mem: Mem, from: Value, off: i32, to: Value, size: Value) {

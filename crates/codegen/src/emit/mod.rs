@@ -5,6 +5,7 @@
 //! converged: no `.uni`, no barrier, no mask that was not asked for a few instructions before.
 
 mod block;
+mod emitter;
 mod fence;
 mod lanes;
 mod memory;
@@ -18,7 +19,6 @@ use warpbpf_abi::names;
 use warpbpf_ebpf::Width;
 use warpbpf_flow::Entity;
 
-use crate::alone::alone;
 use crate::cfg::Flow;
 use crate::fragment::{Env, Fragment, SlotSpace};
 use crate::ir::{BinOp, Block, Cond, Edge, Func, Mem, Op, Special, Term, Ty, UnOp, Value};
@@ -26,10 +26,8 @@ use crate::prelude::{hash_function, hash_name};
 use crate::print::special_name;
 use crate::queue::{queue_function, queue_name};
 
+use emitter::{Emit, STACK, b, bits, class, mem_suffix};
 use ring::Reserved;
-
-/// Name of the fragment's local array.
-const STACK: &str = "wbpf_stack";
 
 /// Writes `func`, which `lower` has prepared.
 pub fn run(func: &Func, env: &Env) -> Fragment {
@@ -59,128 +57,7 @@ pub fn run(func: &Func, env: &Env) -> Fragment {
     e.finish()
 }
 
-struct Emit<'a> {
-    func: &'a Func,
-    env: &'a Env,
-    registers: Vec<Option<u32>>,
-    constants: Vec<Option<u64>>,
-    /// Registers in use: b32, b64, predicates.
-    counts: [u32; 3],
-    /// Labels of loops inside one operation.
-    labels: u32,
-    /// Masks of the lanes that reserved together, by the reservation's value.
-    reservations: HashMap<Value, String>,
-    /// Blocks that a way leads back to.
-    heads: Vec<bool>,
-    text: String,
-    fragment: Fragment,
-}
-
-const fn class(ty: Ty) -> (usize, &'static str) {
-    match ty {
-        Ty::B32 => (0, "%wbpf_w"),
-        Ty::B64 => (1, "%wbpf_d"),
-        Ty::Pred => (2, "%wbpf_p"),
-    }
-}
-
-/// Suffix of untyped operations.
-const fn b(ty: Ty) -> &'static str {
-    match ty {
-        Ty::B32 => "b32",
-        Ty::B64 => "b64",
-        Ty::Pred => "pred",
-    }
-}
-
-/// Bits of an integer type, as operations with a sign want them.
-const fn bits(ty: Ty) -> u32 {
-    ty.bits()
-}
-
-fn immediate(ty: Ty, c: u64) -> String {
-    let signed = if ty == Ty::B32 {
-        i64::from(c as i32)
-    } else {
-        c as i64
-    };
-    // Decimal where it fits 32 bits, so that addends read well; PTX literals beyond that are clearest in hex.
-    if i32::try_from(signed).is_ok() {
-        signed.to_string()
-    } else {
-        format!("{c:#x}")
-    }
-}
-
 impl Emit<'_> {
-    fn line(&mut self, text: impl AsRef<str>) {
-        self.text.push('\t');
-        self.text.push_str(text.as_ref());
-        self.text.push('\n');
-    }
-    fn label(&mut self, name: &str) {
-        // Writing to a string cannot fail.
-        let _ = writeln!(self.text, "{name}:");
-    }
-    fn fresh_label(&mut self, what: &str) -> String {
-        self.labels += 1;
-        format!("$wbpf_{what}{}", self.labels)
-    }
-    /// A new register.
-    fn temp(&mut self, ty: Ty) -> String {
-        let (class, prefix) = class(ty);
-        self.counts[class] += 1;
-        format!("{prefix}{}", self.counts[class] - 1)
-    }
-    /// The register of a value.
-    fn reg(&mut self, v: Value) -> String {
-        let (class, prefix) = class(self.func.ty(v));
-        let number = *self.registers[v.index()].get_or_insert_with(|| {
-            self.counts[class] += 1;
-            self.counts[class] - 1
-        });
-        format!("{prefix}{number}")
-    }
-    /// A value as an operand: a register or an immediate. Predicates have no immediates.
-    fn operand(&mut self, v: Value) -> String {
-        let ty = self.func.ty(v);
-        match self.constants[v.index()] {
-            Some(c) if ty == Ty::Pred => {
-                let p = self.temp(Ty::Pred);
-                self.line(format!("setp.ne.s32 {p}, {c}, 0;"));
-                p
-            }
-            Some(c) => immediate(ty, c),
-            None => self.reg(v),
-        }
-    }
-    /// A value in a register: elements of a vector have no immediates.
-    fn in_register(&mut self, v: Value) -> String {
-        let ty = self.func.ty(v);
-        match self.constants[v.index()] {
-            Some(c) if ty != Ty::Pred => {
-                let d = self.temp(ty);
-                self.line(format!("mov.{} {d}, {};", b(ty), immediate(ty, c)));
-                d
-            }
-            Some(_) | None => self.operand(v),
-        }
-    }
-    /// Stores 16 bytes where `guard` holds.
-    fn store_pair(&mut self, guard: &str, addr: Value, off: i32, values: [Value; 2]) {
-        let at = self.address(addr, off.into());
-        let [a, b] = values.map(|v| self.in_register(v));
-        self.line(format!("{guard}st.global.v2.b64 {at}, {{{a}, {b}}};"));
-    }
-    fn address(&mut self, addr: Value, off: i64) -> String {
-        let base = self.operand(addr);
-        match off {
-            0 => format!("[{base}]"),
-            // PTX has no minus here, but takes a negative number.
-            _ => format!("[{base}+{off}]"),
-        }
-    }
-
     fn block(&mut self, block: Block, next: Option<Block>, first: bool) {
         let data = &self.func.blocks[block.index()];
         if !first {
@@ -378,18 +255,6 @@ impl Emit<'_> {
             ) => self.ring_reserve(*ring, *base, *size, *header, *shared, v),
             (_, Some(v)) => self.simple(v, op),
         }
-    }
-
-    /// Puts a function beside the fragment, and says what it is called there.
-    fn function(&mut self, name: String, text: impl FnOnce() -> String) -> String {
-        let functions = &mut self.fragment.functions;
-        if self.env.meets {
-            functions.entry(name.clone()).or_insert_with(text);
-            return name;
-        }
-        let (name, text) = alone(name, text());
-        functions.insert(name.clone(), text);
-        name
     }
 
     /// Operations that become one instruction or a few, and define a value.
@@ -608,18 +473,4 @@ const END: &str = "$wbpf_end";
 
 fn block_label(block: Block) -> String {
     format!("$wbpf_b{}", block.index())
-}
-
-/// State space and order of a load or store.
-fn mem_suffix(mem: Mem, load: bool) -> &'static str {
-    match (mem, load) {
-        (Mem::Local, _) => ".local",
-        (Mem::Map(_) | Mem::Control, _) => ".relaxed.gpu.global",
-        // With a fence behind it, see there.
-        (Mem::MapSync(_), true) => ".relaxed.gpu.global",
-        (Mem::MapSlot(_), _) => ".acquire.gpu.global",
-        (Mem::MapSync(_), false) => ".release.gpu.global",
-        (Mem::Record | Mem::Memory | Mem::Key | Mem::Env, _) => ".global",
-        (Mem::Clock, _) => ".relaxed.sys.global",
-    }
 }

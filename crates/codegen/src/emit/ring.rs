@@ -8,7 +8,7 @@
 
 use warpbpf_abi::layout::RingLayout;
 
-use super::{Emit, immediate};
+use super::emitter::{Emit, immediate};
 use crate::ir::{Chunk, Size, Ty, Value};
 use crate::prelude::nap;
 

@@ -1,6 +1,6 @@
 //! Texts: calls of the functions of [`crate::text`].
 
-use super::{Emit, mem_suffix};
+use super::emitter::{Emit, mem_suffix};
 use crate::ir::{Mem, TextOp, Ty, Value};
 use crate::text::{text_function, text_name};
 

@@ -3,7 +3,7 @@
 
 use warpbpf_ebpf::{AluOp, EndKind, Reg, Source};
 
-use super::Translator;
+use super::translator::Translator;
 use crate::ir::{BinOp, Op, Ty, UnOp};
 
 impl Translator<'_> {

@@ -4,8 +4,9 @@
 use warpbpf_ebpf::{AtomicOp, Reg, Width};
 use warpbpf_verify::Region;
 
-use super::Translator;
-use super::memory::{Spot, aligned};
+use super::memory::aligned;
+use super::spot::Spot;
+use super::translator::Translator;
 use crate::error::CodegenError;
 use crate::ir::{BinOp, Cond, Op, Order, Origin, Rmw, Ty, Value};
 

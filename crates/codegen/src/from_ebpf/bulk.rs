@@ -5,8 +5,8 @@
 use warpbpf_ebpf::Width;
 use warpbpf_verify::Place;
 
-use super::Translator;
-use super::memory::Spot;
+use super::spot::Spot;
+use super::translator::Translator;
 use crate::error::CodegenError;
 use crate::ir::{BinOp, Cond, Edge, Term, Ty, Value};
 

@@ -7,17 +7,9 @@ use warpbpf_abi::maps::{E2BIG, EINVAL};
 use warpbpf_ebpf::Reg;
 use warpbpf_verify::{CallFact, InsnFact, Instance};
 
-use super::{State, Translator};
+use super::translator::{MAP_POINTER, NOT_NULL, State, Translator};
 use crate::error::CodegenError;
 use crate::ir::{BinOp, Block, Cond, Op, Term, Ty, Value};
-
-/// What a map's register holds: programs can only compare it with null, which it is not.
-pub(super) const MAP_POINTER: u64 = 1;
-
-/// Added to pointers that are not global addresses, because the number would be 0 for some of them and programs may
-/// compare it with null. It is above what an array's key needs (35 bits) and above any offset that the verifier lets a
-/// program add (2^29 in either direction), so that neither reaches 0.
-pub(super) const NOT_NULL: u64 = 1 << 40;
 
 /// A loop that calls a function back.
 pub(super) struct Loop {

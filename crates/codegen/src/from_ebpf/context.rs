@@ -4,7 +4,7 @@
 use warpbpf_abi::context::{self, Capture, Field, FieldSource};
 use warpbpf_ebpf::Width;
 
-use super::Translator;
+use super::translator::Translator;
 use crate::error::CodegenError;
 use crate::fragment::SlotSpace;
 use crate::ir::{BinOp, Op, Special, Ty, Value};

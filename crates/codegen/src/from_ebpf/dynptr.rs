@@ -6,9 +6,9 @@ use warpbpf_abi::maps::{E2BIG, EINVAL};
 use warpbpf_ebpf::Width;
 use warpbpf_verify::{ArgFact, CallFact, Place, Region};
 
-use super::Translator;
 use super::bulk::Overlap;
-use super::memory::Spot;
+use super::spot::Spot;
+use super::translator::Translator;
 use crate::error::CodegenError;
 use crate::ir::{BinOp, Cond, Size, Ty, Value};
 

@@ -9,9 +9,10 @@ use warpbpf_abi::maps::EFAULT;
 use warpbpf_ebpf::Width;
 use warpbpf_verify::{ArgFact, CallFact, Region};
 
-use super::Translator;
 use super::bulk::Overlap;
-use super::memory::{Spot, pieces};
+use super::memory::pieces;
+use super::spot::Spot;
+use super::translator::Translator;
 use crate::error::CodegenError;
 use crate::ir::{BinOp, Cond, FenceOp, Mem, Op, Ty, Value};
 

@@ -7,8 +7,8 @@ use warpbpf_abi::layout::{env, slot};
 use warpbpf_ebpf::{Reg, Width};
 use warpbpf_verify::{ArgFact, CallFact, Instance};
 
-use super::Translator;
-use super::memory::Spot;
+use super::spot::Spot;
+use super::translator::Translator;
 use crate::error::CodegenError;
 use crate::ir::{BinOp, LaneOp, Mem, Op, QueueOp, Special, Term, Ty, Value};
 

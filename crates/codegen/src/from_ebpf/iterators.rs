@@ -6,8 +6,8 @@ use warpbpf_abi::maps::{E2BIG, EINVAL};
 use warpbpf_ebpf::{Reg, Width};
 use warpbpf_verify::{InsnFact, Place};
 
-use super::Translator;
-use super::memory::Spot;
+use super::spot::Spot;
+use super::translator::Translator;
 use crate::error::CodegenError;
 use crate::ir::{BinOp, Cond, Value};
 

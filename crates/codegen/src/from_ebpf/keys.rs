@@ -4,9 +4,8 @@
 use warpbpf_abi::layout::{HASH_INVERSE, HashLayout, MapLayout};
 use warpbpf_ebpf::Width;
 
-use super::Translator;
-use super::calls::NOT_NULL;
-use super::memory::Spot;
+use super::spot::Spot;
+use super::translator::{NOT_NULL, Translator};
 use crate::error::CodegenError;
 use crate::ir::{BinOp, Mem, Op, Origin, Ty, Value};
 

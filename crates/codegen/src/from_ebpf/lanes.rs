@@ -7,7 +7,7 @@ use warpbpf_abi::attach::Scope;
 use warpbpf_ebpf::Width;
 use warpbpf_verify::CallFact;
 
-use super::Translator;
+use super::translator::Translator;
 use crate::error::CodegenError;
 use crate::ir::{BinOp, Cond, LaneOp, Merge, Op, Special, Ty, Value};
 

@@ -7,9 +7,9 @@ use warpbpf_abi::maps::{BPF_EXIST, BPF_NOEXIST, E2BIG, EEXIST, EINVAL};
 use warpbpf_ebpf::Width;
 use warpbpf_verify::{CallFact, INNER, Place, Region};
 
-use super::Translator;
 use super::bulk::Overlap;
-use super::memory::Spot;
+use super::spot::Spot;
+use super::translator::Translator;
 use crate::error::CodegenError;
 use crate::ir::{BinOp, Cond, HashOp, Mem, Op, Order, Origin, Rmw, Table, Ty, UnOp, Value};
 use crate::stack::{key_size, value_size};

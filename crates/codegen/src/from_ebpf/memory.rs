@@ -5,50 +5,12 @@
 use warpbpf_ebpf::{Insn, Source, Width};
 use warpbpf_verify::{Place, Region};
 
-use super::Translator;
-use super::calls::NOT_NULL;
 use super::keys::Keys;
+use super::spot::Spot;
+use super::translator::{NOT_NULL, Translator};
 use crate::error::CodegenError;
-use crate::ir::{BinOp, Mem, Op, Origin, Ty, UnOp, Value};
+use crate::ir::{BinOp, Mem, Op, Ty, UnOp, Value};
 use crate::stack::{Part, chunks};
-
-/// An address and what the proof knows of it.
-#[derive(Clone, Copy)]
-pub(super) struct Spot {
-    pub place: Place,
-    /// The pointer, and what is added to it. Not used where the place is known to be a variable.
-    pub pointer: Value,
-    pub off: i32,
-}
-
-impl Spot {
-    /// The memory class of a value of `map`.
-    pub(super) fn map_memory(self, map: u32, sync: bool) -> Mem {
-        let origin = Origin {
-            map,
-            offset: self.place.offset,
-        };
-        if sync {
-            Mem::MapSync(origin)
-        } else {
-            Mem::Map(origin)
-        }
-    }
-
-    /// The spot `bytes` further on.
-    pub(super) fn plus(self, bytes: i64) -> Spot {
-        let step = 1 << bytes.trailing_zeros().min(3);
-        Spot {
-            place: Place {
-                region: self.place.region,
-                offset: self.place.offset.map(|o| o + bytes),
-                align: self.place.align.min(step),
-            },
-            pointer: self.pointer,
-            off: self.off + bytes as i32,
-        }
-    }
-}
 
 impl Translator<'_> {
     pub(super) fn access(&mut self, insn: &Insn, place: Place) -> Result<(), CodegenError> {

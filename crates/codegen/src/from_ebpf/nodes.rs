@@ -4,8 +4,8 @@ use warpbpf_abi::layout::{HashLayout, LruLayout, MapLayout};
 use warpbpf_ebpf::Width;
 use warpbpf_verify::Instance;
 
-use super::Translator;
-use super::calls::{Loop, MAP_POINTER};
+use super::calls::Loop;
+use super::translator::{MAP_POINTER, Translator};
 use crate::error::CodegenError;
 use crate::ir::{BinOp, Cond, Mem, Op, Origin, Ty, Value};
 

@@ -5,8 +5,9 @@ use warpbpf_abi::maps::{EINVAL, ENOENT};
 use warpbpf_ebpf::Width;
 use warpbpf_verify::CallFact;
 
-use super::Translator;
-use super::memory::{Spot, pieces};
+use super::memory::pieces;
+use super::spot::Spot;
+use super::translator::Translator;
 use crate::error::CodegenError;
 use crate::ir::{BinOp, Cond, Mem, Op, Order, Origin, QueueOp, Rmw, Ty, Value};
 

@@ -12,11 +12,11 @@ use warpbpf_abi::maps::{
 use warpbpf_ebpf::Width;
 use warpbpf_verify::{ArgFact, CallFact, Place, Region};
 
-use super::Translator;
 use super::bulk::Overlap;
 use super::helpers::LANES;
 use super::keys::Keys;
-use super::memory::Spot;
+use super::spot::Spot;
+use super::translator::Translator;
 use crate::error::CodegenError;
 use crate::ir::{BinOp, Block, Cond, Mem, Op, Size, Special, Ty, Value};
 

@@ -9,10 +9,10 @@ use warpbpf_abi::maps::{BPF_RB_WAKEUPS, E2BIG, EBUSY, EINVAL};
 use warpbpf_ebpf::Width;
 use warpbpf_verify::{ArgFact, CallFact, Instance, Place, Region};
 
-use super::Translator;
 use super::bulk::Overlap;
 use super::calls::Loop;
-use super::memory::Spot;
+use super::spot::Spot;
+use super::translator::Translator;
 use crate::error::CodegenError;
 use crate::ir::{BinOp, Cond, Mem, Op, Order, Origin, Rmw, Ty, Value};
 

@@ -8,8 +8,8 @@ use warpbpf_abi::layout::{env, slot};
 use warpbpf_ebpf::Width;
 use warpbpf_verify::{ArgFact, CallFact};
 
-use super::Translator;
-use super::memory::Spot;
+use super::spot::Spot;
+use super::translator::Translator;
 use crate::error::CodegenError;
 use crate::ir::{BinOp, Cond, FenceOp, Mem, Op, TextOp, Ty, UnOp, Value};
 use crate::text::Number;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use warpbpf_ebpf::{AluOp, JumpOp, Reg, Width};
 
-use super::translate::{KEY_AT, VALUE_AT, VALUE_BYTES};
+use super::area::{KEY_AT, VALUE_AT, VALUE_BYTES};
 use crate::ir::{HashOp, Table};
 use crate::prelude::hash_name;
 

@@ -11,7 +11,7 @@ use warpbpf_abi::context::{self, Capture, Field, FieldSource};
 use warpbpf_abi::layout::{gate, slot, slots};
 use warpbpf_abi::names::{GROUP_MASK, SLOTS};
 
-use super::Interpreter;
+use super::function::Interpreter;
 use crate::fence::{fence_function, fence_name};
 use crate::fragment::{Env, Fragment, Target};
 use crate::ir::FenceOp;
@@ -265,7 +265,7 @@ fn call(env: &Env, name: &str, number: u32, captures: &BTreeSet<Capture>) -> Str
     argument(&mut f, &env.kernel_id.to_string());
     let mask = match env.scope {
         Scope::Thread => {
-            f.code(&crate::group_mask("%r0"));
+            f.code(&crate::opaque::group_mask("%r0"));
             "%r0"
         }
         Scope::Warp | Scope::Block => GROUP_MASK,

@@ -2,10 +2,12 @@
 
 use warpbpf_abi::names::SLOTS;
 
-use super::MOST_STEPS;
+use super::area::AREA_BYTES;
 use super::ops::{DeviceOp, Reg16};
-use super::translate::AREA_BYTES;
 use crate::prelude::Text;
+
+/// Most steps of one run. The proof's bound is far below; this one needs no proof.
+const MOST_STEPS: u32 = 1 << 26;
 
 /// The function: address of the code, `r1`, `r2`; gives `r0`, or 0 if the steps run out.
 pub fn function(name: &str, ops: &[DeviceOp]) -> String {

@@ -4,7 +4,7 @@ use warpbpf_abi::context::Capture;
 use warpbpf_abi::layout::{HashLayout, HostedLayout, LruLayout, QueueLayout, RingLayout};
 use warpbpf_ebpf::Width;
 
-use super::{Ty, Value};
+use super::value::{Ty, Value};
 use crate::fragment::Tally;
 
 /// Operations on two values of the type of the result.

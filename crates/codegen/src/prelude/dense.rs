@@ -4,7 +4,7 @@ use warpbpf_abi::layout::HashLayout;
 use warpbpf_abi::maps::{BPF_NOEXIST, EEXIST};
 
 use super::hash::{CLAIM_PAUSE, delete_ends, refusals, start_update};
-use super::nap;
+use super::nap::nap;
 use super::room::{Maps, find_room, refund, settle};
 use super::text::Text;
 use crate::fragment::Target;

@@ -3,9 +3,10 @@
 use warpbpf_abi::layout::HashLayout;
 use warpbpf_abi::maps::{BPF_EXIST, BPF_NOEXIST, E2BIG, EBUSY, EEXIST, ENOENT};
 
+use super::nap::nap;
 use super::room::{Maps, each_shard, find_room, own_shard, refund, settle, together};
+use super::shape::{Shape, own_copy, store_key, store_value};
 use super::text::Text;
-use super::{Shape, nap, own_copy, store_key, store_value};
 use crate::bitmap::Search;
 use crate::ir::HashOp;
 

@@ -6,8 +6,9 @@
 use warpbpf_abi::layout::HostedLayout as H;
 use warpbpf_abi::maps::ETIMEDOUT;
 
+use super::nap::nap;
+use super::shape::Shape;
 use super::text::Text;
-use super::{Shape, nap};
 use crate::ir::HashOp;
 
 /// Nanoseconds that a lane sleeps when the slot it looked at is taken.

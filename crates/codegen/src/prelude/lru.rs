@@ -3,8 +3,8 @@
 use warpbpf_abi::layout::LruLayout;
 use warpbpf_abi::maps::{BPF_EXIST, BPF_NOEXIST, EBUSY, EEXIST, ENOENT, ENOMEM};
 
+use super::shape::{Shape, own_copy, store_key, store_value};
 use super::text::Text;
-use super::{Shape, own_copy, store_key, store_value};
 use crate::bitmap::Search;
 use crate::ir::HashOp;
 

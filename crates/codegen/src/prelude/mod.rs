@@ -8,80 +8,20 @@ mod evict;
 mod hash;
 mod hosted;
 mod lru;
+mod nap;
 mod room;
+mod shape;
 mod text;
 
-use warpbpf_abi::layout::{HASH_MULTIPLIER, HashLayout, HostedLayout, LruLayout};
+use warpbpf_abi::layout::HASH_MULTIPLIER;
 use warpbpf_abi::maps::{BPF_EXIST, EINVAL};
 
 use crate::fragment::Target;
 use crate::ir::{HashOp, Table};
+pub(crate) use nap::{can_nap, nap};
 use room::Maps;
+use shape::Shape;
 pub(crate) use text::Text;
-
-/// Words of a table's keys and values, and where they are among the parameters.
-#[derive(Clone, Copy)]
-struct Shape {
-    key_size: u32,
-    value_size: u32,
-    max_entries: u32,
-    copies: u32,
-}
-
-impl Shape {
-    fn new(table: &Table) -> Shape {
-        match *table {
-            Table::Hash(HashLayout {
-                max_entries,
-                key_size,
-                value_size,
-                copies,
-                dense: _,
-            })
-            | Table::Lru(LruLayout {
-                max_entries,
-                key_size,
-                value_size,
-                copies,
-            }) => Shape {
-                key_size,
-                value_size,
-                max_entries,
-                copies,
-            },
-            Table::Hosted(HostedLayout {
-                max_entries,
-                key_size,
-                value_size,
-            }) => Shape {
-                key_size,
-                value_size,
-                max_entries,
-                copies: 1,
-            },
-        }
-    }
-    fn keys(&self) -> u64 {
-        u64::from(self.key_size.div_ceil(8))
-    }
-    fn values(&self) -> u64 {
-        u64::from(self.value_size.div_ceil(8))
-    }
-    /// Number of the first parameter that holds a word of the key: the base comes first, and the flags of an update.
-    fn first_key(op: HashOp) -> u64 {
-        match op {
-            HashOp::Lookup | HashOp::Delete => 1,
-            HashOp::Update => 2,
-        }
-    }
-    fn parameters(&self, op: HashOp) -> u64 {
-        let values = match op {
-            HashOp::Lookup | HashOp::Delete => 0,
-            HashOp::Update => self.values(),
-        };
-        Shape::first_key(op) + self.keys() + values
-    }
-}
 
 /// Name of a hash function: for the map in `slot`, or for any of this layout.
 pub fn hash_name(op: HashOp, table: &Table, slot: Option<u32>) -> String {
@@ -158,22 +98,6 @@ pub fn hash_function(op: HashOp, table: &Table, slot: Option<u32>, target: Targe
     f.finish()
 }
 
-/// First PTX version with `nanosleep` (PTX ISA "Miscellaneous Instructions: nanosleep"); before it lanes look without a pause.
-const NANOSLEEP: (u32, u32) = (6, 3);
-
-/// There is `nanosleep`.
-pub(crate) fn can_nap(ptx: (u32, u32)) -> bool {
-    ptx >= NANOSLEEP
-}
-
-/// A pause of at most so many nanoseconds, or nothing.
-pub(crate) fn nap(nanoseconds: u32, ptx: (u32, u32)) -> String {
-    if !can_nap(ptx) {
-        return String::new();
-    }
-    format!("nanosleep.u32 {nanoseconds};")
-}
-
 /// Declares the registers that all have, reads base, flags and key, and hashes the key into `%wbpf_h`.
 fn arguments(f: &mut Text, op: HashOp, shape: &Shape) {
     let (keys, first_key) = (shape.keys(), Shape::first_key(op));
@@ -210,39 +134,4 @@ fn mix(f: &mut Text) {
         shr.u64 %wbpf_t0, %wbpf_h, 32;
         xor.b64 %wbpf_h, %wbpf_h, %wbpf_t0;"
     ));
-}
-
-/// `%wbpf_copy` becomes the offset of this SM's copy of a value. A number beyond the copies gets the last one.
-fn own_copy(f: &mut Text, shape: &Shape, stride: u64) {
-    if shape.copies > 1 {
-        f.code(&format!(
-            "mov.u32 %wbpf_w4, %smid;
-            min.u32 %wbpf_w4, %wbpf_w4, {};
-            mul.wide.u32 %wbpf_copy, %wbpf_w4, {stride};",
-            shape.copies - 1
-        ));
-    }
-}
-
-/// Stores the value's words to `%wbpf_t0`.
-fn store_value(f: &mut Text, shape: &Shape) {
-    let first = Shape::first_key(HashOp::Update) + shape.keys();
-    for i in 0..shape.values() {
-        f.code(&format!(
-            "ld.param.b64 %wbpf_t1, [wbpf_a{}];
-            st.relaxed.gpu.global.u64 [%wbpf_t0+{}], %wbpf_t1;",
-            first + i,
-            i * 8
-        ));
-    }
-}
-
-/// Stores the key's words from `%wbpf_node` on.
-fn store_key(f: &mut Text, shape: &Shape) {
-    for i in 0..shape.keys() {
-        f.code(&format!(
-            "st.relaxed.gpu.global.u64 [%wbpf_node+{}], %wbpf_k{i};",
-            i * 8
-        ));
-    }
 }

@@ -6,7 +6,9 @@ use warpbpf_ebpf::{AluOp, AtomicOp, Code, Insn, Pc, Reg, Source, Width};
 use warpbpf_verify::{ArgFact, CallFact, InsnFact, Region};
 
 use super::{SIZE, STACK, assemble, at, check, env, facts, functions, reg};
-use crate::{CodegenError, Input, compile_code};
+use crate::Input;
+use crate::error::CodegenError;
+use crate::pipeline::compile_code;
 
 /// How much of the truth the facts tell.
 #[derive(Clone, Copy, Debug)]

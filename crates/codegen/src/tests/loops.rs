@@ -14,7 +14,8 @@ use warpbpf_verify::{ArgFact, CallFact, Facts, InsnFact, Place, Region};
 use super::{
     SIZE, assemble, at, check, emulate, emulate_with, env, facts, functions, interpret, reg,
 };
-use crate::{Env, Input, MapBinding, compile_code};
+use crate::pipeline::compile_code;
+use crate::{Env, Input, MapBinding};
 
 #[test]
 fn may_goto_counts_per_frame() {

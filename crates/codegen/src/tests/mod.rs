@@ -16,7 +16,8 @@ use warpbpf_softgpu::{Config, Gpu, Launch};
 use warpbpf_verify::{Facts, InsnFact, Instance, Place, Region};
 
 use crate::kernel::kernel;
-use crate::{Env, Input, SlotSpace, Target, compile_code};
+use crate::pipeline::compile_code;
+use crate::{Env, Input, SlotSpace, Target};
 
 /// Bytes of the program's memory: no multiple of 8, so that the result is not right behind it.
 const SIZE: u32 = 60;

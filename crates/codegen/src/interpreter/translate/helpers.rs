@@ -7,13 +7,14 @@ use warpbpf_abi::maps::{BPF_EXIST, BPF_NOEXIST, E2BIG, EEXIST, EINVAL};
 use warpbpf_ebpf::{AluOp, JumpOp, Width};
 use warpbpf_verify::{CallFact, INNER};
 
-use super::super::form::Imm;
-use super::super::ops::{DeviceOp, Reg16};
-use super::super::table;
-use super::{
-    Frame, KEY_AT, KEY_BYTES, LOOP_CONTEXT, LOOP_NUMBER, LOOPS, Label, NotInterpreted, R0,
-    Translator, VALUE_AT, VALUE_BYTES, reg,
+use super::super::area::{
+    KEY_AT, KEY_BYTES, LOOP_CONTEXT, LOOP_NUMBER, LOOPS, VALUE_AT, VALUE_BYTES,
 };
+use super::super::error::NotInterpreted;
+use super::super::form::Imm;
+use super::super::function::table;
+use super::super::ops::{DeviceOp, Reg16};
+use super::translator::{Frame, Label, R0, Translator, reg};
 use crate::ir::HashOp;
 use crate::stack::{key_size, value_size};
 

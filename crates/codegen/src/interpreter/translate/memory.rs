@@ -6,10 +6,11 @@ use warpbpf_abi::context;
 use warpbpf_ebpf::{AluOp, AtomicOp, Code, Insn, JumpOp, Pc, Source, Width};
 use warpbpf_verify::{InsnFact, Instance, Place, Region};
 
+use super::super::error::NotInterpreted;
 use super::super::form::Imm;
 use super::super::ops::{DeviceOp, Reg16, Rmw};
 use super::super::slot::holds;
-use super::{NotInterpreted, R0, Translator};
+use super::translator::{R0, Translator};
 
 impl Translator<'_, '_> {
     /// Load, combine, store on one map value, in a row: an atomic, as in compiled code, because `(*v)++` on memory that all threads share

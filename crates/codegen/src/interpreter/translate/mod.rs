@@ -5,79 +5,21 @@
 
 mod helpers;
 mod memory;
+mod translator;
 
 use warpbpf_abi::attach::Site;
 use warpbpf_abi::kfuncs::KfuncId;
 use warpbpf_abi::layout::MapLayout;
-use warpbpf_ebpf::{AluOp, Callee, Code, EndKind, Imm64, Insn, JumpOp, Pc, Reg, Source, Width};
-use warpbpf_verify::{Facts, InsnFact, Instance, Subject, Verified};
+use warpbpf_ebpf::{AluOp, Callee, EndKind, Imm64, Insn, JumpOp, Pc, Reg, Source, Width};
+use warpbpf_verify::{InsnFact, Instance, Subject, Verified};
 
-use super::Interpreter;
-use super::form::{Form, Imm, Word};
+use super::area::{CONTEXT_AT, DEPTHS, ROUNDS, STACK};
+use super::error::NotInterpreted;
+use super::form::{Form, Imm};
+use super::function::Interpreter;
 use super::ops::{DeviceOp, Reg16};
 use crate::fragment::MapBinding;
-
-/// Bytes of stack, of all functions together.
-const STACK: u32 = 512;
-/// Where the key of a call of a helper is copied to, and its value.
-pub const KEY_AT: u32 = STACK;
-const KEY_BYTES: u32 = 64;
-pub const VALUE_AT: u32 = KEY_AT + KEY_BYTES;
-pub const VALUE_BYTES: u32 = 256;
-/// What functions keep while they call others: by depth.
-const KEPT_AT: u32 = VALUE_AT + VALUE_BYTES;
-const KEPT_BYTES: u32 = 64;
-const DEPTHS: u32 = 16;
-/// What `r1` was when the run began: several programs of a slot get it one after the other.
-const CONTEXT_AT: u32 = KEPT_AT + DEPTHS * KEPT_BYTES;
-/// Bytes of the run's own memory.
-pub const AREA_BYTES: u32 = CONTEXT_AT + 16;
-/// In what a function keeps, behind `r6` to `r9`: rounds that `may_goto` has left; how often `bpf_loop` calls, its
-/// context and its number.
-const ROUNDS: u32 = 32;
-const LOOPS: u32 = 40;
-const LOOP_CONTEXT: u32 = 48;
-const LOOP_NUMBER: u32 = 56;
-/// Most instructions of the device's that a program may become.
-const MOST_WORDS: usize = 1 << 14;
-
-/// Why a program that can be compiled cannot be interpreted. `Display` is for the user.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[expect(missing_docs, reason = "fields are named in the messages")]
-pub enum NotInterpreted {
-    #[error(
-        "instruction `{pc}` calls `bpf_{helper}`, which programs in a slot cannot; they can call {there}"
-    )]
-    Helper {
-        pc: Pc,
-        helper: &'static str,
-        there: String,
-    },
-    #[error(
-        "instruction `{pc}` calls `bpf_{helper}` on map `{map}`, which programs in a slot can only for arrays and for hashes on the device whose keys have at most {KEY_BYTES} and values at most {VALUE_BYTES} bytes, and not for maps in maps"
-    )]
-    Map {
-        pc: Pc,
-        helper: &'static str,
-        map: u32,
-    },
-    #[error(
-        "instruction `{pc}` reads `{field}` of its context, which a slot does not have: it has where the thread is, the kernel's numbers, and of the place its number, line, address, bytes and kinds"
-    )]
-    Field { pc: Pc, field: &'static str },
-    #[error("instruction `{pc}` {what}, which programs in a slot cannot")]
-    Instruction { pc: Pc, what: &'static str },
-    #[error("its functions need {bytes} bytes of stack together, and a slot has {STACK}")]
-    Stack { bytes: u32 },
-    #[error("its functions call each other {depth} deep, and a slot has room for {DEPTHS}")]
-    Depth { depth: u32 },
-    #[error(
-        "it becomes more than {MOST_WORDS} instructions, because functions are written out where they are called: make it smaller"
-    )]
-    Long,
-    #[error("the proof of instruction `{pc}` lacks {expected}; this is a bug in warpbpf")]
-    Missing { pc: Pc, expected: &'static str },
-}
+use translator::{Frame, Label, Output, R0, Translator, reg};
 
 /// The program for `interpreter`, whose layouts must be those of `maps`.
 ///
@@ -124,69 +66,7 @@ pub fn translate_for_slot<P: Subject>(
     Ok(Form { words: Vec::new() })
 }
 
-/// A place that jumps go to.
-#[derive(Clone, Copy)]
-struct Label(usize);
-
-/// What becomes of programs.
-#[derive(Default)]
-struct Output {
-    words: Vec<Word>,
-    labels: Vec<Option<usize>>,
-    /// Words whose offset is a label.
-    jumps: Vec<(usize, Label)>,
-}
-
-struct Translator<'a, 'o> {
-    code: &'a Code,
-    facts: &'a Facts,
-    maps: &'a [MapBinding],
-    interpreter: &'a Interpreter,
-    /// Of a program in a slot: where `r1` points to the context.
-    site: Option<Site>,
-    output: &'o mut Output,
-    pc: Pc,
-}
-
-/// The function that is being written.
-#[derive(Clone, Copy)]
-struct Frame<'a> {
-    instance: &'a Instance,
-    /// What its `r10` holds, from the beginning of the own memory on.
-    top: u32,
-}
-
-impl Frame<'_> {
-    fn kept(self, at: u32) -> i32 {
-        (KEPT_AT + self.instance.frame * KEPT_BYTES + at) as i32
-    }
-}
-
-const R0: Reg16 = Reg16(0);
-
-fn reg(number: u8) -> Reg16 {
-    Reg16(number)
-}
-
 impl<'a, 'o> Translator<'a, 'o> {
-    fn new<P: Subject>(
-        program: &'a Verified<P>,
-        maps: &'a [MapBinding],
-        interpreter: &'a Interpreter,
-        site: Option<Site>,
-        output: &'o mut Output,
-    ) -> Translator<'a, 'o> {
-        Translator {
-            code: program.program().code(),
-            facts: program.facts(),
-            maps,
-            interpreter,
-            site,
-            output,
-            pc: Pc(0),
-        }
-    }
-
     /// The whole program; where it ends it goes to `end`, or the run does.
     fn program(&mut self, end: Option<Label>) -> Result<(), NotInterpreted> {
         let facts = self.facts;
@@ -209,133 +89,7 @@ impl<'a, 'o> Translator<'a, 'o> {
         }
     }
 
-    fn missing<T>(&self, expected: &'static str) -> Result<T, NotInterpreted> {
-        Err(NotInterpreted::Missing {
-            pc: self.pc,
-            expected,
-        })
-    }
-
-    fn refuse<T>(&self, what: &'static str) -> Result<T, NotInterpreted> {
-        Err(NotInterpreted::Instruction { pc: self.pc, what })
-    }
-
     // --- building -------------------------------------------------------------------------------------------------
-
-    fn emit(
-        &mut self,
-        op: DeviceOp,
-        [dst, src, result]: [Reg16; 3],
-        off: i32,
-        imm: Imm,
-    ) -> Result<(), NotInterpreted> {
-        let Some(op) = self.interpreter.number(op) else {
-            return self.missing("an operation of the device");
-        };
-        if self.output.words.len() >= MOST_WORDS {
-            return Err(NotInterpreted::Long);
-        }
-        self.output.words.push(Word {
-            op,
-            dst,
-            src,
-            result,
-            off,
-            imm,
-        });
-        Ok(())
-    }
-
-    fn alu(&mut self, wide: bool, op: AluOp, dst: Reg16, src: Reg16) -> Result<(), NotInterpreted> {
-        self.emit(DeviceOp::Alu(wide, op), [dst, src, dst], 0, Imm::Value(0))
-    }
-
-    fn alu_imm(&mut self, op: AluOp, dst: Reg16, imm: u64) -> Result<(), NotInterpreted> {
-        let op = DeviceOp::Alu(true, op);
-        self.emit(op, [dst, Reg16::IMM, dst], 0, Imm::Value(imm))
-    }
-
-    fn set(&mut self, dst: Reg16, imm: Imm) -> Result<(), NotInterpreted> {
-        let op = DeviceOp::Alu(true, AluOp::Mov);
-        self.emit(op, [dst, Reg16::IMM, dst], 0, imm)
-    }
-
-    fn copy(&mut self, dst: Reg16, src: Reg16) -> Result<(), NotInterpreted> {
-        self.alu(true, AluOp::Mov, dst, src)
-    }
-
-    fn load(
-        &mut self,
-        width: Width,
-        signed: bool,
-        dst: Reg16,
-        base: Reg16,
-        off: i32,
-    ) -> Result<(), NotInterpreted> {
-        let op = DeviceOp::Load(width, signed);
-        self.emit(op, [dst, base, dst], off, Imm::Value(0))
-    }
-
-    fn store(
-        &mut self,
-        width: Width,
-        base: Reg16,
-        off: i32,
-        src: Reg16,
-        imm: u64,
-    ) -> Result<(), NotInterpreted> {
-        let op = DeviceOp::Store(width);
-        self.emit(op, [base, src, R0], off, Imm::Value(imm))
-    }
-
-    fn label(&mut self) -> Label {
-        self.output.labels.push(None);
-        Label(self.output.labels.len() - 1)
-    }
-
-    fn place(&mut self, label: Label) {
-        self.output.labels[label.0] = Some(self.output.words.len());
-    }
-
-    fn goto(&mut self, to: Label) -> Result<(), NotInterpreted> {
-        self.output.jumps.push((self.output.words.len(), to));
-        self.emit(DeviceOp::Goto, [R0; 3], 0, Imm::Value(0))
-    }
-
-    fn jump(
-        &mut self,
-        wide: bool,
-        op: JumpOp,
-        a: Reg16,
-        b: Reg16,
-        imm: u64,
-        to: Label,
-    ) -> Result<(), NotInterpreted> {
-        self.output.jumps.push((self.output.words.len(), to));
-        self.emit(DeviceOp::Jump(wide, op), [a, b, R0], 0, Imm::Value(imm))
-    }
-
-    fn jump_imm(
-        &mut self,
-        op: JumpOp,
-        a: Reg16,
-        imm: u64,
-        to: Label,
-    ) -> Result<(), NotInterpreted> {
-        self.jump(true, op, a, Reg16::IMM, imm, to)
-    }
-
-    fn finish(&mut self) -> Result<Form, NotInterpreted> {
-        for (word, label) in std::mem::take(&mut self.output.jumps) {
-            let Some(to) = self.output.labels[label.0] else {
-                return self.missing("the target of a jump");
-            };
-            self.output.words[word].off = to as i32;
-        }
-        Ok(Form {
-            words: std::mem::take(&mut self.output.words),
-        })
-    }
 
     // --- functions ------------------------------------------------------------------------------------------------
 
@@ -556,13 +310,5 @@ impl<'a, 'o> Translator<'a, 'o> {
             Imm64::BtfId(_) => return self.refuse("names a variable of the kernel"),
         };
         self.set(dst.into(), imm)
-    }
-
-    fn binding(&self, map: u32) -> Result<MapBinding, NotInterpreted> {
-        let found = self.maps.get(map as usize).copied();
-        found.ok_or(NotInterpreted::Missing {
-            pc: self.pc,
-            expected: "a map",
-        })
     }
 }
