@@ -6,7 +6,7 @@
 
 use warpbpf_abi::names::SLOTS;
 
-use crate::PatchError;
+use crate::error::PatchError;
 
 /// `slice` with the value of slot `k` taken from `slots[k]`.
 ///

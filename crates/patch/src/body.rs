@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use warpbpf_ptx::ast::{
-    Function, Instruction, Module, Operand, Span, Statement, StatementKind, Variable,
+    Function, Guard, Instruction, Module, Operand, Span, Statement, StatementKind, Variable,
 };
 use warpbpf_ptx::lines::Sources;
 use warpbpf_ptx::parse_body;
 
-use crate::PatchError;
+use crate::error::PatchError;
 
 /// The functions and variables of a module by name.
 pub(crate) struct Symbols<'m, 'a> {
@@ -275,4 +275,10 @@ fn words(text: &str, span: Span) -> impl Iterator<Item = (&str, Span)> {
             let start = base + (word.as_ptr() as usize - part.as_ptr() as usize);
             (word, start..start + word.len())
         })
+}
+
+/// An instruction's guard in front of it.
+pub(crate) fn guard_text(guard: Guard<'_>) -> String {
+    let not = if guard.negated { "!" } else { "" };
+    format!("@{not}{} ", guard.register)
 }

@@ -8,15 +8,18 @@ use warpbpf_codegen::SlotSpace;
 use warpbpf_ptx::Splices;
 use warpbpf_ptx::ast::{Function, Instruction, Module, Operand, StatementKind, Variable};
 
+use crate::attachment::{Attachment, Options};
 use crate::body::{Body, Symbol, Symbols};
-use crate::closure::{Closure, Method};
-use crate::insert::{Job, exit_behind_pointer};
+use crate::closure::{Closure, Method, exit_behind_pointer};
+use crate::error::PatchError;
+use crate::insert::Job;
 use crate::middle::Setting;
+use crate::params;
 use crate::program::Programs;
 use crate::site::function_exits;
 use crate::slice::{fragment_functions, slot_table};
 use crate::sums::Sums;
-use crate::{Attachment, Options, PatchError, Variant, params};
+use crate::variant::Variant;
 
 /// Bytes of `.const` variables that a module can have, PTX ISA "Constant State Space".
 const CONSTANT_BANK: u64 = 64 << 10;

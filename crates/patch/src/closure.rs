@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use warpbpf_abi::names::PREFIX;
 use warpbpf_ptx::ast::{Linkage, Module, StatementKind};
 
-use crate::PatchError;
 use crate::body::{Body, Symbol, Symbols};
+use crate::error::PatchError;
 use crate::site::function_exits;
 
 /// How a kernel can be instrumented.
@@ -353,4 +353,43 @@ impl Judge {
             },
         }
     }
+}
+
+/// Functions that are reached through pointers and end the thread: where the kernel calls through a pointer, its ways
+/// out cannot all be known.
+pub(crate) fn exit_behind_pointer<'a>(
+    symbols: &Symbols<'_, 'a>,
+    closure: &Closure<'_, 'a>,
+    kernel: &str,
+) -> Result<Option<&'a str>, PatchError> {
+    if closure.bodies.values().all(|b| b.indirect_calls.is_empty()) {
+        return Ok(None);
+    }
+    let mut bodies = Vec::new();
+    for function in symbols.module.functions.iter().filter(|f| f.body.is_some()) {
+        bodies.push(Body::read(symbols, function, kernel)?);
+    }
+    let mut pending: Vec<&'a str> = Vec::new();
+    for mention in bodies.iter().flat_map(|b| &b.mentions) {
+        if let (Symbol::Function(function), false) = (mention.symbol, mention.is_call) {
+            pending.push(function.name);
+        }
+    }
+    for init in symbols.module.variables.iter().filter_map(|v| v.init) {
+        let words = init.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '$')));
+        pending.extend(words.filter_map(|w| symbols.function(w)).map(|f| f.name));
+    }
+    let mut seen = BTreeSet::new();
+    while let Some(name) = pending.pop() {
+        if !seen.insert(name) {
+            continue;
+        }
+        for body in bodies.iter().filter(|b| b.function.name == name) {
+            if !function_exits(body).is_empty() && !body.function.is_entry {
+                return Ok(Some(name));
+            }
+            pending.extend(body.calls().map(|f| f.name));
+        }
+    }
+    Ok(None)
 }

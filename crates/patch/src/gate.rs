@@ -11,7 +11,7 @@ use warpbpf_abi::layout::{gate, slot};
 use warpbpf_abi::names::{GROUP_MASK, SLOTS};
 use warpbpf_codegen::SlotSpace;
 
-use crate::Gate;
+use crate::attachment::Gate;
 
 /// The gates of one site.
 #[derive(Debug, Clone, Default)]

@@ -9,16 +9,18 @@ use warpbpf_abi::names::LAUNCH_PARAM;
 use warpbpf_ptx::Splices;
 use warpbpf_ptx::ast::{Function, Instruction, Module, Operand, Span, StatementKind};
 
-use crate::body::{Body, Symbol, Symbols};
+use crate::attachment::{Attachment, Options};
+use crate::body::{Body, Symbol, Symbols, guard_text};
 use crate::capture::Source;
 use crate::closure::Closure;
-use crate::middle::{Middle, Setting, needs_mask};
+use crate::error::PatchError;
+use crate::middle::{Middle, Setting, can_meet, needs_mask};
+use crate::params;
 use crate::program::Programs;
 use crate::scope::{SiteCode, ends_thread};
 use crate::site::{Exit, exits, function_exits, way_out};
-use crate::slice::guard_text;
 use crate::sums::Sums;
-use crate::{Attachment, HiddenParam, Options, PatchError, Variant, params};
+use crate::variant::{HiddenParam, Variant};
 
 /// Code for one kernel, checked against it.
 pub(crate) struct Job<'j, 'a> {
@@ -324,11 +326,6 @@ impl<'j, 'a> Job<'j, 'a> {
     }
 }
 
-/// The module can have `activemask` and `bar.warp.sync`.
-pub(crate) fn can_meet(module: &Module<'_>) -> bool {
-    module.version >= (6, 2)
-}
-
 fn check_version(
     module: &Module<'_>,
     kernel: &str,
@@ -462,43 +459,4 @@ fn replace_by_branch(body: &Body<'_, '_>, index: usize, label: &str, edits: &mut
         body.statements[index].span.clone(),
         format!("{guard}bra{uni} {label};"),
     );
-}
-
-/// Functions that are reached through pointers and end the thread: where the kernel calls through a pointer, its ways
-/// out cannot all be known.
-pub(crate) fn exit_behind_pointer<'a>(
-    symbols: &Symbols<'_, 'a>,
-    closure: &Closure<'_, 'a>,
-    kernel: &str,
-) -> Result<Option<&'a str>, PatchError> {
-    if closure.bodies.values().all(|b| b.indirect_calls.is_empty()) {
-        return Ok(None);
-    }
-    let mut bodies = Vec::new();
-    for function in symbols.module.functions.iter().filter(|f| f.body.is_some()) {
-        bodies.push(Body::read(symbols, function, kernel)?);
-    }
-    let mut pending: Vec<&'a str> = Vec::new();
-    for mention in bodies.iter().flat_map(|b| &b.mentions) {
-        if let (Symbol::Function(function), false) = (mention.symbol, mention.is_call) {
-            pending.push(function.name);
-        }
-    }
-    for init in symbols.module.variables.iter().filter_map(|v| v.init) {
-        let words = init.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | '$')));
-        pending.extend(words.filter_map(|w| symbols.function(w)).map(|f| f.name));
-    }
-    let mut seen = BTreeSet::new();
-    while let Some(name) = pending.pop() {
-        if !seen.insert(name) {
-            continue;
-        }
-        for body in bodies.iter().filter(|b| b.function.name == name) {
-            if !function_exits(body).is_empty() && !body.function.is_entry {
-                return Ok(Some(name));
-            }
-            pending.extend(body.calls().map(|f| f.name));
-        }
-    }
-    Ok(None)
 }

@@ -5,7 +5,7 @@ use warpbpf_abi::context::Capture;
 use warpbpf_abi::layout::launch;
 use warpbpf_abi::names::{LAUNCH_PARAM, TABLE};
 
-use crate::Attachment;
+use crate::attachment::Attachment;
 use crate::variant::HiddenParam;
 
 /// See the module.

@@ -9,8 +9,9 @@ use warpbpf_ptx::ast::Module;
 
 use crate::body::Symbols;
 use crate::closure::Closure;
+use crate::error::PatchError;
 use crate::find::{Fact, Scene, TextLines};
-use crate::{PatchError, SiteInfo};
+use crate::variant::SiteInfo;
 
 /// The places of a kernel and of the functions that it reaches by name.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

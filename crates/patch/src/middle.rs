@@ -19,19 +19,22 @@ use warpbpf_abi::context::Capture;
 use warpbpf_abi::names::GROUP_MASK;
 use warpbpf_codegen::group_mask;
 use warpbpf_ptx::Splices;
-use warpbpf_ptx::ast::{Function, Guard};
+use warpbpf_ptx::ast::{Function, Guard, Module};
 
+use crate::attachment::Attachment;
 use crate::body::Symbols;
 use crate::capture::{Block, Slots, Source};
 use crate::closure::Closure;
+use crate::error::PatchError;
 use crate::find::{Anchor, Fact, Place, Scene, TextLines, is_last};
 use crate::gate::Gates;
-use crate::insert::can_meet;
 use crate::launch_args::LaunchArgs;
 use crate::launch_bits::LaunchBits;
 use crate::program::Programs;
 use crate::scope::{HERE, not_first, not_leader, parts_lanes};
-use crate::{Attachment, PatchError, Select, SiteInfo, TensorLayout};
+use crate::select::Select;
+use crate::tensor::TensorLayout;
+use crate::variant::SiteInfo;
 
 /// What one kernel gets in its middle.
 #[derive(Default)]
@@ -511,6 +514,11 @@ impl<'b, 'a> Splicer<'_, 'b, '_, 'a> {
         }
         out
     }
+}
+
+/// The module can have `activemask` and `bar.warp.sync`.
+pub(crate) fn can_meet(module: &Module<'_>) -> bool {
+    module.version >= (6, 2)
 }
 
 /// The attachment needs `activemask`.

@@ -6,7 +6,8 @@ use warpbpf_abi::layout::launch;
 use warpbpf_abi::names::LAUNCH_PARAM;
 use warpbpf_ptx::ast::{Function, Module};
 
-use crate::{HiddenParam, ParamLayout, PatchError};
+use crate::error::PatchError;
+use crate::variant::{HiddenParam, ParamLayout};
 
 /// Most bytes of parameters, PTX ISA "Kernel Function Parameters".
 const LIMIT: u64 = 4352;

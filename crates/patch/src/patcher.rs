@@ -3,12 +3,14 @@
 
 use warpbpf_ptx::ast::Module;
 
+use crate::attachment::{Attachment, Options};
 use crate::body::Symbols;
 use crate::clone::clone_of;
 use crate::closure::{Closure, Method};
-use crate::list::sites_of;
+use crate::error::PatchError;
+use crate::list::{SiteList, sites_of};
 use crate::slice::slice_of;
-use crate::{Attachment, Options, PatchError, SiteList, Variant};
+use crate::variant::Variant;
 
 /// A module and what is known of it.
 pub struct Patcher<'m, 'a> {

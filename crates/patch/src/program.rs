@@ -8,7 +8,7 @@ use warpbpf_abi::names::{BLOCK_CELLS, GROUP_MASK, PREFIX};
 use warpbpf_codegen::tally::{Adding, declare, flush};
 use warpbpf_codegen::{Fragment, SlotSpace};
 
-use crate::Options;
+use crate::attachment::Options;
 
 /// The programs of a module.
 pub(crate) struct Programs<'f> {

@@ -14,12 +14,12 @@ use warpbpf_abi::layout::launch;
 use warpbpf_abi::names::{BLOCK_CELLS, GROUP_MASK};
 use warpbpf_codegen::{Fragment, group_mask};
 
+use crate::attachment::{Attachment, Gate};
 use crate::capture::{Block, Source};
 use crate::gate::Gates;
 use crate::launch_args::LaunchArgs;
 use crate::launch_bits::LaunchBits;
 use crate::program::Programs;
-use crate::{Attachment, Gate};
 
 /// The register for the mask of the lanes that came to a site, also of those that go around its code.
 pub(crate) const HERE: &str = "%wbpf_here";

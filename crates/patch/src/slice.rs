@@ -8,16 +8,19 @@ use std::fmt::Write as _;
 use warpbpf_abi::names::SLOTS;
 use warpbpf_codegen::SlotSpace;
 use warpbpf_ptx::Splices;
-use warpbpf_ptx::ast::{Guard, Instruction, Module, Operand, StatementKind};
+use warpbpf_ptx::ast::{Instruction, Module, Operand, StatementKind};
 
-use crate::body::{Body, Mention, Symbol, Symbols};
+use crate::attachment::{Attachment, Options};
+use crate::body::{Body, Mention, Symbol, Symbols, guard_text};
 use crate::capture::Slots;
 use crate::closure::{Closure, Method};
+use crate::error::PatchError;
 use crate::insert::Job;
 use crate::middle::Setting;
+use crate::params;
 use crate::program::Programs;
 use crate::sums::Sums;
-use crate::{Attachment, Options, PatchError, Variant, params};
+use crate::variant::Variant;
 
 /// The module of `kernel` with `attachments` in it, and what loading it needs.
 ///
@@ -324,11 +327,6 @@ impl<'a> Rewrite<'_, '_, 'a> {
         edits.replace(statement.span.clone(), text);
         true
     }
-}
-
-pub(crate) fn guard_text(guard: Guard<'_>) -> String {
-    let not = if guard.negated { "!" } else { "" };
-    format!("@{not}{} ", guard.register)
 }
 
 /// Register and byte offset of an instruction that does nothing but take the address of a variable.

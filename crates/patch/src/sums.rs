@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 use warpbpf_codegen::tally::{Adding, declare, flush};
 use warpbpf_codegen::{Fragment, Tally};
 
+use crate::attachment::{Attachment, Options};
 use crate::body::Symbols;
-use crate::closure::Closure;
-use crate::insert::exit_behind_pointer;
+use crate::closure::{Closure, exit_behind_pointer};
+use crate::error::PatchError;
 use crate::scope::ends_thread;
-use crate::{Attachment, Options, PatchError};
 
 /// The sums of one kernel.
 #[derive(Debug, Default)]

@@ -6,15 +6,18 @@
 
 use warpbpf_abi::access::Space;
 use warpbpf_abi::attach::Site;
-use warpbpf_abi::context::{CONTEXTS, Capture, FieldSource};
 use warpbpf_abi::layout::launch;
 use warpbpf_abi::names::{LAUNCH_PARAM, TABLE};
 
+use crate::attachment::{Attachment, Options};
+use crate::error::PatchError;
 use crate::launch_args::{LaunchArgs, is_launch_arg, launch_arg_words};
 use crate::program::Programs;
 use crate::scope::{SiteCode, ends_thread};
+use crate::tools_code::NOBODY;
 use crate::tools_event::{self, Event};
-use crate::{Attachment, Options, PatchError, tools_place};
+use crate::tools_place;
+use crate::tools_refused::{not_here, refused};
 
 /// Where a function is called, and by whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -43,9 +46,6 @@ impl Caller {
         matches!(self, Caller::Sanitizer(_))
     }
 }
-
-/// The label of who runs no program.
-pub(crate) const NOBODY: &str = "wbpf_nobody";
 
 /// A PTX module with one function: `.visible .func (.param .b32) NAME(.param .b64 userdata, .param
 /// .b64 pc)`, which runs the attachments of the caller's site and returns 0. One in the middle of a
@@ -159,23 +159,4 @@ fn at_end(site: Site, attachment: &Attachment<'_>) -> Result<(), PatchError> {
         Some(capture) => not_here(capture),
         None => Ok(()),
     }
-}
-
-/// A value that nobody gives the function.
-pub(crate) fn not_here(capture: Capture) -> Result<(), PatchError> {
-    let fields = CONTEXTS.iter().flat_map(|(context, _)| context.fields);
-    let mut of = fields.filter(|field| field.source == FieldSource::Captured(capture));
-    let what = match of.next() {
-        Some(field) => format!("`{}`", field.name),
-        None if capture == Capture::Node => "`bpf_gpu_graph_node`".to_owned(),
-        None => format!("the context field behind `{}`", capture.register()),
-    };
-    refused(&what, "do without it")
-}
-
-pub(crate) fn refused(what: &str, advice: &str) -> Result<(), PatchError> {
-    Err(PatchError::MachineCode {
-        what: what.to_owned(),
-        advice: advice.to_owned(),
-    })
 }

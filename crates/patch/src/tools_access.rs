@@ -3,9 +3,9 @@
 use warpbpf_abi::access::{Kind, Space};
 use warpbpf_abi::context::Capture;
 
-use crate::Select;
+use crate::select::Select;
+use crate::tools_code::Code;
 use crate::tools_event::Event;
-use crate::tools_place::Code;
 
 /// `flags`: reads, writes; both are an atomic.
 const READ_WRITE: u32 = 3;

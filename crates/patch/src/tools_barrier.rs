@@ -3,10 +3,9 @@
 use warpbpf_abi::access::Barrier;
 use warpbpf_abi::context::Capture;
 
-use crate::Select;
-use crate::tools::NOBODY;
+use crate::select::Select;
+use crate::tools_code::{Code, NOBODY};
 use crate::tools_event::Event;
-use crate::tools_place::Code;
 
 /// `action` of what is done to an mbarrier: the first and the last of the arrivals, and a wait that is over. Who makes one or ends it does not wait.
 const ARRIVALS: (u32, u32) = (2, 5);

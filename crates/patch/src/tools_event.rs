@@ -4,9 +4,11 @@ use warpbpf_abi::access::{Barrier, Kind, Space};
 use warpbpf_abi::attach::{Site, When};
 use warpbpf_abi::context::Capture;
 
+use crate::attachment::Attachment;
+use crate::error::PatchError;
 use crate::launch_args::is_launch_arg;
-use crate::tools::{not_here, refused};
-use crate::{Attachment, PatchError, Select};
+use crate::select::Select;
+use crate::tools_refused::{not_here, refused};
 
 /// Something of which a kernel's machine code tells by a call: one function for all of its places in a module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

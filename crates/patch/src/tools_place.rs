@@ -14,33 +14,17 @@ use warpbpf_abi::context::Capture;
 use warpbpf_abi::names::GROUP_MASK;
 use warpbpf_codegen::group_mask;
 
+use crate::attachment::Attachment;
+use crate::error::PatchError;
 use crate::launch_args::LaunchArgs;
 use crate::launch_bits::LaunchBits;
 use crate::middle::needs_mask;
 use crate::program::Programs;
 use crate::scope::{not_first, not_leader};
-use crate::tools::{not_here, refused};
+use crate::tools_code::Code;
 use crate::tools_event::{self, Event};
-use crate::{Attachment, PatchError, tools_access, tools_barrier};
-
-/// PTX in the making, a line at a time.
-#[derive(Default)]
-pub(crate) struct Code(pub(crate) String);
-
-impl Code {
-    pub(crate) fn put(&mut self, text: std::fmt::Arguments<'_>) {
-        // Writing to a String cannot fail.
-        let _ = writeln!(self.0, "\t{text}");
-    }
-
-    /// Reads a parameter into a register of its name.
-    pub(crate) fn read(&mut self, name: &str, bits: u32) {
-        self.put(format_args!(".reg .b{bits} %wbpf_{name};"));
-        self.put(format_args!(
-            "ld.param.b{bits} %wbpf_{name}, [wbpf_{name}];"
-        ));
-    }
-}
+use crate::tools_refused::{not_here, refused};
+use crate::{tools_access, tools_barrier};
 
 /// The parameters behind those that all functions have, as their list is written.
 pub(crate) fn parameters(event: Event) -> String {
