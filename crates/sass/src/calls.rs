@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::Arch;
+use crate::arch::Arch;
 use crate::table::base;
 use crate::word::{BYTES, Insn, Predicate, Word};
 

@@ -17,8 +17,8 @@ use warpbpf_fatbin::{Cubin, Kernel};
 use code::Code;
 use parameters::Parameters;
 
-use crate::Arch;
-use crate::data::Addresses;
+use crate::arch::Arch;
+use crate::bank::Addresses;
 use crate::elf::{GRAIN, Image, Moves};
 use crate::error::CheckError;
 use crate::hidden::Launch;

@@ -7,9 +7,10 @@
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::ops::Range;
 
+use crate::bank::{BANK, Bank, Leads, Slot, Uses};
 use crate::elf::{Image, Section, Symbol};
 use crate::error::SharedData;
 use crate::file::File;
@@ -24,15 +25,10 @@ const ADDRESSES: u128 = 4;
 /// Opcode of a load from a bank at an offset in a register; [`LDC`] is one if it names a register.
 const ULDC_INDEXED: u16 = 0x0bb;
 
-/// The section with the second one.
-pub(crate) const BANK: &str = ".nv.constant4";
 /// Sections with variables.
 const OF_MODULE: [&str; 2] = [".nv.global", ".nv.global.init"];
 /// Relocation of an address of 64 bits.
 const ADDRESS: u32 = 2;
-/// Bytes of that.
-const WIDE: u64 = 8;
-
 /// Tables of the compiler's own functions, such as that of `sinf` for large numbers: nobody writes them.
 const TABLES: &str = "__cudart_";
 /// Strings in the code, and names of functions in messages of `assert`: likewise. No variable of a source can have such a name, but for one by `extern "C"`.
@@ -55,9 +51,6 @@ const LAUNCHING: [&str; 6] = [
     "__cuda_syscall_cnp",
     "cudaGetParameterBuffer",
 ];
-
-/// Addresses of variables, by their names.
-pub type Addresses = BTreeMap<String, u64>;
 
 /// A variable of a file.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -213,117 +206,45 @@ impl File<'_> {
     }
 
     pub(crate) fn bank(&self) -> &Bank {
-        self.bank.get_or_init(|| Bank::new(self))
+        self.bank.get_or_init(|| read_bank(self))
     }
 }
 
-/// What the code in a section uses of its module.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Uses {
-    section: usize,
-    /// The first that a copy would have for itself.
-    first: Option<SharedData>,
-    /// The first that it cannot be given either.
-    refused: Option<SharedData>,
-    /// Symbols of variables.
-    variables: BTreeSet<usize>,
-}
-
-/// Bank 4: addresses that the loader writes.
-#[derive(Debug)]
-pub(crate) struct Bank {
-    /// In order.
-    slots: Vec<Slot>,
-}
-
-/// An address in it.
-#[derive(Debug)]
-pub(crate) struct Slot {
-    /// Where it is.
-    pub(crate) at: u64,
-    /// Distance from the symbol.
-    pub(crate) addend: u64,
-    pub(crate) leads_to: Leads,
-}
-
-/// What an address in bank 4 leads to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Leads {
-    /// What is the same in each copy of the file.
-    Same,
-    /// A variable that the driver gives the address of by its name: its symbol.
-    Variable(usize),
-    /// Something else.
-    Elsewhere,
-}
-
-impl Bank {
-    fn new(file: &File<'_>) -> Bank {
-        let mut names: HashMap<&str, usize> = HashMap::new();
-        for symbol in &file.image.symbols {
-            *names.entry(&symbol.name).or_default() += 1;
-        }
-        let bank = file.section(BANK);
-        let entries = bank.into_iter().flat_map(|bank| file.relocations(bank));
-        let mut slots: Vec<Slot> = entries
-            .map(|entry| {
-                let (at, symbol) = (number(entry, 0..8), number(entry, 12..16) as usize);
-                let addend = match entry.len() {
-                    24 => number(entry, 16..24),
-                    // It stands where the address will.
-                    _ => bank
-                        .and_then(|bank| {
-                            let at = usize::try_from(at).ok()?;
-                            let there = file.image.data(bank).get(at..at.checked_add(8)?)?;
-                            Some(number(there, 0..8))
-                        })
-                        .unwrap_or(0),
-                };
-                let leads_to = match number(entry, 8..12) == u64::from(ADDRESS) {
-                    true => leads_to(&file.image, symbol, &names),
-                    false => Leads::Elsewhere,
-                };
-                Slot {
-                    at,
-                    addend,
-                    leads_to,
-                }
-            })
-            .collect();
-        slots.sort_by_key(|slot| slot.at);
-        Bank { slots }
+/// The bank of a file.
+fn read_bank(file: &File<'_>) -> Bank {
+    let mut names: HashMap<&str, usize> = HashMap::new();
+    for symbol in &file.image.symbols {
+        *names.entry(&symbol.name).or_default() += 1;
     }
-
-    /// Slots of variables whose addresses are given, and those addresses.
-    pub(crate) fn given(&self, image: &Image, addresses: &Addresses) -> Vec<(u64, u64)> {
-        let given = self.slots.iter().filter_map(|slot| match slot.leads_to {
-            Leads::Variable(symbol) => {
-                let address = addresses.get(&image.symbols[symbol].name)?;
-                Some((slot.at, address.wrapping_add(slot.addend)))
+    let bank = file.section(BANK);
+    let entries = bank.into_iter().flat_map(|bank| file.relocations(bank));
+    let mut slots: Vec<Slot> = entries
+        .map(|entry| {
+            let (at, symbol) = (number(entry, 0..8), number(entry, 12..16) as usize);
+            let addend = match entry.len() {
+                24 => number(entry, 16..24),
+                // It stands where the address will.
+                _ => bank
+                    .and_then(|bank| {
+                        let at = usize::try_from(at).ok()?;
+                        let there = file.image.data(bank).get(at..at.checked_add(8)?)?;
+                        Some(number(there, 0..8))
+                    })
+                    .unwrap_or(0),
+            };
+            let leads_to = match number(entry, 8..12) == u64::from(ADDRESS) {
+                true => leads_to(&file.image, symbol, &names),
+                false => Leads::Elsewhere,
+            };
+            Slot {
+                at,
+                addend,
+                leads_to,
             }
-            Leads::Same | Leads::Elsewhere => None,
-        });
-        given.collect()
-    }
-
-    fn is_same_in_copies(&self) -> bool {
-        let same = |slot: &Slot| slot.leads_to == Leads::Same;
-        !self.slots.is_empty() && self.slots.iter().all(same)
-    }
-
-    /// The slots that a read from an offset may take, or one from an offset that is not known.
-    fn read(&self, from: Option<u64>) -> impl Iterator<Item = &Slot> {
-        let read = from.map(|at| {
-            // Halves of an address are read one by one, too.
-            let wide = at.is_multiple_of(WIDE);
-            at..at + if wide { WIDE } else { WIDE / 2 }
-        });
-        self.slots.iter().filter(move |slot| {
-            let slot = slot.at..slot.at.saturating_add(WIDE);
-            let overlaps = |read: &Range<u64>| slot.start < read.end && read.start < slot.end;
-            read.as_ref().is_none_or(overlaps)
         })
-    }
+        .collect();
+    slots.sort_by_key(|slot| slot.at);
+    Bank { slots }
 }
 
 /// A load at an offset in a register.

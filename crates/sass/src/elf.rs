@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use crate::Arch;
+use crate::arch::Arch;
 use crate::error::ElfError;
 
 /// Sections grow by multiples of this: the alignment of code.

@@ -1,18 +1,16 @@
 //! A cubin that is read once for all of its kernels: what is where in it, by name, so that a look at one kernel costs what that
-//! kernel is large, and all edits are written and checked in one pass.
+//! kernel is large.
 
 use std::cell::OnceCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use warpbpf_fatbin::{Cubin, CubinError, Kernel};
 
-use crate::Arch;
-use crate::check::{Put, check_all};
-use crate::data::{Addresses, BANK, Bank, Uses};
+use crate::arch::Arch;
+use crate::bank::{Bank, Uses};
 use crate::elf::{GRAIN, Image};
 use crate::error::{ElfError, Refusal};
 use crate::info::{self, Attribute};
-use crate::splice::Edit;
 use crate::table::base;
 use crate::word::{BYTES, Word};
 
@@ -31,7 +29,7 @@ pub struct File<'a> {
     /// How many kernels are in a section.
     inhabitants: HashMap<usize, usize>,
     /// Lists of relocations by the section that they are for.
-    relocations: HashMap<usize, Vec<usize>>,
+    pub(crate) relocations: HashMap<usize, Vec<usize>>,
     /// Sections of code that hold no kernel: any kernel may call it.
     functions: Vec<usize>,
     /// A section with another form of the code.
@@ -56,17 +54,6 @@ pub(crate) struct Place {
     pub(crate) info: usize,
     /// Section of the file's attributes.
     pub(crate) file_info: usize,
-}
-
-/// An edited file.
-#[derive(Debug)]
-pub struct Written {
-    /// The whole file.
-    pub cubin: Vec<u8>,
-    /// Edits, by index, that are not in it, and why.
-    pub left_out: Vec<(usize, Refusal)>,
-    /// How often the whole file was written and checked: once, and once more if an edit did not pass.
-    pub passes: usize,
 }
 
 impl<'a> File<'a> {
@@ -149,7 +136,7 @@ impl<'a> File<'a> {
     }
 
     /// Entries of a list of relocations.
-    fn entries(&self, list: usize) -> impl Iterator<Item = &[u8]> {
+    pub(crate) fn entries(&self, list: usize) -> impl Iterator<Item = &[u8]> {
         let kind = self.image.sections[list].kind;
         let known = RELOCATIONS.iter().find(|(of, _)| *of == kind);
         let bytes = known.map_or(24, |(_, bytes)| *bytes);
@@ -249,100 +236,5 @@ impl<'a> File<'a> {
     /// Whether a section can be longer where it is.
     pub(crate) fn can_lengthen(&self, section: usize) -> Result<(), ElfError> {
         self.image.can_grow(section, &self.obstacles)
-    }
-
-    /// The file with edits of it: all are put in, the file is laid out and checked once. What does not pass is left out. Variables whose
-    /// addresses are given ([`File::variables`]) are at those, wherever code takes their addresses from bank 4.
-    ///
-    /// # Errors
-    /// [`Refusal::Check`]: the file as a whole did not pass.
-    pub fn write(&self, edits: &[Edit], addresses: &Addresses) -> Result<Written, Refusal> {
-        let mut left_out = Vec::new();
-        let mut seen = HashSet::new();
-        let mut chosen: Vec<usize> = Vec::new();
-        for (index, edit) in edits.iter().enumerate() {
-            match seen.insert(edit.place.text) {
-                true => chosen.push(index),
-                false => left_out.push((index, edit.twice())),
-            }
-        }
-        let mut passes = 0;
-        loop {
-            if chosen.is_empty() {
-                let cubin = self.bytes.to_vec();
-                return Ok(Written {
-                    cubin,
-                    left_out,
-                    passes,
-                });
-            }
-            passes += 1;
-            let cubin = self.laid_out(chosen.iter().map(|index| &edits[*index]), addresses);
-            let puts: Vec<Put<'_>> = chosen.iter().map(|index| edits[*index].put()).collect();
-            let failed = check_all(self.bytes, &cubin, &puts, addresses)?;
-            if failed.is_empty() {
-                return Ok(Written {
-                    cubin,
-                    left_out,
-                    passes,
-                });
-            }
-            let failed = failed.into_iter();
-            let failed: HashMap<usize, Refusal> = failed
-                .map(|(at, error)| (chosen[at], Refusal::Check(error)))
-                .collect();
-            chosen.retain(|index| !failed.contains_key(index));
-            left_out.extend(failed);
-        }
-    }
-
-    fn laid_out<'e>(
-        &self,
-        edits: impl Iterator<Item = &'e Edit>,
-        addresses: &Addresses,
-    ) -> Vec<u8> {
-        let mut image = self.image.clone();
-        self.give(&mut image, addresses);
-        let mut pieces = Vec::new();
-        for edit in edits {
-            let text = edit.place.text;
-            edit.write(&mut image);
-            pieces.push((text, edit.added.iter().flat_map(|w| w.bytes()).collect()));
-            pieces.extend(
-                edit.longer
-                    .iter()
-                    .flat_map(|longer| longer.write(&mut image)),
-            );
-        }
-        image.grow(pieces);
-        image.into_bytes()
-    }
-
-    /// Writes addresses into bank 4, and takes the relocations away by which the loader would write others.
-    fn give(&self, image: &mut Image, addresses: &Addresses) {
-        let Some(bank) = self.section(BANK).filter(|_| !addresses.is_empty()) else {
-            return;
-        };
-        let given = self.bank().given(image, addresses);
-        for (at, address) in &given {
-            let at = *at as usize;
-            if let Some(slot) = image.data_mut(bank).get_mut(at..at + 8) {
-                slot.copy_from_slice(&address.to_le_bytes());
-            }
-        }
-        let given: HashSet<u64> = given.into_iter().map(|(at, _)| at).collect();
-        for list in self.relocations.get(&bank).into_iter().flatten() {
-            let entries = self.entries(*list);
-            let kept = entries.filter(|entry| {
-                let at = entry.first_chunk().map_or(0, |at| u64::from_le_bytes(*at));
-                !given.contains(&at)
-            });
-            let kept: Vec<u8> = kept.flatten().copied().collect();
-            let data = image.data_mut(*list);
-            let (written, rest) = data.split_at_mut(kept.len());
-            written.copy_from_slice(&kept);
-            rest.fill(0);
-            image.sections[*list].size = kept.len() as u64;
-        }
     }
 }

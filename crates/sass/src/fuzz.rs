@@ -5,7 +5,9 @@ use std::process::Command;
 
 use warpbpf_fuzz::{Bounds, Target};
 
-use crate::{Addresses, File, Hook, Probe};
+use crate::bank::Addresses;
+use crate::file::File;
+use crate::probe::{Hook, Probe};
 
 const KERNEL: &str = ".visible .entry k(.param .u64 out, .param .u32 n) {
     .reg .b64 %rd<5>; .reg .b32 %r<6>; .reg .pred %p<3>; .shared .align 4 .b8 tile[64];
@@ -100,7 +102,7 @@ fn splice() {
                 if let Ok(edit) = file.edit("k", Some(hook), Some(hook)) {
                     let _ = file.write(std::slice::from_ref(&edit), &Addresses::new());
                 }
-                let _ = crate::splice_accesses(bytes, "k", hook);
+                let _ = crate::memory::splice_accesses(bytes, "k", hook);
             }
         });
 }

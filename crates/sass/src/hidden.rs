@@ -3,12 +3,12 @@
 //! The bank of constants that has the parameters gets longer, and the kernel's attributes tell of one parameter more, as the compiler would have written
 //! them; code that was there does not look at it.
 
-use crate::Arch;
+use crate::arch::Arch;
 use crate::elf::Image;
 use crate::error::Refusal;
 use crate::file::{File, Place};
 use crate::info::{self, Attribute};
-use crate::splice::Number;
+use crate::number::Number;
 
 /// Bytes of a word, and its alignment.
 const WORD: u32 = 8;

@@ -1,6 +1,6 @@
 //! Probes whose code stands in the stubs themselves: a call and a return cost as much as many programs do.
 
-use crate::Arch;
+use crate::arch::Arch;
 use crate::probe::{FixKind, Probe};
 use crate::table::{Op, base};
 use crate::word::{BYTES, Insn, Word};

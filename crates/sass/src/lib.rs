@@ -17,6 +17,10 @@
 //! In front of loads and stores ([`splice_accesses`], an experiment for `sm_90`) a stub saves everything that the probe may change.
 //!
 //! Pure: bytes in, bytes out.
+//!
+//! Layers, each uses only those to its right: `memory → write → splice → text → check → inline →
+//! data → hidden → probe → scan → access → calls → file → kinds → offsets → bank → word → elf →
+//! info → table → arch → error → number`.
 
 #![forbid(unsafe_code)]
 
@@ -24,87 +28,38 @@ pub mod check;
 pub mod elf;
 pub mod error;
 pub mod info;
+pub mod kinds;
 pub mod table;
 pub mod word;
 
 mod access;
+mod arch;
+mod bank;
 mod calls;
 mod data;
 mod file;
 mod hidden;
 mod inline;
 mod memory;
+mod number;
 mod offsets;
 mod probe;
 mod scan;
 mod splice;
 mod text;
+mod write;
 
 #[cfg(test)]
 mod fuzz;
 
 pub use access::Access;
-pub use data::{Addresses, Variable};
+pub use arch::Arch;
+pub use bank::Addresses;
+pub use data::Variable;
 pub use error::{CheckError, ElfError, Refusal, SharedData};
-pub use file::{File, Written};
+pub use file::File;
 pub use hidden::{Hidden, Launch};
 pub use memory::splice_accesses;
-pub use probe::{Probe, REGISTERS};
-pub use splice::{Change, Edit, Hook, Spliced, splice};
-
-/// An architecture whose machine code is in [`table`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Arch {
-    /// A100.
-    Sm80,
-    /// H100, H200, GH200.
-    Sm90,
-}
-
-impl Arch {
-    /// By its number, e.g. 90.
-    pub fn of(number: u32) -> Option<Arch> {
-        match number {
-            80 => Some(Arch::Sm80),
-            90 => Some(Arch::Sm90),
-            _ => None,
-        }
-    }
-
-    /// Its number.
-    pub fn number(self) -> u32 {
-        match self {
-            Arch::Sm80 => 80,
-            Arch::Sm90 => 90,
-        }
-    }
-
-    /// Distances of branches stand in two places of the instruction.
-    pub(crate) fn splits_distances(self) -> bool {
-        self == Arch::Sm90
-    }
-
-    /// How an instruction that waits for all lanes of a warp names them.
-    pub(crate) fn all_lanes(self) -> u32 {
-        match self {
-            Arch::Sm80 => u32::MAX,
-            // Without a mask it is for all.
-            Arch::Sm90 => 0,
-        }
-    }
-
-    /// Offset in constant bank 0 of a kernel's parameters.
-    pub(crate) fn parameters(self) -> u32 {
-        match self {
-            Arch::Sm80 => 0x160,
-            Arch::Sm90 => 0x210,
-        }
-    }
-
-    /// Offset in constant bank 0 of the stack pointer that a thread begins with.
-    pub(crate) fn stack_pointer(self) -> u32 {
-        match self {
-            Arch::Sm80 | Arch::Sm90 => 0x28,
-        }
-    }
-}
+pub use probe::{Hook, Probe, REGISTERS};
+pub use splice::{Change, Edit};
+pub use write::{Spliced, Written, splice};

@@ -10,21 +10,21 @@
 //!   was seen to leave them apart behind a probe with `YIELD`. The probe's regions get barriers that the kernel does not use. Lanes of a warp that come apart may be in the stub at a time, as the compiler's own code has the same barrier on both sides of a branch.
 //! - Registers that a warp has once for all its lanes are not touched, which is a rule for probes.
 
-use crate::Arch;
 use crate::access::Access;
+use crate::arch::Arch;
 use crate::calls::recursion;
 use crate::check::check_code;
 use crate::error::Refusal;
 use crate::file::File;
 use crate::hidden::Launch;
-use crate::probe::{Probe, REGISTERS};
+use crate::kinds::{is_group_product, is_other_access, is_uniform, late, regions, without_hints};
+use crate::probe::{Hook, Probe, REGISTERS};
 use crate::scan::{Code, check_attributes, check_relocations, free_of, guarded, is_waited_for};
-use crate::splice::{Change, Edit, Examined, Hook, Spliced, differences};
-use crate::table::{
-    Family, Late, Op, base, family, is_group_product, is_other_access, is_uniform, late,
-};
+use crate::splice::{Change, Edit, Examined, differences};
+use crate::table::{Family, Late, Op, base, family};
 use crate::text::Text;
 use crate::word::{ALL_BARRIERS, BYTES, Control, Insn, Predicate, Word};
+use crate::write::Spliced;
 
 /// Registers that are saved: all that a function of the convention can name, but for the stack pointer. Of the number that is declared for a function or a kernel
 /// the last two are not to be named: a kernel with 24 ends with an illegal instruction where it names R22.
@@ -260,60 +260,9 @@ impl Accesses {
     }
 }
 
-/// The instruction without what it asks to be kept. That makes it slower at most.
-pub(crate) fn without_hints(word: Word) -> Word {
-    let control = word.control();
-    word.with_control(Control {
-        reuse: 0,
-        ..control
-    })
-}
-
 /// `WARPSYNC.COLLECTIVE`: what follows is run once for all lanes.
 fn is_collective(word: Word) -> bool {
     word.bits(86, 1) != 0
-}
-
-/// The convergence barrier that `BMOV` takes into a register and clears, or gets back from one, as a function does that keeps its callers' for them.
-/// `None`: it is no such instruction, or one of another form.
-pub(crate) fn kept_barrier(word: Word) -> Option<u8> {
-    const CLEAR: u128 = 1 << 84;
-    let bare = word.with(105, 23, 0);
-    let barrier = word.bits(24, 8) as u8;
-    // Without the operands: the register to write or to read, the barrier.
-    let form = match word.opcode() {
-        0x355 => bare.with(16, 16, 0).0 == CLEAR | 0x7355,
-        0x356 => bare.with(24, 16, 0).0 == 0x7356,
-        _ => false,
-    };
-    (form && barrier < 16).then_some(barrier)
-}
-
-/// Convergence barriers that an instruction of the flow of control names, as bits. `None`: not known.
-pub(crate) fn regions(word: Word, arch: Arch) -> Option<u16> {
-    match word.base() {
-        base::BSSY | base::BSYNC | base::BREAK => {
-            let insn = Insn::decode(word, arch);
-            insn.map(|insn| 1 << insn.barrier)
-        }
-        // Into a register, and from one; other numbers are no barriers.
-        base::BMOV | base::BMOV_64 => (word.bits(24, 8) < 16).then(|| 1 << word.bits(24, 4)),
-        base::CALL_ABS
-        | base::CALL_REL
-        | base::YIELD
-        | base::BRA
-        | base::WARPSYNC
-        | base::BRX
-        | base::BRX_UNIFORM
-        | base::JMP
-        | base::JMX
-        | base::EXIT
-        | base::LEPC
-        | base::RET
-        | base::BPT
-        | base::NANOSLEEP => Some(0),
-        _ => None,
-    }
 }
 
 fn writes_stack(word: Word) -> bool {

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::Arch;
+use crate::arch::Arch;
 use crate::table::{Op, base};
 use crate::word::{BYTES, Insn, Predicate, RZ, Word};
 

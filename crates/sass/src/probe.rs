@@ -7,11 +7,11 @@
 
 use std::collections::BTreeMap;
 
-use crate::Arch;
+use crate::arch::Arch;
 use crate::elf::Image;
 use crate::error::Refusal;
 use crate::info;
-use crate::memory::kept_barrier;
+use crate::kinds::kept_barrier;
 use crate::table::{Family, Op, base, family};
 use crate::word::{BYTES, Insn, Predicate, Word};
 
@@ -74,6 +74,16 @@ struct Function {
     section: usize,
     /// Offset in the probe.
     start: u64,
+}
+
+/// A probe and what it is given.
+#[derive(Debug, Clone, Copy)]
+pub struct Hook<'a> {
+    /// The code.
+    pub probe: &'a Probe,
+    /// Its first argument. The second is the offset in the kernel's code of the instruction that the probe stands before: 0 at
+    /// the entry. The third is what a launch tells ([`Launch`](crate::Launch)), up to four words of it.
+    pub userdata: u64,
 }
 
 impl Probe {

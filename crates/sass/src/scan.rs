@@ -1,11 +1,12 @@
 //! What must be known of a kernel's code before anything is put into it: where threads end, what leads where, and which
 //! instructions still read registers when the next ones are issued.
 
-use crate::Arch;
+use crate::arch::Arch;
 use crate::error::Refusal;
 use crate::file::File;
 use crate::info;
-use crate::table::{Family, Late, Op, base, ends_group_products, family, is_group_product, late};
+use crate::kinds::{ends_group_products, is_group_product, late};
+use crate::table::{Family, Late, Op, base, family};
 use crate::word::{BYTES, Control, Insn, NO_BARRIER, Word};
 
 /// A kernel's code.

@@ -6,15 +6,15 @@ use warpbpf_fatbin::Kernel;
 
 use crate::access::Access;
 use crate::check::{self, Put};
-use crate::data::Addresses;
 use crate::elf::Image;
 use crate::error::Refusal;
 use crate::file::{File, Place};
 use crate::hidden::{Hidden, Launch, Longer};
 use crate::info;
-use crate::probe::{Probe, REGISTERS};
+use crate::kinds::is_matrix_product;
+use crate::number::Number;
+use crate::probe::{Hook, REGISTERS};
 use crate::scan::{Code, check_attributes, check_relocations, guarded};
-use crate::table::is_matrix_product;
 use crate::text::Text;
 use crate::word::{BYTES, Word};
 
@@ -24,16 +24,6 @@ const REGISTER_FILE: u32 = 65536;
 const MAX_THREADS: u32 = 1024;
 /// Most registers of a thread, with the one that is always zero.
 const MAX_REGISTERS: u32 = 256;
-
-/// A probe and what it is given.
-#[derive(Debug, Clone, Copy)]
-pub struct Hook<'a> {
-    /// The code.
-    pub probe: &'a Probe,
-    /// Its first argument. The second is the offset in the kernel's code of the instruction that the probe stands before: 0 at
-    /// the entry. The third is what a launch tells ([`Launch`]), up to four words of it.
-    pub userdata: u64,
-}
 
 /// What an edit changes of a kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -54,30 +44,6 @@ pub struct Change {
     pub other_accesses: usize,
     /// The parameter that launches append.
     pub hidden: Option<Hidden>,
-}
-
-/// A cubin with probes in one kernel.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Spliced {
-    /// The whole file.
-    pub cubin: Vec<u8>,
-    /// What was changed.
-    pub change: Change,
-}
-
-/// Puts probes into one kernel of a cubin. The other kernels stay as they are; the result can be given to this function again.
-/// For several kernels of a file [`File`] does it in one pass.
-///
-/// # Errors
-/// [`Refusal`]: something in the kernel, the probe or the file is not understood, or the result did not pass its check.
-pub fn splice(
-    cubin: &[u8],
-    kernel: &str,
-    entry: Option<Hook<'_>>,
-    exit: Option<Hook<'_>>,
-) -> Result<Spliced, Refusal> {
-    let file = File::parse(cubin)?;
-    file.with_edit(file.edit(kernel, entry, exit)?)
 }
 
 /// Probes for one kernel of a file, which is as it was: [`File::write`] puts them in.
@@ -113,29 +79,7 @@ pub(crate) struct Examined<'f> {
     pub(crate) barrier: Option<u8>,
 }
 
-/// A number in an attribute list that becomes another one.
-#[derive(Debug, Clone)]
-pub(crate) struct Number {
-    section: usize,
-    offset: usize,
-    /// Four bytes of it, or two.
-    value: u32,
-    bytes: usize,
-}
-
 impl File<'_> {
-    /// The file with one edit.
-    pub(crate) fn with_edit(&self, edit: Edit) -> Result<Spliced, Refusal> {
-        let written = self.write(std::slice::from_ref(&edit), &Addresses::new())?;
-        match written.left_out.into_iter().next() {
-            Some((_, refusal)) => Err(refusal),
-            None => Ok(Spliced {
-                cubin: written.cubin,
-                change: edit.change,
-            }),
-        }
-    }
-
     /// Makes the edit of one kernel, and looks at nothing else of the file. What was made of its code is checked.
     ///
     /// # Errors
@@ -348,25 +292,6 @@ impl File<'_> {
             });
         }
         Ok(numbers)
-    }
-}
-
-impl Number {
-    fn new(section: usize, offset: usize, value: u32) -> Number {
-        Number {
-            section,
-            offset,
-            value,
-            bytes: 4,
-        }
-    }
-
-    /// One of two bytes.
-    pub(crate) fn half(section: usize, offset: usize, value: u32) -> Number {
-        Number {
-            bytes: 2,
-            ..Number::new(section, offset, value)
-        }
     }
 }
 

@@ -3,14 +3,13 @@
 //! A stub at an end of the kernel sets the stack pointer to where a thread's stack begins, if probes have a stack, which is right because no frame is alive at these
 //! places; it passes the arguments, calls the probe or has it in itself ([`crate::inline`]), and goes on as the kernel would have. Stubs at accesses are in [`crate::memory`].
 
-use crate::Arch;
+use crate::arch::Arch;
 use crate::elf::GRAIN;
 use crate::error::Refusal;
 use crate::hidden::{self, Launch};
 use crate::inline;
-use crate::memory::kept_barrier;
-use crate::probe::{FixKind, Probe};
-use crate::splice::Hook;
+use crate::kinds::kept_barrier;
+use crate::probe::{FixKind, Hook, Probe};
 use crate::table::Op;
 use crate::word::{ALL_BARRIERS, BYTES, Control, Insn, NO_BARRIER, Word};
 

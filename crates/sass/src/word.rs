@@ -1,6 +1,6 @@
 //! One instruction as bits: reading and writing it by the table.
 
-use crate::Arch;
+use crate::arch::Arch;
 use crate::table::{Op, ROWS, Row, Slot};
 
 /// Bytes of an instruction.

@@ -7,9 +7,9 @@ use std::ops::Range;
 use super::code::{Code, always};
 use crate::access::Access;
 use crate::error::CheckError;
-use crate::memory::{regions, without_hints};
+use crate::kinds::{late, regions, without_hints};
 use crate::scan::is_waited_for;
-use crate::table::{Family, Late, Op, base, family, late};
+use crate::table::{Family, Late, Op, base, family};
 use crate::word::{ALL_BARRIERS, BYTES, Control, Insn, NO_BARRIER, Predicate, Word};
 
 const STEP: u64 = BYTES as u64;

@@ -1,7 +1,7 @@
 //! Bank 4 of a file whose variables are elsewhere: the addresses that were given stand there, nothing is left that would make the loader write
 //! others, and all else is as it was.
 
-use crate::data::{Addresses, BANK};
+use crate::bank::{Addresses, BANK};
 use crate::elf::Image;
 use crate::error::CheckError;
 

@@ -2,11 +2,11 @@
 
 use std::ops::Range;
 
-use crate::Arch;
+use crate::arch::Arch;
 use crate::error::CheckError;
 use crate::hidden::Launch;
-use crate::memory::kept_barrier;
-use crate::table::{Family, Late, Op, base, family, is_matrix_product, late};
+use crate::kinds::{is_matrix_product, kept_barrier, late};
+use crate::table::{Family, Late, Op, base, family};
 use crate::word::{ALL_BARRIERS, BYTES, Control, Insn, NO_BARRIER, Predicate, Word};
 
 /// The kernel's code before and after.

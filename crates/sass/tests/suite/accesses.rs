@@ -6,7 +6,7 @@ use crate::common::{
 };
 use warpbpf_fatbin::Cubin;
 use warpbpf_sass::elf::Image;
-use warpbpf_sass::table::is_other_access;
+use warpbpf_sass::kinds::is_other_access;
 use warpbpf_sass::word::{Predicate, Word};
 use warpbpf_sass::{Access, Addresses, Edit, File, Hook, Probe, Refusal, splice_accesses};
 
