@@ -3,8 +3,9 @@
 //! Every number that crosses the boundary is written here and nowhere else; the C header for program authors,
 //! the verifier's rules, the code generator's offsets and the host's readers all come from these tables.
 //!
-//! Layers, each uses only those to its right: `helpers → layout → queue → context → attach → access → choice → costs →
-//! cuda → format → kfuncs → linux → maps → names → nearest → hash → align`.
+//! Layers, each uses only those to its right: `helpers → layout → queue → context → attach →
+//! options → access → choice → costs → cuda → format → kfuncs → linux → maps → method → names →
+//! nearest → hash → align`.
 #![no_std]
 #![forbid(unsafe_code)]
 

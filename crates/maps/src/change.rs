@@ -1,4 +1,5 @@
-//! Changes that the host makes to what one GPU context has of a map: of a map of maps to what it is stored as.
+//! Changes that the host makes to what one GPU context has of a map: of a map of maps to what it is
+//! stored as.
 
 use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, BPF_RB_WAKEUPS};

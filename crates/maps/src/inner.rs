@@ -6,14 +6,12 @@ use warpbpf_abi::layout::{HashLayout, inner};
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, MapType, PLACE};
 use warpbpf_object::{InitialValue, MapDef};
 
-use crate::array;
 use crate::bytes::{put, u32_at};
-use crate::change;
 use crate::error::{AccessError, MapError};
-use crate::hash;
 use crate::map_plan::{MapPlan, Write};
 use crate::part::{Part, check_key, check_value};
 use crate::value::Value;
+use crate::{array, change, hash};
 
 /// Types that a map in a map can have.
 const INNER: &[MapType] = &[

@@ -9,12 +9,10 @@ use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::BPF_ANY;
 
 use crate::bytes::put;
-use crate::inner;
 use crate::map_plan::{MapPlan, Write};
-use crate::merge;
 use crate::value::Value;
 use crate::view::{MapView, delete, update};
-use crate::words;
+use crate::{inner, merge, words};
 
 /// What the host did to a key in the contexts that live.
 #[derive(Debug, Clone, Copy)]

@@ -1,4 +1,5 @@
-//! What a map is once it is planned: sizes, layout and first contents. Every type's file fills one in.
+//! What a map is once it is planned: sizes, layout and first contents. Every type's file fills one
+//! in.
 
 use std::collections::BTreeSet;
 

@@ -11,9 +11,9 @@
 //! object file again, [`hide`] leaves some programs and maps out, and [`relocate`] does CO-RE relocations in advance: what is loaded here and in the target process
 //! is then one and the same.
 //!
-//! Layers, each uses only those to its right: `relocate → load → link → program → hide → references → settings → core →
-//! data → map_defs → sections → btf_ext → btf_print → object → options → btf → functions → elf → btf_write → error →
-//! read → btf_types → flavor`.
+//! Layers, each uses only those to its right: `relocate → load → link → program → hide → references
+//! → settings → core → data → map_defs → sections → btf_ext → btf_print → object → options → btf →
+//! functions → elf → btf_write → error → read → btf_types → flavor`.
 //!
 //! Absent on purpose: any meaning of section names, map types or helpers. Those belong to other crates.
 

@@ -1,4 +1,5 @@
-//! Sections that mean one thing in every object: the licence, the version, the types; and those that are refused.
+//! Sections that mean one thing in every object: the licence, the version, the types; and those
+//! that are refused.
 
 use std::collections::BTreeMap;
 

@@ -5,8 +5,9 @@
 //! untouched. [`eval`] is the one meaning of every lane-local operation, shared by constant folding, the soft GPU and
 //! the hardware tests.
 //!
-//! Layers, each uses only those to its right: `arguments → link → sync → access → dwarf → index → lines → parse → query →
-//! constant → decl → operand → sections → lex → ast → error → eval → splice`.
+//! Layers, each uses only those to its right: `arguments → link → sync → access → dwarf → index →
+//! lines → parse → query → constant → decl → operand → sections → lex → ast → error → eval →
+//! splice`.
 
 pub mod access;
 pub mod arguments;

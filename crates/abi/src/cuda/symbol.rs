@@ -1,4 +1,5 @@
-//! An exported symbol of the driver: its arguments by name and kind, and where each is when it is called.
+//! An exported symbol of the driver: its arguments by name and kind, and where each is when it is
+//! called.
 
 use alloc::vec::Vec;
 
