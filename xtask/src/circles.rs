@@ -12,7 +12,6 @@ use crate::shell::{Failure, read, root};
 const KNOWN: &[(&str, usize)] = &[
     ("cli", 16),
     ("loader", 21),
-    ("session", 33),
     ("softcuda", 30),
     ("warpbpf", 25),
 ];

@@ -12,8 +12,8 @@ use warpbpf_abi::layout::fence;
 use warpbpf_driver::{Driver, DriverError, Stream};
 
 use crate::held::Held;
-use crate::plan::Session;
 use crate::readers::Readers;
+use crate::session::Session;
 
 /// What an allocation is given back by. The same address may be of two kinds at once: an exporter's memory can be opened
 /// again in its own process.

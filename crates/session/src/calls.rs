@@ -12,8 +12,8 @@ use warpbpf_abi::maps::{EINVAL, ENOENT};
 use warpbpf_maps::hosted::Hosted;
 
 use crate::host_memory::HostMemory;
-use crate::host_ops::{Action, Answer, HostOp};
-use crate::plan::Session;
+use crate::host_ops::op::{Action, Answer, HostOp};
+use crate::session::Session;
 
 /// How long it looks without a pause after a request: kernels that ask, ask again.
 const EAGER: Duration = Duration::from_millis(2);

@@ -9,7 +9,8 @@ use std::sync::Arc;
 use warpbpf_abi::choice::Choice;
 use warpbpf_abi::layout::launch;
 
-use crate::plan::{PlannedProgram, Session};
+use crate::planned::PlannedProgram;
+use crate::session::Session;
 
 /// Choices of the programs of one kernel.
 #[derive(Debug, Clone, Default)]

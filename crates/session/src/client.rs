@@ -14,12 +14,12 @@ use warpbpf_abi::options::Options;
 use warpbpf_object::{MapDef, Program};
 
 use crate::image::ImageInfo;
-use crate::plan::{PlannedProgram, Session};
-use crate::prepare::Prepared;
-use crate::replace::ReplaceError;
 
-/// The number of the tool that began the session.
-pub const OWN: u32 = 0;
+pub use crate::planned::OWN;
+use crate::planned::PlannedProgram;
+use crate::prepared::Prepared;
+use crate::replace::error::ReplaceError;
+use crate::session::Session;
 
 /// Gives programs and maps the names that they have in a session.
 pub(crate) fn rename(programs: &mut [Program], maps: &mut [MapDef], client: u32) {

@@ -272,11 +272,11 @@ pub fn monotonic_ns() -> u64 {
 }
 
 /// Nanoseconds of a clock of the host, for programs that run there.
-pub(crate) fn host_ns(clock: crate::cpu::Clock) -> u64 {
+pub(crate) fn host_ns(clock: crate::cpu::clock::Clock) -> u64 {
     match clock {
-        crate::cpu::Clock::Monotonic => monotonic_ns(),
-        crate::cpu::Clock::Boot => monotonic_ns() + ahead_ns(DynamicClockId::Boottime),
-        crate::cpu::Clock::Tai => monotonic_ns() + ahead_ns(DynamicClockId::Tai),
+        crate::cpu::clock::Clock::Monotonic => monotonic_ns(),
+        crate::cpu::clock::Clock::Boot => monotonic_ns() + ahead_ns(DynamicClockId::Boottime),
+        crate::cpu::clock::Clock::Tai => monotonic_ns() + ahead_ns(DynamicClockId::Tai),
     }
 }
 

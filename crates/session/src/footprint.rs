@@ -4,8 +4,8 @@ use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_abi::layout::{HostedLayout, MapLayout, env, gate, slots};
 use warpbpf_maps::Placement;
 
-use crate::plan::Session;
-use crate::variant::LAUNCH_POOL;
+use crate::launch_records::LAUNCH_POOL;
+use crate::session::Session;
 
 impl Session {
     /// Bytes in each context, with names for a person. The code of instrumented kernels is not among them.

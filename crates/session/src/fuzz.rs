@@ -60,8 +60,8 @@ fn executables() {
         .bounds(bounds)
         .run(|bytes| {
             for image in images(bytes).unwrap_or_default() {
-                let _ = crate::kernel_names(image, (9, 0));
-                let _ = crate::inspect(image, (9, 0));
+                let _ = crate::image::kernel_names(image, (9, 0));
+                let _ = crate::image::inspect(image, (9, 0));
             }
         });
 }

@@ -3,15 +3,13 @@
 //! Sessions that follow one another share it, because kernels of all of them may run at once. A program keeps its bit for ever: a kernel
 //! with it may run for hours after it was taken out.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use warpbpf_abi::layout::gate;
-use warpbpf_driver::{Driver, DriverError, Stream};
 
+use crate::device_slots::Unwritten;
 use crate::live::Live;
-use crate::plan::Session;
-use crate::slots::{DeviceSlots, Filling};
+use crate::session::{Filling, Session};
 
 /// Why programs are neither stopped nor let go on.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,151 +24,6 @@ pub enum GateError {
         gate::SHARED
     )]
     Shared { program: String },
-}
-
-/// Why kernels that run are not told.
-#[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unwritten {
-    /// A copy.
-    #[error("{0}")]
-    Driver(#[from] DriverError),
-    /// Of the slots' halves one is in force and the other one is not left yet.
-    #[error(
-        "kernels still run what was in slots before the programs that are there now: try again"
-    )]
-    Busy,
-    /// There is no such map in this context.
-    #[error("a program names a map that there is not; this is a bug in warpbpf")]
-    Missing,
-}
-
-/// How long a context that came while slots were filled may have readers of what it never had.
-const FILL_LIMIT: Duration = Duration::from_secs(1);
-
-/// What is closed, and what is in slots.
-#[derive(Debug, Default)]
-pub(crate) struct Gates(Mutex<State>);
-
-#[derive(Debug, Default)]
-struct State {
-    /// Bits of programs that somebody stopped.
-    stopped: u64,
-    /// Bits of programs that were taken out.
-    out: u64,
-    filling: Option<Arc<Filling>>,
-}
-
-impl Gates {
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// The word as it is to be on the device.
-    fn word(&self) -> u64 {
-        let state = self.lock();
-        state.stopped | state.out
-    }
-
-    /// The word, and what is in slots: where nothing is to run, those are empty too.
-    fn wanted(&self) -> (u64, Option<Arc<Filling>>) {
-        let word = self.word();
-        (word, self.filling().filter(|_| word != gate::CLOSED))
-    }
-
-    /// What is in slots from now on.
-    pub(crate) fn fill(&self, filling: Option<Arc<Filling>>) {
-        self.lock().filling = filling;
-    }
-
-    pub(crate) fn filling(&self) -> Option<Arc<Filling>> {
-        self.lock().filling.clone()
-    }
-}
-
-/// The gate in one context.
-#[derive(Debug)]
-pub(crate) struct DeviceGate {
-    env: u64,
-    /// Its own: that of the maps may be busy with a large one.
-    stream: Stream,
-    /// Held while it is written, so that what is written last was read last.
-    writing: Mutex<Option<DeviceSlots>>,
-}
-
-impl DeviceGate {
-    /// That behind an environment block, where all is open until it is written.
-    pub(crate) fn new(env: u64, stream: Stream, slots: bool) -> DeviceGate {
-        let slots = slots.then(|| DeviceSlots::new(env, stream));
-        DeviceGate {
-            env,
-            stream,
-            writing: Mutex::new(slots),
-        }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<DeviceSlots>> {
-        self.writing.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// `maps` gives the addresses of a session's maps.
-    fn write(
-        &self,
-        driver: &Driver,
-        gates: &Gates,
-        maps: impl Fn(&Session) -> Result<Vec<u64>, DriverError>,
-    ) -> Result<(), Unwritten> {
-        let mut writing = self.lock();
-        let (word, filling) = gates.wanted();
-        if let (Some(slots), Some(filling)) = (writing.as_mut(), &filling) {
-            // It is there already, but in a context that came since. Only then are maps asked for: who makes some may wait for kernels.
-            if !slots.has(filling) {
-                let maps = maps(filling.base())?;
-                self.fill(driver, gates, slots, (filling, &maps), FILL_LIMIT, &|| true)?;
-            }
-        }
-        Ok(self.tell(driver, word, writing.as_mut(), filling.as_deref())?)
-    }
-
-    /// Brings programs into the half that is not in force.
-    fn fill(
-        &self,
-        driver: &Driver,
-        gates: &Gates,
-        slots: &mut DeviceSlots,
-        (filling, maps): (&Filling, &[u64]),
-        limit: Duration,
-        goes_on: &dyn Fn() -> bool,
-    ) -> Result<(), Unwritten> {
-        if slots.is_unsure() && !slots.has(filling) {
-            // Kernels may enter either half, until all copies say again what is in force.
-            let (word, now) = gates.wanted();
-            self.tell(driver, word, Some(&mut *slots), now.as_deref())?;
-        }
-        slots.fill(driver, filling, maps, limit, goes_on)
-    }
-
-    /// Writes all copies. What is in slots is in force where it has been brought, else they are closed.
-    fn tell(
-        &self,
-        driver: &Driver,
-        word: u64,
-        slots: Option<&mut DeviceSlots>,
-        filling: Option<&Filling>,
-    ) -> Result<(), DriverError> {
-        let write = |open: u64, half: u64| {
-            let mut bytes = vec![0; gate::SIZE as usize];
-            for copy in bytes.chunks_exact_mut(gate::STRIDE as usize) {
-                for (at, word) in [(0, word), (gate::OPEN, open), (gate::HALF, half)] {
-                    copy[at as usize..][..8].copy_from_slice(&word.to_le_bytes());
-                }
-            }
-            driver.write(self.env + gate::COPIES_AT, &bytes, self.stream)
-        };
-        match slots {
-            Some(slots) => slots.switch(filling, write),
-            None => write(0, 0),
-        }
-    }
 }
 
 impl Live {
@@ -281,6 +134,7 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session::Gates;
 
     #[test]
     fn what_was_taken_out_stays_closed_when_the_rest_goes_on() {

@@ -3,40 +3,16 @@
 //! A context has the maps that it began with where they were made together, and of those that come each by itself. They are made before the programs
 //! that use them are in force ([`Live::grow`]); what goes by a map's number sees them from [`Live::adopt`] on, or never ([`Live::shed`]).
 
-use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::collections::BTreeSet;
+use std::sync::{Arc, PoisonError};
 
 use warpbpf_driver::DriverError;
-use warpbpf_maps::Write;
 
+use crate::grown::{Founding, Made, Now, lock};
 use crate::held::{Held, Kept};
-use crate::host_ops::Loaded;
+use crate::host_ops::op::Loaded;
 use crate::live::Live;
-use crate::plan::Session;
-
-/// What a context has beside the maps that it began with.
-#[derive(Debug)]
-pub(crate) struct Grown {
-    /// Maps that sessions after its own brought, by the maps' identities.
-    made: Mutex<HashMap<u64, Made>>,
-    /// Held while one of those is made, which may take as long as kernels run: nobody waits so who needs only what is there.
-    making: Mutex<()>,
-    now: RwLock<Arc<Now>>,
-}
-
-#[derive(Debug)]
-struct Made {
-    address: u64,
-    kept: Kept,
-}
-
-/// What goes by numbers of maps.
-#[derive(Debug)]
-pub(crate) struct Now {
-    pub(crate) session: Arc<Session>,
-    /// By number.
-    pub(crate) maps: Vec<u64>,
-}
+use crate::session::Session;
 
 /// What was made in a context for a session that is not in force yet. It must be adopted or shed: dropped, it stays until the context ends.
 #[derive(Debug)]
@@ -45,85 +21,6 @@ pub struct Growth {
     /// Of the maps behind those that there were: what does the host's operations.
     kernels: Result<Vec<Result<Loaded, String>>, String>,
     kept: Kept,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-impl Grown {
-    /// Of a context that begins with a session's maps, at these addresses.
-    pub(crate) fn new(session: Arc<Session>, maps: Vec<u64>) -> Grown {
-        Grown {
-            made: Mutex::default(),
-            making: Mutex::default(),
-            now: RwLock::new(Arc::new(Now { session, maps })),
-        }
-    }
-
-    pub(crate) fn now(&self) -> Arc<Now> {
-        let now = self.now.read().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(&now)
-    }
-
-    /// All that maps took, to be given back.
-    pub(crate) fn take_kept(&self) -> Kept {
-        let mut kept = Kept::default();
-        for (_, made) in lock(&self.made).drain() {
-            kept.add(made.kept);
-        }
-        kept
-    }
-}
-
-/// Which contexts began with what: what is added up over contexts begins in one of them. Of maps that came since, in the first
-/// that gets them.
-#[derive(Debug, Default)]
-pub(crate) struct Founders(Mutex<BTreeSet<u64>>);
-
-/// The maps whose first contents a context is about to write: another one does if it fails.
-pub(crate) struct Founding<'s> {
-    session: &'s Session,
-    founded: Vec<u64>,
-}
-
-impl<'s> Founding<'s> {
-    pub(crate) fn new(session: &'s Session) -> Founding<'s> {
-        Founding {
-            session,
-            founded: Vec::new(),
-        }
-    }
-
-    /// First contents of a map in a context that is, or is not, the first of all.
-    pub(crate) fn contents(&mut self, map: usize, first: bool) -> &'s [Write] {
-        let session: &'s Session = self.session;
-        let plan = &session.maps()[map];
-        let founds = match map < session.first_maps() {
-            true => first,
-            false => {
-                let id = session.map_id(map);
-                let new = lock(&session.lineage.founders.0).insert(id);
-                self.founded.extend(new.then_some(id));
-                new
-            }
-        };
-        if founds { &plan.image } else { &plan.further }
-    }
-
-    /// They are written.
-    pub(crate) fn done(mut self) {
-        self.founded.clear();
-    }
-}
-
-impl Drop for Founding<'_> {
-    fn drop(&mut self) {
-        let mut founders = lock(&self.session.lineage.founders.0);
-        for id in &self.founded {
-            founders.remove(id);
-        }
-    }
 }
 
 impl Live {

@@ -12,32 +12,37 @@
 //! `-ETIMEDOUT`; those that follow are answered with `-EBUSY` until it has been done. Its memory is not used for anything
 //! else before.
 
+use crate::host_ops::op::{
+    At, BLOCK, COPIED, Loaded, Memory, NO_KERNEL, answered, fail_all, has_copies, is_keyed,
+    looked_up, reads_once,
+};
+use crate::host_ops::state::{Batch, HostOps, OnDevice};
+
+pub use op::{Action, Answer, HostOp};
 use std::collections::HashSet;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use warpbpf_abi::layout::MapLayout;
-use warpbpf_abi::maps::{EBUSY, EINVAL, EIO, ENOENT, EOPNOTSUPP, ETIMEDOUT, MapType};
-use warpbpf_driver::{Driver, DriverError, Function, Stream};
-use warpbpf_maps::{AccessError, MapPlan, MapView, Value, inner};
+use warpbpf_abi::maps::{EBUSY, EINVAL, EIO, EOPNOTSUPP, ETIMEDOUT};
+use warpbpf_driver::{Driver, DriverError, Stream};
+use warpbpf_maps::{MapPlan, inner};
 
 use crate::held::Held;
-use crate::host_memory::HostMemory;
-use crate::plan::Session;
+use crate::session::Session;
 
 mod copies;
 mod indexed;
 mod load;
+pub(crate) mod op;
 mod outer;
 mod program;
+pub(crate) mod state;
 
 use copies::{Copies, too_large};
-use indexed::Reduced;
+use state::Reduced;
 
 pub(crate) use load::load;
-pub(crate) use program::{Kernel, Kernels, Record};
 
-/// Least bytes of page-locked memory for records, and as many on the device; a batch that is longer goes in parts.
-const RECORDS: u64 = 1 << 20;
 /// Bytes of page-locked memory for values of arrays: most bytes between the first and the last copy of a value that are
 /// read by one copy. A copy costs as much to start as this does to be moved.
 const STAGING: u64 = 128 << 10;
@@ -47,65 +52,6 @@ const SMALL: u64 = 64 << 10;
 const TINY: u64 = 4 << 10;
 /// Most lookups in a hash larger than these that are done by copies of what each needs: a kernel that does many costs as much as some of these.
 const FEW: usize = 64;
-/// Largest map that is copied whole for lookups where no kernel can run.
-const COPIED: u64 = 1 << 30;
-/// Threads of a block of operations.
-const BLOCK: u32 = 32;
-
-/// Why a map has no kernel for its operations.
-const NO_KERNEL: &str = "its operations need no kernel";
-
-/// How long the operations of one launch may take.
-const LIMIT: Duration = Duration::from_secs(2);
-
-/// What is to be done. Queues, stacks and bloom filters take `Lookup`, `Update` and `LookupAndDelete` for `Peek`, `Push`
-/// and `Pop`, as Linux does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Action {
-    /// The value of a key.
-    Lookup,
-    /// Gives a key a value.
-    Update,
-    /// Removes a key.
-    Delete,
-    /// Adds a value.
-    Push,
-    /// Takes the next value out.
-    Pop,
-    /// The next value, which stays; of a bloom filter, whether a value is in it.
-    Peek,
-    /// The value of a key, which is removed.
-    LookupAndDelete,
-    /// Changes some words of the value of a key, which has a fixed place, and leaves the others as the device has them; the operation's value is what
-    /// [`warpbpf_maps::words::pack`] makes.
-    Words,
-}
-
-impl Action {
-    /// It is answered with a value.
-    fn gives(self) -> bool {
-        match self {
-            Action::Lookup | Action::Pop | Action::Peek | Action::LookupAndDelete => true,
-            Action::Update | Action::Delete | Action::Push | Action::Words => false,
-        }
-    }
-}
-
-/// One operation.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct HostOp {
-    /// What.
-    pub action: Action,
-    /// `BPF_ANY`, `BPF_NOEXIST` or `BPF_EXIST`, as the operation takes them.
-    pub flags: u64,
-    /// Bytes of the key.
-    pub key: Vec<u8>,
-    /// Bytes of the value.
-    pub value: Vec<u8>,
-}
-
-/// What it gave: bytes (none for changes), or Linux's error number, negative.
-pub type Answer = Result<Vec<u8>, i64>;
 
 /// How far a batch is.
 #[derive(Debug, PartialEq, Eq)]
@@ -116,100 +62,6 @@ pub enum Progress {
     Waiting,
 }
 
-/// What operations of the host need on a device.
-#[derive(Debug)]
-pub(crate) struct HostOps {
-    /// Of copies that need no kernel: not the kernels' own, which one that does not come to run blocks.
-    copies: Stream,
-    /// Of the kernels.
-    stream: Stream,
-    /// For values of arrays.
-    values: Memory,
-    device: Option<OnDevice>,
-    /// Why there is no `device`, although there was to be one.
-    failed: Option<String>,
-}
-
-/// The kernels and their records.
-#[derive(Debug)]
-struct OnDevice {
-    /// By map.
-    kernels: Vec<Result<Loaded, String>>,
-    batch: Option<Batch>,
-    /// A launch that was given up and has not ended.
-    late: bool,
-    limit: Duration,
-}
-
-impl Default for OnDevice {
-    fn default() -> OnDevice {
-        OnDevice {
-            kernels: Vec::new(),
-            batch: None,
-            late: false,
-            limit: LIMIT,
-        }
-    }
-}
-
-/// What does a map's operations. Those that were loaded together have one memory for records.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Loaded {
-    function: Function,
-    record: Record,
-    /// Page-locked; touched only when nothing is in flight.
-    host: Memory,
-    records: u64,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Memory {
-    pointer: *mut u8,
-    bytes: u64,
-}
-// SAFETY: page-locked memory that is `HostOps`'s; whoever touches it holds the lock around that.
-unsafe impl Send for Memory {}
-
-impl Memory {
-    fn new(held: &mut Held<'_>, bytes: u64) -> Result<Memory, DriverError> {
-        let (pointer, _) = held.host_alloc(bytes as usize)?;
-        Ok(Memory { pointer, bytes })
-    }
-
-    /// # Safety
-    /// No copy of the device into it is under way.
-    unsafe fn read(&self, at: u64, bytes: u64) -> &[u8] {
-        debug_assert!(at + bytes <= self.bytes);
-        // SAFETY: inside the allocation; the caller's promise.
-        unsafe { std::slice::from_raw_parts(self.pointer.add(at as usize), bytes as usize) }
-    }
-
-    /// # Safety
-    /// No copy of the device from or into it is under way.
-    unsafe fn write(&mut self, at: u64, bytes: &[u8]) {
-        debug_assert!(at + bytes.len() as u64 <= self.bytes);
-        // SAFETY: inside the allocation; the caller's promise.
-        unsafe {
-            let to = self.pointer.add(at as usize);
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
-        }
-    }
-}
-
-/// A batch that is being done on the device.
-#[derive(Debug)]
-struct Batch {
-    map: usize,
-    ops: Vec<HostOp>,
-    answers: Vec<Answer>,
-    /// Operations in flight: indices of `ops`, by record.
-    flying: Vec<usize>,
-    /// The first operation that was not launched yet.
-    next: usize,
-    since: Instant,
-    copies: Option<Copies>,
-}
-
 impl Batch {
     /// What was neither done nor refused has failed.
     fn fail_rest(mut self) -> Vec<Answer> {
@@ -217,38 +69,6 @@ impl Batch {
             self.answers[index] = Err(EIO);
         }
         self.answers
-    }
-}
-
-/// A map, where it is, and where its operations are done.
-pub(crate) struct At<'a> {
-    pub(crate) driver: &'a Driver,
-    pub(crate) session: &'a Session,
-    pub(crate) index: usize,
-    /// Where programs find each map of the session.
-    pub(crate) bases: &'a [u64],
-    /// It lies there, if it does not on the device.
-    pub(crate) in_host: Option<&'a HostMemory>,
-}
-
-impl At<'_> {
-    fn base(&self) -> u64 {
-        self.bases[self.index]
-    }
-
-    /// Copies what lies from `offset` on.
-    fn read(&self, offset: u64, into: &mut [u8], stream: Stream) -> Result<(), DriverError> {
-        match self.in_host {
-            Some(memory) => {
-                memory.read(offset, into);
-                Ok(())
-            }
-            None => self.driver.read(self.base() + offset, into, stream),
-        }
-    }
-
-    fn plan(&self) -> &MapPlan {
-        &self.session.maps()[self.index]
     }
 }
 
@@ -497,11 +317,6 @@ impl HostOps {
     }
 }
 
-/// One copy has what a lookup needs: values are in slots. Two copies take longer than one of a small map.
-fn reads_once(plan: &MapPlan) -> bool {
-    matches!(plan.layout, MapLayout::Hash(l) if l.dense || l.homes() && !l.swaps())
-}
-
 impl OnDevice {
     /// Nothing if no map needs it.
     fn new(kernels: Vec<Result<Loaded, String>>) -> Option<OnDevice> {
@@ -584,34 +399,6 @@ impl OnDevice {
     }
 }
 
-/// It has a value per multiprocessor, and no fixed places.
-fn has_copies(plan: &MapPlan) -> bool {
-    matches!(plan.map_type, MapType::PercpuHash | MapType::LruPercpuHash)
-}
-
-/// Keys say where values are; a queue has none.
-fn is_keyed(plan: &MapPlan) -> bool {
-    plan.key_size > 0
-}
-
-/// Lookups in a copy of a map.
-fn looked_up(plan: &MapPlan, bytes: &[u8], ops: &[HostOp]) -> Vec<Answer> {
-    let view = MapView::new(plan, bytes);
-    let lookup = |op: &HostOp| match view.as_ref().map(|view| view.lookup(&op.key)) {
-        Ok(found) => answered(plan, found),
-        Err(error) => Err(error.errno()),
-    };
-    ops.iter().map(lookup).collect()
-}
-
-fn answered(plan: &MapPlan, found: Result<Option<Value>, AccessError>) -> Answer {
-    match found {
-        Ok(Some(value)) => Ok(flat(plan, value)),
-        Ok(None) => Err(ENOENT),
-        Err(error) => Err(error.errno()),
-    }
-}
-
 /// Most bytes that operations on a map can be answered with.
 pub(crate) fn most_answered(plan: &MapPlan, ops: &[HostOp]) -> u64 {
     let gives = ops.iter().filter(|op| op.action.gives()).count() as u64;
@@ -629,35 +416,4 @@ pub(crate) fn most_answered(plan: &MapPlan, ops: &[HostOp]) -> u64 {
         | MapLayout::UserRing(_) => 1,
     };
     gives.saturating_mul(stride.saturating_mul(values))
-}
-
-fn fail_all(ops: &[HostOp], errno: i64) -> Vec<Answer> {
-    vec![Err(errno); ops.len()]
-}
-
-/// The bytes of a value; of several, each padded to 8 bytes, one behind the other.
-fn flat(plan: &MapPlan, value: Value) -> Vec<u8> {
-    let stride = (plan.value_size as usize).next_multiple_of(8);
-    match value {
-        Value::One(value) => value,
-        Value::PerSm(values) => {
-            let mut all = vec![0; stride * values.len()];
-            for (to, value) in all.chunks_mut(stride).zip(&values) {
-                to[..value.len()].copy_from_slice(value);
-            }
-            all
-        }
-        Value::PerThread(values) => {
-            let threads = match plan.layout {
-                MapLayout::PerThread(l) => l.threads as usize,
-                _ => 0,
-            };
-            let mut all = vec![0; stride * threads];
-            for (thread, value) in values {
-                let at = thread as usize * stride;
-                all[at..at + value.len()].copy_from_slice(&value);
-            }
-            all
-        }
-    }
 }

@@ -15,7 +15,7 @@ use warpbpf_driver::{Driver, Stream};
 use warpbpf_patch::HiddenParam;
 use warpbpf_sanitizer::Sanitizer;
 
-use crate::variant::LaunchRecords;
+use crate::launch_records::LaunchRecords;
 
 /// Threads that can be about to launch one kernel in one stream.
 const MOST_AT_ONCE: usize = 16;

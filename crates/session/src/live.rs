@@ -10,19 +10,24 @@ use warpbpf_maps::{MapPlan, Placement, inner};
 use crate::allocations::Fence;
 use crate::calls::{self, Calls};
 use crate::clock::{Clock, Reading};
+use crate::device_gate::DeviceGate;
+use crate::device_slots::Unwritten;
 use crate::drain::{DrainStats, Landing, RingEvent, Rings};
-use crate::gate::{DeviceGate, Unwritten};
 use crate::ground::Ground;
-use crate::growth::{Founding, Grown, Now};
+use crate::grown::{Founding, Grown, Now};
 use crate::held::{Held, Kept};
 use crate::host_memory::HostMemory;
-use crate::host_ops::{self, At, HostOp, HostOps, Loaded, Progress};
+use crate::host_ops::op::{At, HostOp, Loaded};
+use crate::host_ops::state::HostOps;
+use crate::host_ops::{self, Progress};
+use crate::launch_records::LaunchRecords;
 use crate::machine::Once;
-use crate::plan::{Session, SessionError};
-use crate::prepare::{Prepared, PreparedKernel};
+use crate::prepared::{Prepared, PreparedKernel};
+use crate::session::Session;
+use crate::session_error::SessionError;
 use crate::standing::Standing;
 use crate::user_ring::{Filled, UserRing};
-use crate::variant::{Addresses, LaunchRecords, LoadedVariant, Loading};
+use crate::variant::{Addresses, LoadedVariant, Loading};
 
 /// Device state of a session. All methods make its context current where they need it and leave it so.
 #[derive(Debug)]

@@ -16,7 +16,7 @@ use warpbpf_codegen::{Env, Input, SlotSpace, Target, compile};
 use warpbpf_driver::sys::CUdeviceptr;
 use warpbpf_driver::{Driver, DriverError, Module, Stream};
 use warpbpf_patch::{
-    Attachment, Caller, HiddenParam, ParamLayout, Select, launch_arg_words, launch_args_of_kernel,
+    Attachment, Caller, ParamLayout, Select, launch_arg_words, launch_args_of_kernel,
     tools_function,
 };
 use warpbpf_sass::{
@@ -25,9 +25,10 @@ use warpbpf_sass::{
 
 use crate::assembled::{Assembled, Unmade};
 use crate::image::ImageInfo;
-use crate::patched::{self, Calls, Patched, PatchedFunctions};
-use crate::plan::{PlannedProgram, Session};
-use crate::prepare::{Code, Prepared, PreparedKernel};
+use crate::patched::{self, PatchedFunctions};
+use crate::planned::PlannedProgram;
+use crate::prepared::{Calls, Code, Patched, Prepared, PreparedKernel, Spliced};
+use crate::session::Session;
 
 /// `.version` of the functions: what the kernels are of is not known.
 const PTX_VERSION: (u32, u32) = (8, 0);
@@ -41,22 +42,6 @@ const CALLERS: [Caller; 3] = [
 ];
 /// Name of the function in its text.
 const FUNCTION: &str = "wbpf_probe";
-
-/// What runs in a kernel's place where it is only machine code.
-#[derive(Debug, Clone)]
-pub(crate) struct Spliced {
-    /// The file that holds it.
-    file: Arc<[u8]>,
-    /// Its edit, but for where its table is.
-    edit: Arc<Edit>,
-    /// Variables of the application's module that it uses.
-    variables: Vec<Variable>,
-    /// The slot of the kernel's number, in the session that the functions were made for.
-    number_at: u32,
-    /// The parameter that launches append, and the kernel's own.
-    pub(crate) hidden: Option<HiddenParam>,
-    pub(crate) params: Vec<ParamLayout>,
-}
 
 /// A function, and the launch arguments that it reads.
 #[derive(Debug, Clone)]

@@ -1,9 +1,10 @@
 //! Programs that are kernels themselves (`gpu/run`): an empty kernel with the program at its start.
 
 use crate::image::{ImageInfo, inspect};
-use crate::plan::Session;
-use crate::prepare::Prepared;
+use crate::prepared::Prepared;
+use crate::ptx_version::ptx_version;
 use crate::section::Form;
+use crate::session::Session;
 
 /// A kernel that consists of a program.
 #[derive(Debug)]
@@ -12,15 +13,6 @@ pub struct OwnKernel {
     pub text: String,
     /// What [`crate::Live::instrument`] takes.
     pub prepared: Prepared,
-}
-
-/// First PTX version that knows every architecture up to a number (PTX ISA, "Release Notes").
-const VERSIONS: &[(u32, (u32, u32))] = &[(90, (8, 0)), (101, (8, 6)), (u32::MAX, (8, 8))];
-
-/// The PTX version of a module of ours for `sm_NN`.
-pub(crate) fn ptx_version(sm: u32) -> (u32, u32) {
-    let known = VERSIONS.iter().find(|(last, _)| sm <= *last);
-    known.map_or((8, 8), |(_, version)| *version)
 }
 
 /// A module with a kernel of this name that does nothing.

@@ -12,50 +12,17 @@ use std::sync::Arc;
 use warpbpf_abi::access::Space;
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_driver::{Driver, DriverError, Module};
-use warpbpf_patch::{Caller, Event, HiddenParam, launch_args_of_kernel};
+use warpbpf_patch::{Caller, Event, launch_args_of_kernel};
 use warpbpf_sanitizer::sys::Instruction;
 use warpbpf_sanitizer::{Patch, Sanitizer, SanitizerError};
 use warpbpf_sass::{File, elf};
 
 use crate::assembled::Unmade;
 use crate::image::ImageInfo;
-use crate::own::ptx_version;
-use crate::plan::{PlannedProgram, Session};
-use crate::prepare::{Code, PreparedKernel};
-
-/// Functions by the places that they are called at.
-pub(crate) type Calls = Vec<(u32, String)>;
-
-/// What runs in a kernel's place.
-#[derive(Debug, Clone)]
-pub(crate) struct Patched {
-    pub(crate) sanitizer: &'static Sanitizer,
-    /// The file that holds it.
-    file: Arc<[u8]>,
-    functions: Vec<Function>,
-    /// The slot of the kernel's number, in the session that the functions were made for.
-    pub(crate) number_at: u32,
-    /// Launch arguments of the functions, if they need any: then each launch has a table of its own
-    /// ([`crate::launch_args`]).
-    pub(crate) launch_args: Option<HiddenParam>,
-}
-
-/// A function that is called at places of one kind.
-#[derive(Debug, Clone)]
-struct Function {
-    instruction: Instruction,
-    name: String,
-    cubin: Arc<[u8]>,
-}
-
-impl Patched {
-    /// What is called where, by which copies are told apart.
-    pub(crate) fn calls(&self) -> Calls {
-        let calls = self.functions.iter();
-        let calls = calls.map(|function| (function.instruction as u32, function.name.clone()));
-        calls.collect()
-    }
-}
+use crate::planned::PlannedProgram;
+use crate::prepared::{CalledFunction, Code, Patched, PreparedKernel};
+use crate::ptx_version::ptx_version;
+use crate::session::Session;
 
 impl Session {
     /// The texts that have to be assembled for kernels without PTX on `sm_NN` that Compute Sanitizer patches, each once.
@@ -260,7 +227,7 @@ impl<'s> Chooser<'s> {
             let (name, text) = (made.name, made.text);
             let cubin = assembled.get(&text, self.unmade)?;
             is_whole(cubin).map_err(|why| format!("the function that the tool sent: {why}"))?;
-            functions.push(Function {
+            functions.push(CalledFunction {
                 instruction: instruction(event),
                 name,
                 cubin: Arc::clone(cubin),

@@ -1,139 +1,35 @@
 //! From an object file to a session: every program proved, every map laid out, before anything touches an application.
 
 use std::collections::BTreeSet;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 
 use warpbpf_abi::attach::Site;
-use warpbpf_abi::choice::Choice;
-use warpbpf_abi::layout::{HostedLayout, MapLayout, RingLayout, slot};
+use warpbpf_abi::layout::{HostedLayout, MapLayout, RingLayout};
 use warpbpf_abi::maps::{MapType, PLACE, Placement};
 use warpbpf_abi::names::PRINTK_RING;
 use warpbpf_abi::options::Options;
-use warpbpf_codegen::{MapBinding, map_uses};
-use warpbpf_driver::{DeviceInfo, DriverError};
-use warpbpf_ebpf::Pc;
+use warpbpf_codegen::map_uses;
+use warpbpf_driver::DeviceInfo;
 use warpbpf_maps::{Hardware, MapError, MapPlan, SumUse, inner, stops};
-use warpbpf_object::{Btf, LoadOptions, MapDef, Object, ObjectError, Program};
-use warpbpf_patch::TensorLayout;
+use warpbpf_object::{Btf, LoadOptions, MapDef, Object, Program};
+
+use crate::planned::PlannedProgram;
+use crate::session::{Lineage, Session};
+use crate::session_error::SessionError;
+
 pub use warpbpf_verify::LogStep;
 use warpbpf_verify::{
-    Bounded, Platform, Rejection, SourceLine, Subject, Verified, prove_apart, prove_bounded,
-    prove_padded, verify, verify_logged,
+    Bounded, Platform, Rejection, Verified, prove_apart, prove_bounded, prove_padded, verify,
+    verify_logged,
 };
 
-use crate::code_cache::CodeCache;
-use crate::cpu::{self, CpuError, HostProgram};
+use crate::cpu::{self, HostProgram};
 use crate::means::Means;
-use crate::names;
-use crate::process::{self, ProcessFields};
-use crate::replace::Lineage;
-use crate::section::{self, AttachSpec, Form, SectionError};
-use crate::sites::Sites;
+use crate::process::{self};
+use crate::section::{self};
 
 /// Bytes of the printk ring, as `max_entries` of a ring buffer would say.
 const PRINTK_BYTES: u32 = 256 << 10;
-
-/// Why an object cannot become a session. `Display` is the whole message for the user.
-#[derive(Debug, thiserror::Error)]
-#[expect(missing_docs, reason = "fields are named in the messages")]
-pub enum SessionError {
-    #[error("the object cannot be loaded: {source}")]
-    Object { source: ObjectError },
-    #[error(
-        "the object has no programs; a program is a function with `SEC(\"gpu/entry/KERNEL\")` or the like"
-    )]
-    Empty,
-    #[error("{0}")]
-    Section(Box<SectionError>),
-    #[error("{0}")]
-    Map(MapError),
-    #[error("map `{map}` cannot be placed: the object has none of this name; it has {there}")]
-    Place { map: String, there: String },
-    #[error("program `{}` was refused\n{}", rejection.program, rejection.render())]
-    Rejected { rejection: Box<Rejection> },
-    /// One for each program, or each map, that is refused.
-    #[error("{}", errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n\n"))]
-    Several { errors: Vec<SessionError> },
-    #[error(
-        "program `{program}` calls `bpf_{helper}`, which counts all threads of a block, and a gate (`--gate`, `--slots`) may keep some of them from it: do without the gate, or add to a value of a map"
-    )]
-    Gated {
-        program: String,
-        helper: &'static str,
-    },
-    #[error(
-        "program `{program}` calls `bpf_{helper}`, which counts all threads of a block in a launch record, and a kernel of its own (`gpu/run`) has none: use it in a program at `gpu/entry` or `gpu/exit`, or add to a value of a map"
-    )]
-    Uncounted {
-        program: String,
-        helper: &'static str,
-    },
-    #[error("{0}")]
-    Cpu(CpuError),
-    #[error("{0}")]
-    Driver(DriverError),
-}
-
-/// A proved program and where it wants to be.
-#[derive(Debug, Clone)]
-pub struct PlannedProgram {
-    /// Where.
-    pub spec: AttachSpec,
-    /// What.
-    pub verified: Verified<Program>,
-    /// Heads of its loops that are ended when they run ([`Options::bound_loops`]).
-    pub bounded: Vec<Pc>,
-    /// Which launches it is in.
-    pub choice: Arc<Choice>,
-    /// Whose it is ([`crate::client`]).
-    pub client: u32,
-}
-
-impl PlannedProgram {
-    /// The C function's name.
-    pub fn name(&self) -> &str {
-        &self.verified.program().name
-    }
-    /// Where the loops begin that are ended when they run, as far as the object says.
-    pub fn bounded_lines(&self) -> Vec<Option<SourceLine>> {
-        let program = self.verified.program();
-        let heads = self.bounded.iter();
-        heads.map(|head| Subject::line_of(program, *head)).collect()
-    }
-    /// It is at sites in the middle of kernels, of which there may be any number; at a kernel's start and end there always
-    /// is one.
-    pub(crate) fn has_sites(&self) -> bool {
-        !matches!(self.spec.site, Site::Entry | Site::Exit)
-    }
-    /// The section name.
-    pub fn section(&self) -> &str {
-        &self.verified.program().section
-    }
-}
-
-/// Programs on one kind of device: proved, with map layouts, and the numbers given to kernels. Of one object, or of what an
-/// object became when programs were replaced ([`crate::replace`]).
-#[derive(Debug)]
-pub struct Session {
-    pub(crate) programs: Vec<PlannedProgram>,
-    pub(crate) host_programs: Vec<HostProgram>,
-    pub(crate) maps: Vec<MapPlan>,
-    /// Of maps of maps, the layout of those that are in it.
-    pub(crate) inner: Vec<Option<MapLayout>>,
-    pub(crate) defs: Vec<MapDef>,
-    pub(crate) printk: Option<MapPlan>,
-    /// Numbers of kernels and of sites stay what they are when programs are replaced.
-    pub(crate) kernels: Arc<Mutex<Vec<String>>>,
-    pub(crate) sites: Arc<Mutex<Sites>>,
-    pub(crate) options: Options,
-    pub(crate) means: Means,
-    /// How tensor maps hold their boxes, once the driver was asked; `None` if it is not understood.
-    pub(crate) tensors: OnceLock<Option<TensorLayout>>,
-    pub(crate) hardware: Hardware,
-    pub(crate) lineage: Lineage,
-    /// What programs can ask about the process. Files are read for it, so it is known before there is a context.
-    pub(crate) process: ProcessFields,
-}
 
 /// Reads the programs of an object and proves each one. This is the part of [`Session::new`] that needs no device.
 ///
@@ -288,7 +184,7 @@ fn prove_program(
         }
     }
     Ok(PlannedProgram {
-        client: crate::client::OWN,
+        client: crate::planned::OWN,
         choice,
         spec,
         verified,
@@ -434,18 +330,6 @@ impl Session {
         })
     }
 
-    /// The programs, in the object's order.
-    pub fn programs(&self) -> &[PlannedProgram] {
-        &self.programs
-    }
-    /// Programs for functions of the application, on the CPU.
-    pub fn host_programs(&self) -> &[HostProgram] {
-        &self.host_programs
-    }
-    /// Where compiled code is kept from one process to the next.
-    pub fn cache(&self) -> Option<&Arc<CodeCache>> {
-        self.means.cache.as_ref()
-    }
     /// Nanoseconds that a call to the host may take.
     pub(crate) fn call_limit_ns(&self) -> u64 {
         let chosen = self.options.hostcall_timeout_us;
@@ -464,126 +348,6 @@ impl Session {
             ..
         } = self.options;
         site.is_in_middle() && !live_sums && !host_ops && !gate
-    }
-    /// See [`Options::timeline`].
-    pub fn timeline(&self) -> bool {
-        self.options.timeline
-    }
-    /// The maps, in the object's order.
-    pub fn maps(&self) -> &[MapPlan] {
-        &self.maps
-    }
-    pub(crate) fn maps_mut(&mut self) -> &mut [MapPlan] {
-        &mut self.maps
-    }
-    /// The maps' definitions, parallel to [`Session::maps`].
-    pub fn map_defs(&self) -> &[MapDef] {
-        &self.defs
-    }
-    /// Number of maps, the printk ring not counted.
-    pub fn map_count(&self) -> usize {
-        self.maps.len()
-    }
-    /// The printk ring, if a program prints.
-    pub fn printk(&self) -> Option<&MapPlan> {
-        self.printk.as_ref()
-    }
-    /// Readable names by kernel id.
-    pub fn kernel_names(&self) -> Vec<String> {
-        self.kernels
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
-    }
-
-    /// Readable names by site number, as the context's field `site` gives it; that of 0 is empty. It only grows.
-    pub fn site_names(&self) -> Vec<String> {
-        self.sites
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .names()
-    }
-
-    /// Programs that want to be in this kernel, in order.
-    pub fn matching(&self, mangled: &str) -> Vec<usize> {
-        let wanted = |p: &PlannedProgram| {
-            p.spec.form != Form::Run && names::matches(&p.spec.kernels, mangled)
-        };
-        self.programs
-            .iter()
-            .enumerate()
-            .filter(|(_, p)| wanted(p))
-            .map(|(i, _)| i)
-            .collect()
-    }
-
-    /// The number of a kernel, the same for the same name.
-    pub(crate) fn kernel_id(&self, demangled: &str) -> u64 {
-        let mut kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = kernels.iter().position(|k| k == demangled);
-        known.unwrap_or_else(|| {
-            kernels.push(demangled.to_string());
-            kernels.len() - 1
-        }) as u64
-    }
-
-    /// The number of a kernel that was seen, by its name in its image.
-    pub fn known_kernel(&self, mangled: &str) -> Option<u64> {
-        let name = names::demangle(mangled);
-        let kernels = self.kernels.lock().unwrap_or_else(PoisonError::into_inner);
-        let at = kernels.iter().position(|k| *k == name)?;
-        Some(at as u64)
-    }
-
-    /// Slots of the maps, for the code generator.
-    pub fn bindings(&self) -> Vec<MapBinding> {
-        self.bindings_of(&self.maps)
-    }
-
-    /// The same of maps of which its own are the first.
-    pub(crate) fn bindings_of(&self, maps: &[MapPlan]) -> Vec<MapBinding> {
-        let bind = |(index, map): (usize, &MapPlan)| MapBinding {
-            slot: self.map_slot(index),
-            session_index: index as u32,
-            layout: map.layout,
-            inner: self.inner.get(index).copied().flatten(),
-        };
-        maps.iter().enumerate().map(bind).collect()
-    }
-
-    /// Slot of a map. Slots stay what they are when programs are replaced, because text of an
-    /// earlier session may be loaded in a context that comes later: so maps that came since stand
-    /// behind the printk ring.
-    fn map_slot(&self, map: usize) -> u32 {
-        let behind = self.printk.is_some() && map >= self.first_maps();
-        slot::FIRST_MAP + map as u32 + u32::from(behind)
-    }
-
-    /// What stands in the slots: the environment, the maps, and the printk ring where it belongs.
-    pub fn in_slots(&self, env: u64, maps: &[u64], printk: Option<u64>) -> Vec<u64> {
-        let (first, since) = maps.split_at(self.first_maps().min(maps.len()));
-        let mut slots = vec![env];
-        slots.extend(first);
-        slots.extend(printk);
-        slots.extend(since);
-        slots
-    }
-
-    /// Slot of the printk ring: behind the maps of the first session.
-    pub fn printk_binding(&self) -> Option<MapBinding> {
-        let ring = self.printk.as_ref()?;
-        Some(MapBinding {
-            slot: slot::FIRST_MAP + self.first_maps() as u32,
-            session_index: self.maps.len() as u32,
-            layout: ring.layout,
-            inner: None,
-        })
-    }
-
-    /// First slot that is free for a module's own variables. Text keeps the one that it was made with: what stands from there on
-    /// is the module's own.
-    pub(crate) fn first_free_slot(&self) -> u32 {
-        slot::FIRST_MAP + self.maps.len() as u32 + u32::from(self.printk.is_some())
     }
 }
 

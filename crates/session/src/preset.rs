@@ -4,8 +4,8 @@ use warpbpf_abi::maps::MOST_PRESET;
 use warpbpf_maps::{AccessError, MapError, MapPlan, Write, inner, merge};
 use warpbpf_object::MapDef;
 
-use crate::host_ops::{Action, HostOp};
-use crate::plan::Session;
+use crate::host_ops::op::{Action, HostOp};
+use crate::session::Session;
 
 /// Why a map cannot be preset. Nothing was changed then.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

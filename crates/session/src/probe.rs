@@ -3,7 +3,7 @@
 use warpbpf_codegen::Fragment;
 use warpbpf_patch::{Attachment, Caller, PatchError, Select, bake, tools_function};
 
-use crate::PlannedProgram;
+use crate::planned::PlannedProgram;
 
 /// PTX for `ptxas --compile-as-tools-patch`: one function named like the program. `target` is the operand of `.target` and its number, `version`
 /// that of `.version`. Without addresses in `slots` the text reads the slot table, and is for looking at only.

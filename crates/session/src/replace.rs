@@ -7,29 +7,26 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::MapType;
 use warpbpf_abi::options::Options;
 use warpbpf_ebpf::{Code, Imm64, Insn};
 use warpbpf_maps::{MapPlan, Placement, SumUse, stops};
-use warpbpf_object::{Btf, MapDef, MapKind, Program, Type};
+use warpbpf_object::{MapDef, MapKind, Program};
 use warpbpf_verify::verify;
 
-use crate::client::{self, OWN};
+use crate::client;
 use crate::cpu;
-use crate::gate::Gates;
-use crate::growth::Founders;
-use crate::plan::{self, PlannedProgram, Session, SessionError};
-use crate::slots::Slots;
+use crate::plan;
+use crate::planned::{OWN, PlannedProgram};
+use crate::replace::error::MOST_MAPS;
+use crate::session::{Lineage, Session, Variable, variables};
+use crate::session_error::SessionError;
 
-mod error;
+pub(crate) mod error;
 
 pub use error::ReplaceError;
-
-/// Most maps that a session comes to have: each version of constants is one.
-const MOST_MAPS: usize = 4096;
 
 /// What is to become of the programs.
 #[derive(Debug, Clone, Copy)]
@@ -54,87 +51,6 @@ pub enum Change<'c> {
         /// Its number.
         client: u32,
     },
-}
-
-/// A variable of a data section: name, offset, bytes.
-type Variable = (String, u32, u32);
-
-/// What sessions that follow one another have in common.
-#[derive(Debug, Clone)]
-pub(crate) struct Lineage {
-    /// From 1.
-    generation: u64,
-    /// Maps of the first session.
-    first_maps: usize,
-    /// Identities of maps and of programs, parallel to the session's: a number is an index, and an attempt that failed may
-    /// have had another map by the same one.
-    map_ids: Vec<u64>,
-    pub(crate) program_ids: Vec<u64>,
-    next_id: Arc<AtomicU64>,
-    /// Programs are numbered by themselves, so that as many as possible have a bit of their own in the gate.
-    next_program: Arc<AtomicU64>,
-    pub(crate) gates: Arc<Gates>,
-    pub(crate) slots: Arc<Slots>,
-    pub(crate) founders: Arc<Founders>,
-    /// Parallel to the maps: whose they are.
-    pub(crate) clients: Vec<u32>,
-    /// Parallel to the maps: variables of data sections, where the object's types tell them.
-    variables: Vec<Option<Vec<Variable>>>,
-    /// A program reads the application's memory, or did.
-    pub(crate) reads: bool,
-    /// What NVTX tells is known: a program chooses launches by it, or did, or it was seen to that such may come.
-    pub(crate) ranges: bool,
-}
-
-impl Lineage {
-    /// Of a session that follows none.
-    pub(crate) fn first(
-        defs: &[MapDef],
-        programs: &[PlannedProgram],
-        ranges: bool,
-        types: Option<&Btf>,
-    ) -> Lineage {
-        let reads = |program: &PlannedProgram| program.verified.facts().reads_application();
-        let mut lineage = Lineage {
-            generation: 1,
-            first_maps: defs.len(),
-            map_ids: Vec::new(),
-            program_ids: Vec::new(),
-            next_id: Arc::default(),
-            next_program: Arc::default(),
-            gates: Arc::default(),
-            slots: Arc::default(),
-            founders: Arc::default(),
-            clients: vec![OWN; defs.len()],
-            variables: defs.iter().map(|def| variables(def, types)).collect(),
-            reads: programs.iter().any(reads),
-            ranges,
-        };
-        lineage.map_ids = defs.iter().map(|_| lineage.id()).collect();
-        lineage.program_ids = programs.iter().map(|_| lineage.program_id()).collect();
-        lineage
-    }
-
-    fn id(&self) -> u64 {
-        self.next_id.fetch_add(1, Ordering::Relaxed)
-    }
-
-    fn program_id(&self) -> u64 {
-        self.next_program.fetch_add(1, Ordering::Relaxed)
-    }
-}
-
-/// The variables of a data section. `None` without types, or if it is none.
-fn variables(def: &MapDef, types: Option<&Btf>) -> Option<Vec<Variable>> {
-    let MapKind::Data { section, .. } = &def.kind else {
-        return None;
-    };
-    let types = types?;
-    let variable = |var: &warpbpf_object::SectionVar| match types.type_by_id(var.ty) {
-        Some(Type::Var { name, .. }) => Some((name.clone(), var.offset, var.size)),
-        _ => None,
-    };
-    types.data_section(section)?.iter().map(variable).collect()
 }
 
 impl Session {

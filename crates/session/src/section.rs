@@ -5,6 +5,7 @@
 //! outside brackets.
 
 mod error;
+mod words;
 
 use std::borrow::Cow;
 use std::ops::RangeInclusive;
@@ -15,6 +16,8 @@ use warpbpf_abi::choice::{ChoiceError, ChoiceKey, ChoiceRequest};
 use warpbpf_abi::context::{self, ARGS, Context};
 use warpbpf_abi::nearest::nearest;
 use warpbpf_patch::Select;
+
+use crate::section::words::{RUN, listed};
 
 pub use error::SectionError;
 
@@ -68,8 +71,6 @@ static CAPTURED_TEXT: Context = Context {
     fields: &[],
 };
 
-/// The place of programs that are kernels themselves.
-const RUN: &str = "run";
 /// bpftime's names of no kernel.
 const MEM_CAPTURE: &str = "__memcapture";
 const DIRECTLY_RUN: &str = "__directly_run";
@@ -171,16 +172,6 @@ const fn scopes(site: Site) -> &'static [Scope] {
     }
 }
 
-/// `a`, `b` JOINER `c`, in backticks.
-fn listed<'w>(words: impl IntoIterator<Item = &'w str>, joiner: &str) -> String {
-    let words: Vec<String> = words.into_iter().map(|word| format!("`{word}`")).collect();
-    match words.split_last() {
-        None => String::new(),
-        Some((last, [])) => last.clone(),
-        Some((last, before)) => format!("{} {joiner} {last}", before.join(", ")),
-    }
-}
-
 /// What selectors a place takes.
 fn keys_text(site: Site) -> String {
     let own = match keys(site) {
@@ -192,10 +183,6 @@ fn keys_text(site: Site) -> String {
     };
     let launches = listed(ChoiceKey::ALL.iter().map(|key| key.word()), "and");
     format!("{own}; of every place are {launches}, which choose launches")
-}
-
-fn places() -> String {
-    listed(SITES.iter().map(|site| site.word()).chain([RUN]), "or")
 }
 
 /// Reads a section name. `program` is the C function's name: bpftime tells GPU programs by its `cuda__` prefix.

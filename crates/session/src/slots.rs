@@ -5,24 +5,21 @@
 //! the device it lies in one of two halves ([`warpbpf_abi::layout::slots`]), together with its constants; all slots change at one moment.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use warpbpf_abi::attach::Site;
-use warpbpf_abi::choice::{Choice, ChoiceRequest};
+use warpbpf_abi::choice::Choice;
 use warpbpf_abi::layout::{env, slots};
 use warpbpf_codegen::interpreter::{Form as Code, Interpreter, NotInterpreted, translate_for_slot};
 use warpbpf_codegen::{MapBinding, Target};
-use warpbpf_driver::{Driver, DriverError, Stream};
 use warpbpf_maps::{MapPlan, SumUse};
 use warpbpf_verify::Verified;
 
-use crate::gate::Unwritten;
-use crate::plan::{self, PlannedProgram, Session};
-use crate::readers::Readers;
-use crate::replace::ReplaceError;
-use crate::section::{AttachSpec, Form};
+use crate::plan;
+use crate::planned::PlannedProgram;
+use crate::replace::error::ReplaceError;
+use crate::session::{Filling, Session, place};
 
 /// Why programs do not come into slots. Nothing was changed then.
 #[derive(Debug, thiserror::Error)]
@@ -81,134 +78,6 @@ pub enum SlotError {
     Room { bytes: u64 },
     #[error("a program names a map that there is not; this is a bug in warpbpf")]
     Missing,
-}
-
-/// The bit of a slot in the word of open ones.
-pub(crate) fn bit(slot: u32) -> u32 {
-    slot.min(slots::SHARED)
-}
-
-/// The places that have a slot, by number. They only come to be more, because kernels with them may run for ever.
-#[derive(Debug, Default)]
-pub(crate) struct Slots(Mutex<Vec<Place>>);
-
-#[derive(Debug)]
-struct Place {
-    spec: AttachSpec,
-    section: String,
-}
-
-/// What places are told apart by: what a program calls the kernel's parameters is no part of it, nor in which launches it is.
-fn place(program: &PlannedProgram) -> AttachSpec {
-    AttachSpec {
-        arguments: Vec::new(),
-        launches: ChoiceRequest::default(),
-        ..program.spec.clone()
-    }
-}
-
-impl Slots {
-    fn lock(&self) -> MutexGuard<'_, Vec<Place>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Slots where these programs are, as long as there is room.
-    pub(crate) fn make(&self, programs: &[PlannedProgram]) {
-        let mut places = self.lock();
-        for program in programs {
-            let spec = place(program);
-            let known = places.iter().any(|place| place.spec == spec);
-            if !known && spec.form != Form::Run && (places.len() as u64) < slots::MOST {
-                let section = program.section().to_owned();
-                places.push(Place { spec, section });
-            }
-        }
-    }
-
-    fn of(&self, program: &PlannedProgram) -> Option<u32> {
-        let spec = place(program);
-        let found = self.lock().iter().position(|place| place.spec == spec);
-        found.and_then(|at| u32::try_from(at).ok())
-    }
-
-    /// What there is, as the end of a sentence.
-    fn there(&self) -> String {
-        let places = self.lock();
-        let there: Vec<String> = places
-            .iter()
-            .map(|place| format!("`{}`", place.section))
-            .collect();
-        match there.len() {
-            0 => "is none".to_owned(),
-            1 => format!("is one for {}", there[0]),
-            _ => format!("are those for {}", there.join(", ")),
-        }
-    }
-}
-
-/// Programs for slots, ready for any context of their session.
-#[derive(Debug)]
-pub struct Filling {
-    /// Told apart by this, on a device.
-    id: u64,
-    /// Whose maps they use.
-    base: Arc<Session>,
-    /// By slot.
-    code: Vec<(u32, Code)>,
-    /// Maps that they bring, behind those of the session.
-    constants: Vec<MapPlan>,
-    programs: Vec<String>,
-}
-
-impl Filling {
-    /// The session that it was made for.
-    pub(crate) fn base(&self) -> &Session {
-        &self.base
-    }
-
-    /// Names of the programs.
-    pub fn programs(&self) -> &[String] {
-        &self.programs
-    }
-
-    /// A bit for each slot in which something runs.
-    pub(crate) fn open(&self) -> u64 {
-        let bits = self.code.iter().map(|(slot, _)| 1u64 << bit(*slot));
-        bits.fold(0, |open, bit| open | bit)
-    }
-
-    fn bytes(&self) -> u64 {
-        let code = self.code.iter().map(|(_, code)| code.size() as u64);
-        let constants = self.constants.iter().map(|plan| rounded(plan.bytes()));
-        slots::PROGRAMS + code.chain(constants).sum::<u64>()
-    }
-
-    /// What a half holds that lies at `at`. `None` if a program names a map that there is not.
-    fn encode(&self, at: u64, env: u64, maps: &[u64]) -> Option<Vec<u8>> {
-        let mut bytes = vec![0; slots::PROGRAMS as usize];
-        let mut maps = maps.to_vec();
-        for plan in &self.constants {
-            let start = bytes.len();
-            maps.push(at + start as u64);
-            bytes.resize(start + rounded(plan.bytes()) as usize, 0);
-            for write in &plan.image {
-                let from = start + write.offset as usize;
-                let to = bytes.get_mut(from..from + write.bytes.len())?;
-                to.copy_from_slice(&write.bytes);
-            }
-        }
-        for (slot, code) in &self.code {
-            let address = at + bytes.len() as u64;
-            let entry = *slot as usize * 8;
-            bytes[entry..entry + 8].copy_from_slice(&address.to_le_bytes());
-            bytes.extend(code.encode(env, &maps)?);
-        }
-        Some(bytes)
-    }
-}
-
-fn rounded(bytes: u64) -> u64 {
-    bytes.next_multiple_of(16)
 }
 
 impl Session {
@@ -371,116 +240,6 @@ fn refusal(program: String, why: NotInterpreted, plans: &[MapPlan]) -> SlotError
     }
 }
 
-/// Which half of a context is in force, and which one may be written.
-#[derive(Debug, Default)]
-struct Halves {
-    /// The half that is in force, or was.
-    current: usize,
-    /// What is in each half.
-    held: [u64; 2],
-    /// The last write of the gate failed: some of its copies, or all, may name either half.
-    unsure: bool,
-}
-
-impl Halves {
-    fn with(&self, id: u64) -> Option<usize> {
-        self.held.iter().position(|held| *held == id)
-    }
-
-    /// The one that no copy of the gate names, if that is known.
-    fn free(&self) -> Option<usize> {
-        (!self.unsure).then_some(self.current ^ 1)
-    }
-
-    /// The gate was written with this half in force, or with none, or that failed.
-    fn told(&mut self, half: Option<usize>, written: bool) {
-        self.unsure = !written;
-        if let (Some(half), true) = (half, written) {
-            self.current = half;
-        }
-    }
-}
-
-/// The slots of one context.
-#[derive(Debug)]
-pub(crate) struct DeviceSlots {
-    env: u64,
-    stream: Stream,
-    readers: Readers,
-    halves: Halves,
-}
-
-impl DeviceSlots {
-    /// Those behind an environment block: nothing is there yet.
-    pub(crate) fn new(env: u64, stream: Stream) -> DeviceSlots {
-        DeviceSlots {
-            env,
-            stream,
-            readers: Readers::new(env + slots::AT, stream),
-            halves: Halves::default(),
-        }
-    }
-
-    fn half(&self, half: usize) -> u64 {
-        self.env + slots::AT + slots::HALVES + half as u64 * slots::HALF
-    }
-
-    /// These programs are in one of the halves.
-    pub(crate) fn has(&self, filling: &Filling) -> bool {
-        self.halves.with(filling.id).is_some()
-    }
-
-    /// The gate must be written before programs come: what it says on the device is not known.
-    pub(crate) fn is_unsure(&self) -> bool {
-        self.halves.unsure
-    }
-
-    /// Brings programs into the half that is not in force, once all have left it.
-    pub(crate) fn fill(
-        &mut self,
-        driver: &Driver,
-        filling: &Filling,
-        maps: &[u64],
-        limit: Duration,
-        goes_on: &dyn Fn() -> bool,
-    ) -> Result<(), Unwritten> {
-        if self.has(filling) {
-            return Ok(());
-        }
-        let Some(free) = self.halves.free() else {
-            return Err(Unwritten::Busy);
-        };
-        let stay = warpbpf_faults::strikes("session/slot-readers");
-        if stay || !self.readers.drain(driver, limit, goes_on)? {
-            return Err(Unwritten::Busy);
-        }
-        let at = self.half(free);
-        let Some(bytes) = filling.encode(at, self.env, maps) else {
-            return Err(Unwritten::Missing);
-        };
-        self.halves.held[free] = 0;
-        driver.write(at, &bytes, self.stream)?;
-        self.halves.held[free] = filling.id;
-        Ok(())
-    }
-
-    /// Has `write` tell the device the bits of slots that are open, and the half with these programs: none where they are not there.
-    pub(crate) fn switch(
-        &mut self,
-        filling: Option<&Filling>,
-        write: impl FnOnce(u64, u64) -> Result<(), DriverError>,
-    ) -> Result<(), DriverError> {
-        let there = filling.and_then(|filling| Some((filling, self.halves.with(filling.id)?)));
-        let written = match there {
-            Some((filling, half)) => write(filling.open(), self.half(half)),
-            None => write(0, 0),
-        };
-        self.halves
-            .told(there.map(|(_, half)| half), written.is_ok());
-        written
-    }
-}
-
 const _: () = assert!(
     env::SIZE.is_multiple_of(16),
     "the words of a gate are read together"
@@ -488,7 +247,7 @@ const _: () = assert!(
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::device_slots::Halves;
 
     /// Programs come into the free half, and the gate is written so.
     fn put(halves: &mut Halves, id: u64, written: bool) -> Option<usize> {

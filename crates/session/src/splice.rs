@@ -8,8 +8,8 @@ use warpbpf_ptx::ast::{Function, Module};
 
 use crate::image::ImageInfo;
 use crate::names;
-use crate::plan::Session;
-use crate::prepare::{Code, Prepared, PreparedKernel};
+use crate::prepared::{Code, Prepared, PreparedKernel};
+use crate::session::Session;
 
 /// What instrumenting a kernel makes of it.
 #[derive(Debug, Clone, PartialEq, Eq)]

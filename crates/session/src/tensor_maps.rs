@@ -5,7 +5,7 @@
 use warpbpf_driver::{Context, Driver, TENSOR_MAP_WORDS, TensorShape};
 use warpbpf_patch::{TensorBits, TensorField, TensorLayout};
 
-use crate::plan::Session;
+use crate::session::Session;
 
 type Words = [u64; TENSOR_MAP_WORDS];
 

@@ -10,10 +10,9 @@ use warpbpf_ptx::arguments::Arguments;
 use warpbpf_ptx::ast::Module;
 
 use crate::names;
-use crate::plan::Session;
-use crate::prepare::{CloneTexts, Code, Prepared, refuse};
+use crate::prepared::{CloneTexts, Code, Prepared, refuse};
+use crate::session::{Session, bit};
 use crate::sites;
-use crate::slots::bit;
 
 /// What the compiler speaks of in warnings that a probe can bring about: `C75xx`.
 const COMMENTED: &[&str] = &["wgmma.", "setmaxnreg."];

@@ -9,7 +9,7 @@ use warpbpf_driver::{Driver, DriverError, Stream};
 use warpbpf_maps::MapPlan;
 use warpbpf_maps::user_ring::{NoRoom, Producer, Sample};
 
-use crate::host_ops::{Action, Answer, HostOp};
+use crate::host_ops::op::{Action, Answer, HostOp};
 
 /// What keeps a record from the ring.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -1,6 +1,5 @@
 //! An instrumented kernel on a device: loaded, its slots filled, ready to be launched in the original's place.
 
-use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -13,14 +12,12 @@ use crate::assembled::Unmade;
 use crate::choices::Choices;
 use crate::code_cache::CodeCache;
 use crate::launch_args::Tables;
+use crate::launch_records::{LAUNCH_POOL, LaunchRecords};
 use crate::machine::{Duplicate, Once, table_of};
-use crate::prepare::{CloneTexts, Code, PreparedKernel};
+use crate::prepared::{CloneTexts, Code, PreparedKernel};
 use crate::resources::{Change, Room, Rooms};
 use crate::standing::Standing;
 use crate::warnings;
-
-/// Bytes of launch records of one context. They are allocated with the first variant that needs them, never by a launch.
-pub const LAUNCH_POOL: u64 = 64 << 20;
 
 /// A variant that can be launched.
 #[derive(Debug)]
@@ -166,88 +163,6 @@ impl LoadedVariant {
         let (of_block, of_warp) = (hidden.block_counters, hidden.warp_counters);
         let cells = u64::from(hidden.block_cells);
         Some(launch::size(blocks, warps, cells, of_block, of_warp))
-    }
-}
-
-/// Zeroed device memory that is handed out piece by piece and reused per kernel and stream.
-#[derive(Debug)]
-pub(crate) struct LaunchRecords {
-    base: u64,
-    state: Mutex<RecordState>,
-}
-
-#[derive(Debug, Default)]
-struct RecordState {
-    used: u64,
-    /// By kernel and stream, or that of all nodes that do not run.
-    pieces: HashMap<Option<(u64, Stream)>, (u64, u64)>,
-}
-
-impl LaunchRecords {
-    pub(crate) fn new(driver: &Driver, stream: Stream) -> Result<LaunchRecords, DriverError> {
-        Ok(LaunchRecords {
-            base: driver.alloc_zeroed(LAUNCH_POOL, stream)?,
-            state: Mutex::default(),
-        })
-    }
-
-    /// Gives the memory back; nothing is handed out any more.
-    pub(crate) fn free(&self, driver: &Driver) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.used <= LAUNCH_POOL {
-            state.used = u64::MAX / 2;
-            state.pieces.clear();
-            // The driver keeps it until the context ends, then.
-            let _ = driver.free(self.base);
-        }
-    }
-
-    fn get(&self, whose: Option<(u64, Stream)>, bytes: u64) -> Option<u64> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.get(self.base, whose, bytes)
-    }
-
-    pub(crate) fn take(&self, bytes: u64) -> Option<u64> {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        state.take(self.base, piece(bytes)?)
-    }
-}
-
-/// Size of a piece that holds so many bytes, if the pool may have one.
-fn piece(bytes: u64) -> Option<u64> {
-    (bytes <= LAUNCH_POOL).then(|| bytes.next_multiple_of(256))
-}
-
-impl RecordState {
-    /// A piece that is too small is left behind, as a launch may still count in it. So what replaces it is a power of two where
-    /// that fits: then all that were left behind are together no larger than the last one.
-    fn get(&mut self, base: u64, whose: Option<(u64, Stream)>, bytes: u64) -> Option<u64> {
-        let exact = piece(bytes)?;
-        let wanted = match self.pieces.get(&whose) {
-            Some((address, size)) if *size >= bytes => return Some(*address),
-            Some(_) => exact.next_power_of_two(),
-            None => exact,
-        };
-        let size = match self.has_room(wanted) {
-            true => wanted,
-            false => exact,
-        };
-        let address = self.take(base, size)?;
-        self.pieces.insert(whose, (address, size));
-        Some(address)
-    }
-
-    fn has_room(&self, size: u64) -> bool {
-        self.used + size <= LAUNCH_POOL
-    }
-
-    fn take(&mut self, base: u64, size: u64) -> Option<u64> {
-        if !self.has_room(size) || warpbpf_faults::strikes("session/record-pool") {
-            return None;
-        }
-        let address = base + self.used;
-        self.used += size;
-        Some(address)
     }
 }
 
@@ -523,6 +438,7 @@ fn mirror_attributes(driver: &Driver, from: Function, to: Function) {
 
 #[cfg(test)]
 mod tests {
+    use crate::launch_records::{LAUNCH_POOL, RecordState};
     use std::ffi::c_void;
 
     use super::*;

@@ -6,8 +6,9 @@ use warpbpf_abi::linux::GET_FUNC_IP;
 use warpbpf_abi::maps::{EFAULT, EINVAL};
 use warpbpf_ebpf::{Callback, TrapKind, bpf_loop};
 
+use super::clock::Clock;
 use super::machine::Cpu;
-use super::{Clock, Coordinates};
+use super::surroundings::Coordinates;
 
 /// Most bytes of a message or a string.
 const TEXT: usize = 1024;

@@ -4,7 +4,7 @@ use warpbpf_ebpf::interp::stack_regions;
 use warpbpf_ebpf::{AtomicOp, Callback, FlatMemory, Machine, Memory, Region, TrapKind, Width};
 use warpbpf_object::MapDef;
 
-use super::Surroundings;
+use super::surroundings::Surroundings;
 
 /// Where the context is.
 pub(super) const CONTEXT: u64 = 0x1000_0000_0000;

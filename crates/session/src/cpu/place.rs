@@ -1,9 +1,9 @@
 //! Where programs on the CPU are: at functions of files, known by their offset, or at functions of the driver API, known by name.
 
 use warpbpf_abi::cuda::{self, Api};
-
-use super::CpuError;
 use wildmatch::WildMatch;
+
+use super::error::CpuError;
 
 /// Functions that a program is for.
 #[derive(Debug, Clone, PartialEq, Eq)]

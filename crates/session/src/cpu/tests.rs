@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use warpbpf_object::MapKind;
 
 use super::*;
+use crate::cpu::error::CpuError;
+use crate::cpu::surroundings::{Coordinates, Surroundings};
 
 #[derive(Default)]
 struct World {

@@ -5,7 +5,7 @@ use warpbpf_abi::maps::{BPF_EXIST, EIO};
 use warpbpf_driver::{Driver, DriverError, Stream};
 use warpbpf_maps::{AccessError, MapPlan};
 
-use super::{Action, Answer, At, COPIED, HostOp, fail_all, has_copies, looked_up};
+use super::op::{Action, Answer, At, COPIED, HostOp, fail_all, has_copies, looked_up};
 
 /// Updates of a map with a value per multiprocessor: the kernel makes the key, with the value of the one that it runs on;
 /// then all values are written as those of an array are.

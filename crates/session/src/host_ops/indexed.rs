@@ -5,7 +5,9 @@ use warpbpf_abi::maps::{E2BIG, EINVAL, EIO, ENOENT, EPERM};
 use warpbpf_driver::DriverError;
 use warpbpf_maps::{MapPlan, MapView, merge, words};
 
-use super::{Action, Answer, At, HostOp, HostOps, flat};
+use super::op::{Action, Answer, At, HostOp, flat};
+use super::state::HostOps;
+use crate::host_ops::Reduced;
 
 impl HostOps {
     /// Operations on a map whose values have fixed places.
@@ -155,13 +157,6 @@ impl HostOps {
         };
         done.map_err(|_| EIO)
     }
-}
-
-/// A map of the same type with room for one key, to read and write single values of a large one by the same code.
-#[derive(Debug)]
-pub(super) struct Reduced {
-    layout: MapLayout,
-    plan: MapPlan,
 }
 
 /// Where the copies of one value lie.

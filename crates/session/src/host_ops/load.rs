@@ -2,9 +2,10 @@
 
 use warpbpf_driver::{Driver, DriverError, Stream};
 
-use super::{BLOCK, Kernel, Kernels, Loaded, Memory, RECORDS};
+use super::op::{BLOCK, Loaded, Memory, RECORDS};
+use super::program::{Kernel, Kernels};
 use crate::held::Held;
-use crate::plan::Session;
+use crate::session::Session;
 
 /// Loads a kernel for each map from number `first` on whose operations need one: by map, or why there is none. `addresses` are
 /// those of all slots.

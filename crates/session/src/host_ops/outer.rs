@@ -5,7 +5,8 @@ use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::{EINVAL, EIO, MapType};
 use warpbpf_maps::{MapView, inner};
 
-use super::{Action, Answer, At, HostOp, HostOps, answered, fail_all};
+use super::op::{Action, Answer, At, HostOp, answered, fail_all};
+use super::state::HostOps;
 
 impl HostOps {
     /// Operations on a map of maps, in their order.

@@ -12,9 +12,10 @@ use warpbpf_maps::MapPlan;
 use warpbpf_object::MapDef;
 use warpbpf_verify::{Platform, verify};
 
-use super::{Action, Answer, HostOp};
-use crate::own::ptx_version;
-use crate::plan::Session;
+use super::op::{Action, Answer, HostOp};
+use crate::host_ops::op::{Codes, Record};
+use crate::ptx_version::ptx_version;
+use crate::session::Session;
 
 const LOOKUP: u32 = HelperId::MapLookupElem as u32;
 const UPDATE: u32 = HelperId::MapUpdateElem as u32;
@@ -33,28 +34,6 @@ const KEY: u32 = 16;
 const UNROLLED: u32 = 16;
 /// What one operation may cost: the host can wait.
 const BUDGET: u64 = 1 << 24;
-
-/// How a map's operations are written into memory.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Record {
-    key_size: u32,
-    value_size: u32,
-    /// A peek brings the value that it asks for.
-    asks: bool,
-    /// What each operation is called in a record, if the map has it.
-    codes: Codes,
-}
-
-/// Which helpers the map's type has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Codes {
-    lookup: bool,
-    update: bool,
-    delete: bool,
-    push: bool,
-    pop: bool,
-    peek: bool,
-}
 
 /// A map's program as a kernel.
 #[derive(Debug)]
@@ -85,7 +64,7 @@ impl Record {
             asks: matches!(plan.layout, MapLayout::Bloom(_)),
             codes: Codes {
                 // Of a value per multiprocessor the kernel would see one, that of where it happens to run.
-                lookup: has(HelperId::MapLookupElem) && !super::has_copies(plan),
+                lookup: has(HelperId::MapLookupElem) && !super::op::has_copies(plan),
                 update: has(HelperId::MapUpdateElem),
                 delete: has(HelperId::MapDeleteElem),
                 push: has(HelperId::MapPushElem),
@@ -351,7 +330,7 @@ impl Session {
 fn record(plan: &MapPlan) -> Result<Record, String> {
     match plan.layout {
         MapLayout::Array(_) | MapLayout::PerThread(_) | MapLayout::Hosted(_) => {
-            return Err(super::NO_KERNEL.into());
+            return Err(super::op::NO_KERNEL.into());
         }
         MapLayout::Ring(_) => return Err("its records come as events".into()),
         MapLayout::UserRing(_) => return Err("it is filled by copies".into()),

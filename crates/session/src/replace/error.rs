@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use warpbpf_abi::choice::Choice;
 
-use super::MOST_MAPS;
-use crate::plan::SessionError;
+use crate::session_error::SessionError;
+
+/// Most maps that a session comes to have: each version of constants is one.
+pub(super) const MOST_MAPS: usize = 4096;
 
 /// Why programs are not replaced. Nothing was changed then.
 #[derive(Debug, thiserror::Error)]

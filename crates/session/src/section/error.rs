@@ -2,7 +2,7 @@
 
 use warpbpf_abi::choice::ChoiceError;
 
-use super::places;
+use super::words::places;
 
 /// Why a section name is not an attach point.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
