@@ -20,7 +20,7 @@ pub struct PlannedProgram {
     pub spec: AttachSpec,
     /// What.
     pub verified: Verified<Program>,
-    /// Heads of its loops that are ended when they run ([`Options::bound_loops`]).
+    /// Heads of its loops that are ended when they run (`Options::bound_loops`).
     pub bounded: Vec<Pc>,
     /// Which launches it is in.
     pub choice: Arc<Choice>,

@@ -10,7 +10,7 @@ pub type Print<'a> = &'a mut (dyn FnMut(&[u8]) + 'a);
 
 /// A kernel launch.
 pub struct Launch<'a> {
-    /// What to run; of a module of the same [`Gpu`].
+    /// What to run; of a module of the same `Gpu`.
     pub kernel: &'a Kernel,
     /// Blocks.
     pub grid: [u32; 3],
@@ -20,7 +20,7 @@ pub struct Launch<'a> {
     pub cluster: [u32; 3],
     /// Bytes of dynamic shared memory per block.
     pub dynamic_shared: u32,
-    /// Parameters, laid out as [`KernelInfo::params`] says.
+    /// Parameters, laid out as `KernelInfo::params` says.
     pub params: &'a [u8],
     /// `%gridid`.
     pub grid_id: u64,

@@ -24,7 +24,7 @@ pub(crate) enum Place {
 /// A guarded instruction.
 #[derive(Debug)]
 pub(crate) struct Inst {
-    /// Predicate row, [`NOWHERE`] if there is none.
+    /// Predicate row, `NOWHERE` if there is none.
     pub guard: Row,
     pub negated: bool,
     /// Line in the module's text, from 1.
@@ -160,7 +160,7 @@ pub(crate) struct Alu {
     pub op: eval::Op,
     /// Result and second result.
     pub d: [Row; 2],
-    /// Sources; [`NOWHERE`] is zero.
+    /// Sources; `NOWHERE` is zero.
     pub s: [Row; eval::SOURCES],
 }
 
@@ -292,7 +292,7 @@ pub(crate) struct Call {
 #[derive(Debug)]
 pub(crate) struct Barrier {
     pub id: Row,
-    /// Threads that take part, [`NOWHERE`] for all of the block.
+    /// Threads that take part, `NOWHERE` for all of the block.
     pub count: Row,
     pub kind: BarrierKind,
 }
@@ -317,7 +317,7 @@ pub(crate) enum ShuffleKind {
 /// What the lanes of a member mask do together.
 #[derive(Debug)]
 pub(crate) struct Collective {
-    /// The member mask, [`NOWHERE`] for the forms without `.sync`.
+    /// The member mask, `NOWHERE` for the forms without `.sync`.
     pub mask: Row,
     pub what: Together,
 }

@@ -177,7 +177,7 @@ pub trait Surroundings {
         // Each state has random keys.
         RandomState::new().hash_one(0) as u32
     }
-    /// The run has taken as long as it may. Asked before each helper and atomic, for instructions alone are bounded by [`FUEL`].
+    /// The run has taken as long as it may. Asked before each helper and atomic, for instructions alone are bounded by `FUEL`.
     fn out_of_time(&mut self) -> bool {
         false
     }

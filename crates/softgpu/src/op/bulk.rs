@@ -19,7 +19,7 @@ pub(crate) struct RangeCopy {
     pub from: Place,
     pub bytes: Row,
     pub barrier: Option<Place>,
-    /// Blocks of the cluster that get the bytes, [`NOWHERE`] if it is the one of the address.
+    /// Blocks of the cluster that get the bytes, `NOWHERE` if it is the one of the address.
     pub multicast: Row,
     pub reduce: Option<Reduction>,
 }
