@@ -77,7 +77,7 @@ pub use warpbpf_abi::method::{Method, NoMethod};
 pub use warpbpf_abi::options::Options;
 pub use warpbpf_ebpf::{DecodeError, DecodeErrorKind};
 pub use warpbpf_maps::{AccessError, Counters, Value};
-pub use warpbpf_object::{BtfError, FunctionDecodeError, ObjectError, SetError, TypeId};
+pub use warpbpf_object::{BtfError, CoreError, FunctionDecodeError, ObjectError, SetError, TypeId};
 pub use warpbpf_wire::{
     CacheRequest, ContextInfo, GraphLaunch, GraphNode, GraphNodes, HostModule, HostStack,
     HostStacks, Kernel, Layout, MapInfo, MapOp, NoteLevel, Occupancy, OpCode, Operation,

@@ -247,12 +247,14 @@ fn calls(bench: &Bench) -> Told {
         "@made",
         json!({ "1,called": 1, "2,called": 1, "1,began": GRID, "2,began": GRID }),
     )?;
-    // Two vectors there and one back.
-    run.is("@bytes", json!(3 * 5000 * 4))?;
+    // Two vectors there and one back. NVIDIA's runtime loads the kernel behind the first two, and
+    // programs at calls come in with the first kernel.
+    let seen = if bench.soft { 3 } else { 1 };
+    run.is("@bytes", json!(seen * 5000 * 4))?;
     let times = run.map("@time")?;
     let rows = times.as_array().cloned().unwrap_or_default();
     let copies: u64 = rows.iter().filter_map(|row| row["count"].as_u64()).sum();
-    same("copies", copies, 3)?;
+    same("copies", copies, seen)?;
     Ok("exact".into())
 }
 
