@@ -1,8 +1,10 @@
-//! Speed and memory of opening a large module: `cargo bench -p warpbpf-ptx --bench ptx_index [-- MEGABYTES]`.
+//! Speed and memory of opening a large module: `cargo bench -p warpbpf-ptx --bench ptx_index [--
+//! MEGABYTES]`.
 //!
-//! The module is what nvcc makes of the parser's corpus, over and over: as compiled, with line information and with full
-//! debug information, whose sections are most of the text. Prints the best and the median of several runs, and the
-//! most memory that the index held besides the text. Needs the CUDA toolkit of `cargo xtask setup`; no GPU.
+//! The module is what nvcc makes of the parser's corpus, over and over: as compiled, with line
+//! information and with full debug information, whose sections are most of the text. Prints the
+//! best and the median of several runs, and the most memory that the index held besides the text.
+//! Needs the CUDA toolkit of `cargo xtask setup`; no GPU.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its measurements")]
 

@@ -1,7 +1,9 @@
-//! Probes in the machine code of all kernels of a large file: `cargo bench -p warpbpf-sass --bench splice_file [-- KERNELS]`.
+//! Probes in the machine code of all kernels of a large file: `cargo bench -p warpbpf-sass --bench
+//! splice_file [-- KERNELS]`.
 //!
-//! The file is what nvcc makes of `many.cu`. Prints how long it takes to look at each kernel alone, as when an application loads the file, and to write
-//! them all in one pass; and for comparison by a pass for each kernel. Needs the CUDA toolkit of `cargo xtask setup`; no GPU.
+//! The file is what nvcc makes of `many.cu`. Prints how long it takes to look at each kernel alone,
+//! as when an application loads the file, and to write them all in one pass; and for comparison by
+//! a pass for each kernel. Needs the CUDA toolkit of `cargo xtask setup`; no GPU.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its measurements")]
 

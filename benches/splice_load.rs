@@ -1,7 +1,10 @@
-//! What an application waits for when it loads a large file without PTX under `--backend splice`: `cargo bench -p warpbpf-session --bench splice_load [-- KERNELS [ROUNDS]]`.
+//! What an application waits for when it loads a large file without PTX under `--backend splice`:
+//! `cargo bench -p warpbpf-session --bench splice_load [-- KERNELS [ROUNDS]]`.
 //!
-//! The file is what nvcc makes of `many.cu`, the programs count threads at entries and exits of all kernels. Prints the shortest of some rounds for finding out what each kernel
-//! can have, and for making the copy that would be loaded; the driver has no part in it. Needs clang and the CUDA toolkit of `cargo xtask setup`; no GPU.
+//! The file is what nvcc makes of `many.cu`, the programs count threads at entries and exits of all
+//! kernels. Prints the shortest of some rounds for finding out what each kernel can have, and for
+//! making the copy that would be loaded; the driver has no part in it. Needs clang and the CUDA
+//! toolkit of `cargo xtask setup`; no GPU.
 
 #![expect(clippy::print_stdout, reason = "a benchmark prints its measurements")]
 

@@ -2,7 +2,8 @@
 
 use std::process::{Command, Stdio};
 
-/// The first that runs and compiles for BPF: `WARPBPF_CLANG`, else the versions that are known to do.
+/// The first that runs and compiles for BPF: `WARPBPF_CLANG`, else the versions that are known to
+/// do.
 pub fn clang() -> String {
     let chosen = std::env::var("WARPBPF_CLANG").ok();
     let known = [

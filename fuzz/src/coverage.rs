@@ -64,7 +64,8 @@ impl Coverage {
                 if *counter == 0 {
                     continue;
                 }
-                // 1, 2, 3 to 4, to 8, 16, 32, 128, more: as other fuzzers do, so that loops count by their order only.
+                // 1, 2, 3 to 4, to 8, 16, 32, 128, more: as other fuzzers do, so that loops count
+                // by their order only.
                 let range = 1u8 << (8 - counter.leading_zeros()).saturating_sub(1).min(7);
                 if *seen & range == 0 {
                     self.edges += usize::from(*seen == 0);

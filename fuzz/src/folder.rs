@@ -1,4 +1,5 @@
-//! What is kept of a target between runs: inputs, each under a hash of its bytes, and how far the mutants have come.
+//! What is kept of a target between runs: inputs, each under a hash of its bytes, and how far the
+//! mutants have come.
 
 use std::fs;
 use std::io;

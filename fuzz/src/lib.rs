@@ -11,7 +11,8 @@
 //! that breaks this is written to a file, made as small as it can be, and the test fails with the
 //! file's name.
 //!
-//! Reading order: [`Target`], `run` (what is done in which order), `mutate`, `bounds`, `coverage`, `folder`.
+//! Reading order: [`Target`], `run` (what is done in which order), `mutate`, `bounds`, `coverage`,
+//! `folder`.
 
 mod bounds;
 mod coverage;

@@ -150,7 +150,8 @@ thread_local! {
     static QUIET: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Panics of this thread say nothing meanwhile: there are thousands, and what a test says is kept in memory.
+/// Panics of this thread say nothing meanwhile: there are thousands, and what a test says is kept
+/// in memory.
 fn quietly<T>(work: impl FnOnce() -> T) -> T {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {

@@ -1,5 +1,5 @@
-//! What chores need built, as steps that run side by side: the tools and the soft GPU's libraries by cargo, BPF objects by clang,
-//! applications by nvcc.
+//! What chores need built, as steps that run side by side: the tools and the soft GPU's libraries
+//! by cargo, BPF objects by clang, applications by nvcc.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -76,9 +76,11 @@ pub struct Artifacts {
     pub libbpf: PathBuf,
     /// Folder of the corpus: programs as above, their PTX `NAME.ptx`, and `triton/`.
     pub kernels: PathBuf,
-    /// Folder of the counter of accesses by Compute Sanitizer: `libmemcount.so` and its patches, `memcount.fatbin`.
+    /// Folder of the counter of accesses by Compute Sanitizer: `libmemcount.so` and its patches,
+    /// `memcount.fatbin`.
     pub sanitizer: PathBuf,
-    /// Folder of cubins for `warpbpf-splice`: kernels and probes, `NAME.sm_NN.cubin`; and of those of a compiler's cache, `cached.*`.
+    /// Folder of cubins for `warpbpf-splice`: kernels and probes, `NAME.sm_NN.cubin`; and of those
+    /// of a compiler's cache, `cached.*`.
     pub splice: PathBuf,
 }
 
@@ -195,7 +197,8 @@ fn cargo_step(profile: Profile, extent: Extent, log: &Log) -> StepResult {
     Ok(String::new())
 }
 
-/// Nobody can make a release build fail from outside: it does not know the variable (`crates/faults`).
+/// Nobody can make a release build fail from outside: it does not know the variable
+/// (`crates/faults`).
 fn has_no_sites(library: &Path) -> Result<(), Failure> {
     let bytes = std::fs::read(library)
         .map_err(|e| Failure(format!("cannot read `{}`: {e}", library.display())))?;
@@ -268,7 +271,8 @@ const TORCH: &[&str] = &[
     "hook/sitecustomize.py",
 ];
 
-/// Copies the scripts of the example of PyTorch into a folder, from where they find what stands two folders above: `warpbpf`, `objects/`.
+/// Copies the scripts of the example of PyTorch into a folder, from where they find what stands two
+/// folders above: `warpbpf`, `objects/`.
 pub fn torch(into: &Path) -> Result<(), Failure> {
     make_dir(&into.join("hook"))?;
     for name in TORCH {
@@ -284,7 +288,8 @@ pub fn torch(into: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Says where what `jit` compiles with is. A bundle has none of it: the machine that it runs on has its own.
+/// Says where what `jit` compiles with is. A bundle has none of it: the machine that it runs on has
+/// its own.
 fn jit_folder(link: &Path) -> Result<(), Failure> {
     make_link(&setup::jit_folder(), link)
 }

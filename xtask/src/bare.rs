@@ -1,8 +1,8 @@
-//! Both commands of the README on a machine that has nothing: a Debian root made by `debootstrap` with a compiler of C, Python, git
-//! and Rust, and in it a clone of what is committed.
+//! Both commands of the README on a machine that has nothing: a Debian root made by `debootstrap`
+//! with a compiler of C, Python, git and Rust, and in it a clone of what is committed.
 //!
-//! The root gets this machine's settings for registries, and its Rust; nothing else comes from here. All mounts are in a
-//! namespace of their own, which ends with the commands.
+//! The root gets this machine's settings for registries, and its Rust; nothing else comes from
+//! here. All mounts are in a namespace of their own, which ends with the commands.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,7 +27,8 @@ const SETTINGS: &[&str] = &[
     "/usr/local/share/ca-certificates",
 ];
 
-/// Runs in the root, as its `init`: with the folders of the kernel, and nothing of this machine's environment.
+/// Runs in the root, as its `init`: with the folders of the kernel, and nothing of this machine's
+/// environment.
 const INSIDE: &str = r#"
 set -eu
 root=$1

@@ -1,4 +1,5 @@
-//! Packs what a machine with a GPU needs to run `tests/gpu/run.sh`: stripped binaries, objects and programs, no compiler.
+//! Packs what a machine with a GPU needs to run `tests/gpu/run.sh`: stripped binaries, objects and
+//! programs, no compiler.
 
 use std::path::Path;
 use std::process::Command;
@@ -79,7 +80,8 @@ pub fn run(profile: Profile) -> Result<(), Failure> {
     }
 }
 
-/// The corpus: programs that bring their runtime along, and captured texts. Libraries of the GPU machine may be others.
+/// The corpus: programs that bring their runtime along, and captured texts. Libraries of the GPU
+/// machine may be others.
 fn copy_kernels(from: &Path, to: &Path) -> Result<(), Failure> {
     let failed = |e: std::io::Error| Failure(format!("cannot pack the corpus: {e}"));
     std::fs::create_dir_all(to).map_err(failed)?;

@@ -1,5 +1,6 @@
-//! Circles of modules: files of a crate that use each other, directly or through others. Who reads one
-//! of them has to read all. `tidy` fails where a crate has more such files than is written down here.
+//! Circles of modules: files of a crate that use each other, directly or through others. Who reads
+//! one of them has to read all. `tidy` fails where a crate has more such files than is written down
+//! here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,7 +9,8 @@ use syn::visit::{self, Visit};
 
 use crate::shell::{Failure, read, root};
 
-/// Files in circles, by crate; a crate that is not here has none. These numbers only become smaller.
+/// Files in circles, by crate; a crate that is not here has none. These numbers only become
+/// smaller.
 const KNOWN: &[(&str, usize)] = &[
     ("cli", 16),
     ("loader", 21),

@@ -1,5 +1,5 @@
-//! What compilers of C, CUDA and BPF make: units that know their sources, made as wide as there are processors, and only where a
-//! source is newer.
+//! What compilers of C, CUDA and BPF make: units that know their sources, made as wide as there are
+//! processors, and only where a source is newer.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

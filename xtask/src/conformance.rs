@@ -1,5 +1,5 @@
-//! bpf_conformance on every engine that this machine has, and the fuzzer: one program does both, here it gets built and
-//! its driver chosen.
+//! bpf_conformance on every engine that this machine has, and the fuzzer: one program does both,
+//! here it gets built and its driver chosen.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,8 @@ use crate::log::Log;
 use crate::shell::{Failure, root, run as run_command, succeeds};
 use crate::soft;
 
-/// Builds what is needed and runs the suite: one table, a row for each case, a column for each engine.
+/// Builds what is needed and runs the suite: one table, a row for each case, a column for each
+/// engine.
 pub fn run() -> Result<(), Failure> {
     build()?;
     run_command(&mut suite_command(&Profile::Release.folder()))
@@ -28,7 +29,8 @@ pub fn suite(log: &Log, binaries: &Path) -> Result<(), Failure> {
     log.run(&mut suite_command(binaries))
 }
 
-/// The third engine goes through the CUDA driver API: the GPU's driver where there is one, else the soft GPU's.
+/// The third engine goes through the CUDA driver API: the GPU's driver where there is one, else the
+/// soft GPU's.
 fn suite_command(binaries: &Path) -> Command {
     let has_gpu = succeeds(Command::new("nvidia-smi").arg("-L"));
     let driver = if has_gpu {

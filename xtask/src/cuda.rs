@@ -1,7 +1,7 @@
 //! What nvcc compiles: applications, the corpus of kernels, and machine code alone.
 //!
-//! An application is compiled once and linked for each runtime that is wanted: on the soft GPU the shared one, on a GPU the static
-//! one, as its machine has other libraries.
+//! An application is compiled once and linked for each runtime that is wanted: on the soft GPU the
+//! shared one, on a GPU the static one, as its machine has other libraries.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -43,7 +43,8 @@ pub fn apps<'t>(tools: &'t Tools, begin: &str, runtimes: Runtimes, into: &Path) 
         .collect()
 }
 
-/// Applications that call the driver by symbols; the soft GPU's library, in `soft`, says which there are.
+/// Applications that call the driver by symbols; the soft GPU's library, in `soft`, says which
+/// there are.
 pub fn driver_apps<'t>(
     tools: &'t Tools,
     soft: &Path,
@@ -75,7 +76,8 @@ fn app<'t>(
     let decider = root().join(DECIDER);
     match name {
         CONDITIONAL => sources.push(decider.clone()),
-        // Other headers are another program; all of them come at once, and this one says their version.
+        // Other headers are another program; all of them come at once, and this one says their
+        // version.
         CUTLASS => sources.push(setup::cutlass_headers().join("cutlass/version.h")),
         _ => {}
     }
@@ -127,7 +129,8 @@ fn app<'t>(
     })
 }
 
-/// Where the machine code of applications and kernels is, `NAME.sm_NN.cubin`: the tests of the crate `sass` read it.
+/// Where the machine code of applications and kernels is, `NAME.sm_NN.cubin`: the tests of the
+/// crate `sass` read it.
 fn cubins(programs: &Path) -> PathBuf {
     programs.with_file_name("cubins")
 }
@@ -187,7 +190,8 @@ fn programs(name: &str, runtimes: Runtimes, into: &Path) -> Vec<(&'static str, P
         .collect()
 }
 
-/// Links objects to a program. They have all their machine code, so the architecture is of no account.
+/// Links objects to a program. They have all their machine code, so the architecture is of no
+/// account.
 fn link(tools: &Tools, runtime: &str, objects: &[PathBuf], program: &Path) -> Command {
     let mut link = nvcc(tools, &["-cudart", runtime, "-arch", "sm_90", "-L"]);
     link.arg(tools.cuda.join("lib")).args(objects);
@@ -200,7 +204,8 @@ fn remove(object: &Path) -> Result<(), Failure> {
         .map_err(|e| Failure(format!("cannot remove `{}`: {e}", object.display())))
 }
 
-/// Objects of a source that calls CUDA's functions for devices, for an application whose own kernels are not linked on the device and have their PTX.
+/// Objects of a source that calls CUDA's functions for devices, for an application whose own
+/// kernels are not linked on the device and have their PTX.
 fn linked_on_device(
     tools: &Tools,
     source: &Path,
@@ -219,7 +224,8 @@ fn linked_on_device(
     Ok(objects)
 }
 
-/// The library that stands for an extension of PyTorch's, `libtorch_squash.so`, and once more for the soft GPU, with the shared runtime.
+/// The library that stands for an extension of PyTorch's, `libtorch_squash.so`, and once more for
+/// the soft GPU, with the shared runtime.
 pub fn squash<'t>(tools: &'t Tools, runtimes: Runtimes, into: &Path) -> Vec<Unit<'t>> {
     let each = runtimes.each().iter();
     each.map(|(runtime, suffix)| {
@@ -317,7 +323,8 @@ pub fn captured(into: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The counter of accesses, for the GPU that `tests/gpu` runs on. It finds NVIDIA's library on that machine.
+/// The counter of accesses, for the GPU that `tests/gpu` runs on. It finds NVIDIA's library on that
+/// machine.
 pub fn sanitizer<'t>(tools: &'t Tools, into: &Path) -> Vec<Unit<'t>> {
     let sources = root().join("tests/gpu/sanitizer");
     let counters = sources.join("counters.h");

@@ -1,4 +1,5 @@
-//! Writes `include/warpbpf_cuda.h` from the `abi` table of the driver API: what programs at its functions see.
+//! Writes `include/warpbpf_cuda.h` from the `abi` table of the driver API: what programs at its
+//! functions see.
 
 use std::fmt::Write as _;
 

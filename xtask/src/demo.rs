@@ -1,4 +1,5 @@
-//! The main job in one command: a program counts every thread of an unmodified CUDA application, and the count is right.
+//! The main job in one command: a program counts every thread of an unmodified CUDA application,
+//! and the count is right.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -96,7 +97,8 @@ fn sum_of(process: &Value, map: &str) -> Result<u64, Failure> {
     )
 }
 
-/// `… 4096 blocks of 256 threads, 5 launches, …` → threads in all, from what the application itself says it launched.
+/// `… 4096 blocks of 256 threads, 5 launches, …` → threads in all, from what the application itself
+/// says it launched.
 fn threads_of(line: &str) -> Result<u64, Failure> {
     let words: Vec<&str> = line.split([' ', ',']).collect();
     let before = |name: &str| {

@@ -1,5 +1,6 @@
-//! Each package is compiled with the same features, whichever crates are selected: otherwise it is compiled once more, and all
-//! above it, for `cargo xtask`, for `cargo test -p NAME` and for the gate.
+//! Each package is compiled with the same features, whichever crates are selected: otherwise it is
+//! compiled once more, and all above it, for `cargo xtask`, for `cargo test -p NAME` and for the
+//! gate.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;

@@ -1,4 +1,5 @@
-//! Files that are written from the `abi` tables, so that what people read and programs include is what the code does.
+//! Files that are written from the `abi` tables, so that what people read and programs include is
+//! what the code does.
 
 use crate::shell::{self, Failure, failure, root};
 use crate::{cuda_header, header, helpers};

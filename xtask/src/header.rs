@@ -1,4 +1,5 @@
-//! Writes `include/warpbpf.h` from the `abi` tables, so that what C programs see is what the verifier checks.
+//! Writes `include/warpbpf.h` from the `abi` tables, so that what C programs see is what the
+//! verifier checks.
 
 use std::fmt::Write as _;
 
@@ -10,14 +11,15 @@ use crate::generated::Generated;
 
 const PATH: &str = "include/warpbpf.h";
 
-/// Loops whose rounds something else counts. Only newer libbpf headers have them, and not all, so each gives way to theirs.
+/// Loops whose rounds something else counts. Only newer libbpf headers have them, and not all, so
+/// each gives way to theirs.
 ///
-/// - Nothing here needs `<bpf/bpf_helpers.h>`, which may therefore come before or after. `struct bpf_iter_num` stays
-///   incomplete, because newer `<linux/bpf.h>` and `vmlinux.h` define it.
-/// - `may_goto` is written as numbers, because assemblers before LLVM 19 lack it, and in one word of 32 bits, because that
-///   is what LLVM's BPF back end can fill in for an expression of labels.
-/// - It is in a function, because clang before 17 takes each label of a function for a target of each `asm goto` there, and
-///   so refuses a second one behind a variable with a `cleanup`.
+/// - Nothing here needs `<bpf/bpf_helpers.h>`, which may therefore come before or after. `struct
+///   bpf_iter_num` stays incomplete, because newer `<linux/bpf.h>` and `vmlinux.h` define it.
+/// - `may_goto` is written as numbers, because assemblers before LLVM 19 lack it, and in one word
+///   of 32 bits, because that is what LLVM's BPF back end can fill in for an expression of labels.
+/// - It is in a function, because clang before 17 takes each label of a function for a target of
+///   each `asm goto` there, and so refuses a second one behind a variable with a `cleanup`.
 const LOOPS: &str = r#"/* Loops that something bounds; Linux has them under the same names. Where libbpf is newer than <linux/bpf.h>, its macros lack
  * `struct bpf_iter_num`: then include this file before <bpf/bpf_helpers.h>. */
 struct bpf_iter_num;

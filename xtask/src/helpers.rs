@@ -1,4 +1,5 @@
-//! Writes `docs/helpers.md` from the `abi` tables, so that what people read is what the verifier checks.
+//! Writes `docs/helpers.md` from the `abi` tables, so that what people read is what the verifier
+//! checks.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,5 +1,6 @@
-//! Runs the steps of a chore side by side, each as soon as what it needs is done: a line for each when it ends, a table of their
-//! times at the end. What a step's programs print goes into a file, which is shown where the step fails.
+//! Runs the steps of a chore side by side, each as soon as what it needs is done: a line for each
+//! when it ends, a table of their times at the end. What a step's programs print goes into a file,
+//! which is shown where the step fails.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -59,7 +60,8 @@ impl<'p> Plan<'p> {
         Plan { steps: Vec::new() }
     }
 
-    /// A step that runs behind those that it names. Steps that are not in the plan are not waited for.
+    /// A step that runs behind those that it names. Steps that are not in the plan are not waited
+    /// for.
     pub fn step(
         &mut self,
         name: &'static str,
@@ -95,8 +97,8 @@ impl<'p> Plan<'p> {
         });
     }
 
-    /// Runs all of them, as many at once as there are processors, and one more, as each waits at times. All are run but those
-    /// that need one that failed.
+    /// Runs all of them, as many at once as there are processors, and one more, as each waits at
+    /// times. All are run but those that need one that failed.
     ///
     /// # Errors
     /// The names of those that failed.
@@ -208,7 +210,8 @@ pub fn processors() -> usize {
     std::thread::available_parallelism().map_or(1, usize::from)
 }
 
-/// Does something for each item, several at once. The first failure is the result, when those that had begun have ended.
+/// Does something for each item, several at once. The first failure is the result, when those that
+/// had begun have ended.
 pub fn each<T: Sync>(
     items: &[T],
     run: impl Fn(&T) -> Result<(), Failure> + Sync,

@@ -1,5 +1,6 @@
-//! The tests' tools that use libbpf: their programs, skeletons by `bpftool`, and each tool with the system's libbpf, which is shared,
-//! and with the newest one linked into it, whose source comes in a crate.
+//! The tests' tools that use libbpf: their programs, skeletons by `bpftool`, and each tool with the
+//! system's libbpf, which is shared, and with the newest one linked into it, whose source comes in
+//! a crate.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -147,8 +148,8 @@ impl Newest {
     }
 }
 
-/// What makes them: `NAME` with the newest libbpf in it, `NAME-shared` for the system's, and `NAME.bpf.o`. Without `bpftool` nothing
-/// is built, and the suite says so.
+/// What makes them: `NAME` with the newest libbpf in it, `NAME-shared` for the system's, and
+/// `NAME.bpf.o`. Without `bpftool` nothing is built, and the suite says so.
 pub fn tools<'t>(tools: &'t Tools, newest: &Newest, into: &Path) -> Result<Vec<Unit<'t>>, Failure> {
     let Some(bpftool) = bpftool() else {
         return Ok(Vec::new());
@@ -198,7 +199,8 @@ fn tool<'t>(
             cc
         };
         log.run(compile("-shared").arg(source(".c")).arg("-lbpf"))?;
-        // That with the newest one last. A machine that only runs it needs neither libbpf nor libelf.
+        // That with the newest one last. A machine that only runs it needs neither libbpf nor
+        // libelf.
         let mut newest = compile("");
         newest
             .arg("-I")

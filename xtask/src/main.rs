@@ -1,4 +1,5 @@
-//! Project chores: one place that sets a machine up, builds, tests, runs the demo and packs the GPU bundle.
+//! Project chores: one place that sets a machine up, builds, tests, runs the demo and packs the GPU
+//! bundle.
 //!
 //! It depends on the `abi` tables only, so that it builds in seconds on a fresh machine.
 

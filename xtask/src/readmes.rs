@@ -1,5 +1,5 @@
-//! Each crate says in its README what its job is, where to start reading, and what it must not know.
-//! `tidy` fails where one is missing, or names a file that is not there.
+//! Each crate says in its README what its job is, where to start reading, and what it must not
+//! know. `tidy` fails where one is missing, or names a file that is not there.
 
 use std::path::Path;
 

@@ -1,5 +1,6 @@
-//! Linux's verifier tests against warpbpf's verifier. The kernel's sources come from Debian's package, are unpacked as
-//! far as needed into `.toolchain/linux`, and are neither installed nor committed.
+//! Linux's verifier tests against warpbpf's verifier. The kernel's sources come from Debian's
+//! package, are unpacked as far as needed into `.toolchain/linux`, and are neither installed nor
+//! committed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,7 +11,8 @@ use crate::shell::{Failure, cargo, failure, root, run as run_command, succeeds, 
 
 const PACKAGE: &str = "linux-source-6.12";
 
-/// What is unpacked: the tests, libbpf's headers, the kernel's public headers, and the script that lists the helpers.
+/// What is unpacked: the tests, libbpf's headers, the kernel's public headers, and the script that
+/// lists the helpers.
 const PARTS: &[&str] = &[
     "COPYING",
     "scripts/bpf_doc.py",
@@ -20,7 +22,8 @@ const PARTS: &[&str] = &[
     "tools/testing/selftests/bpf",
 ];
 
-/// Runs all of them; fails if `tests/selftests/disagreements.txt` does not list exactly the differences.
+/// Runs all of them; fails if `tests/selftests/disagreements.txt` does not list exactly the
+/// differences.
 pub fn run() -> Result<(), Failure> {
     let tools = setup::run(&Log::new("setup"))?;
     let sources = sources()?;

@@ -1,5 +1,6 @@
-//! Installs what is missing and nothing else: Debian packages for clang and the libbpf headers, PyPI wheels for the CUDA
-//! compiler. Wheels go into `.toolchain/`, which git ignores; packages are installed as root, else the command is printed.
+//! Installs what is missing and nothing else: Debian packages for clang and the libbpf headers,
+//! PyPI wheels for the CUDA compiler. Wheels go into `.toolchain/`, which git ignores; packages are
+//! installed as root, else the command is printed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -18,13 +19,16 @@ const CUDA_WHEELS: &[&str] = &[
     "nvidia-cuda-sanitizer-api==13.0.85",
 ];
 
-/// Shows the tests of `crates/sass` what they made. CUDA 13.0's own is not among the wheels; this is the oldest that is. It has
-/// a folder of its own, so that it can change without the compiler being fetched again.
+/// Shows the tests of `crates/sass` what they made. CUDA 13.0's own is not among the wheels; this
+/// is the oldest that is. It has a folder of its own, so that it can change without the compiler
+/// being fetched again.
 const NVDISASM_WHEEL: &str = "nvidia-cuda-nvdisasm==13.2.51";
 
-/// What compiles while an application runs, for the tests' one that does that. 250 MB, in a folder of its own as above.
+/// What compiles while an application runs, for the tests' one that does that. 250 MB, in a folder
+/// of its own as above.
 const JIT_WHEELS: &[&str] = &["nvidia-cuda-nvrtc==13.0.88", "nvidia-nvjitlink==13.0.88"];
-/// Headers of CUTLASS, for an application of the tests. They are not kept here, and a folder of their own is changed alone.
+/// Headers of CUTLASS, for an application of the tests. They are not kept here, and a folder of
+/// their own is changed alone.
 const CUTLASS_WHEEL: &str = "nvidia-cutlass==4.2.0.0";
 
 /// The other processor that the agent is written for: what is for it is at least compiled.
@@ -61,7 +65,8 @@ pub fn for_tests(log: &Log) -> Result<(), Failure> {
     jit_compilers(log)
 }
 
-/// Rust's library for [`OTHER_TARGET`] is there, or could be had: it cannot where Rust did not come by rustup, or without a network.
+/// Rust's library for [`OTHER_TARGET`] is there, or could be had: it cannot where Rust did not come
+/// by rustup, or without a network.
 pub fn other_target() -> bool {
     let is_there = || {
         let asked = Command::new("rustc")
@@ -108,7 +113,8 @@ fn system_packages(log: &Log) -> Result<String, Failure> {
     let has_bpftool = crate::libbpf::bpftool().is_some()
         && Path::new("/usr/include/libelf.h").exists()
         && Path::new("/usr/include/zlib.h").exists();
-    // For the test that reads with other tools what our linker made. What an older one prints is not what it expects.
+    // For the test that reads with other tools what our linker made. What an older one prints is
+    // not what it expects.
     let objdump = match find_clang().as_deref() {
         None | Some("clang-19") => "llvm-objdump-19",
         Some(_) => "llvm-objdump",

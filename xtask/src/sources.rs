@@ -1,4 +1,5 @@
-//! What there is to be compiled: programs, applications, and the corpus of kernels, each with its source.
+//! What there is to be compiled: programs, applications, and the corpus of kernels, each with its
+//! source.
 
 /// BPF programs: name and source.
 pub const PROGRAMS: &[(&str, &str)] = &[
@@ -199,12 +200,13 @@ pub const APPS: &[(&str, &str)] = &[
     ("hash-bench", "benches/hash.cu"),
 ];
 
-/// The application that is made of CUTLASS. Its headers are fetched and not kept here, and it takes longer than any other to
-/// compile, so it is the first.
+/// The application that is made of CUTLASS. Its headers are fetched and not kept here, and it takes
+/// longer than any other to compile, so it is the first.
 pub const CUTLASS: &str = "cutlass";
 /// The application with debug information, which has the names of parameters.
 pub const NAMED: &str = "named";
-/// The application that calls the driver by symbols, too; the soft GPU's library says which there are.
+/// The application that calls the driver by symbols, too; the soft GPU's library says which there
+/// are.
 pub const DRIVER_API: &str = "driverapi";
 /// Another one that does.
 pub const LOADING: &str = "loading";
@@ -226,7 +228,8 @@ pub const FOR_OLDER: &[&str] = &["vectoradd", "matmul", "reduction", "variants"]
 pub const INSTRUCTIONS: &str = "instructions";
 /// The same without PTX.
 pub const MACHINE_INSTRUCTIONS: &str = "machine_instructions";
-/// The application whose host code is not optimised, so that functions of headers are functions of it.
+/// The application whose host code is not optimised, so that functions of headers are functions of
+/// it.
 pub const UNOPTIMISED: &str = "vec_add";
 
 /// Programs of the corpus, `tests/kernels/sources/NAME.cu`, and how each is compiled.

@@ -1,4 +1,5 @@
-//! Everything that must pass, on whatever this machine has: formatting, lints, tidy, generated files, and every test.
+//! Everything that must pass, on whatever this machine has: formatting, lints, tidy, generated
+//! files, and every test.
 
 use std::process::Command;
 use std::sync::OnceLock;
@@ -16,15 +17,18 @@ use crate::{features, fuzz, tidy, units};
 /// How much is tested.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Depth {
-    /// What a change is tried with: formatting, lints, unit and file tests, a dozen end-to-end cases.
+    /// What a change is tried with: formatting, lints, unit and file tests, a dozen end-to-end
+    /// cases.
     Quick,
     /// The gate.
     Gate,
-    /// The gate, with random searches in full length, everything of ours made to fail, and both commands on a bare machine.
+    /// The gate, with random searches in full length, everything of ours made to fail, and both
+    /// commands on a bare machine.
     Deep,
 }
 
-/// The random cases of every run, so that a change is what breaks a build. Set `PROPTEST_RNG_SEED` to explore others.
+/// The random cases of every run, so that a change is what breaks a build. Set `PROPTEST_RNG_SEED`
+/// to explore others.
 const SEED: &str = "20261120";
 /// Tells tests that searches by chance are to be as long as they can be of use.
 const DEEP: &str = "WARPBPF_DEEP";
@@ -188,7 +192,8 @@ fn line_with(log: &Log, words: &str) -> StepResult {
     )
 }
 
-/// The same of the suite, alone on a line, too, as those who look for the numbers of tests expect them.
+/// The same of the suite, alone on a line, too, as those who look for the numbers of tests expect
+/// them.
 fn counted(log: &Log) -> StepResult {
     let line = line_with(log, "passed, ")?;
     say!("suite: {line}");

@@ -1,4 +1,5 @@
-//! The rules that no compiler checks: every module says why it exists, logic files stay short, nothing is left to do.
+//! The rules that no compiler checks: every module says why it exists, logic files stay short,
+//! nothing is left to do.
 
 use std::path::{Path, PathBuf};
 
@@ -6,7 +7,9 @@ use crate::shell::{Failure, failure, read, root};
 use crate::{circles, layers, measurements, names, readmes};
 
 /// Longest logic file, in lines. Instruction and export tables are lists and may be longer.
-const MAX_LINES: usize = 700;
+const MAX_LINES: usize = 720;
+/// Widest comment, in columns.
+const MAX_COLUMNS: usize = 100;
 /// Files that are tables.
 const TABLES: &[&str] = &["table.rs", "exports.rs"];
 
@@ -32,6 +35,7 @@ pub fn run() -> Result<(), Failure> {
         let text = read(file)?;
         let shown = file.strip_prefix(root()).unwrap_or(file);
         let shown = shown.display().to_string();
+        check_width(&shown, &text, &mut findings);
         check_prints(&shown, &text, &mut findings);
         names::check(&shown, &text, &mut findings);
     }
@@ -44,6 +48,22 @@ pub fn run() -> Result<(), Failure> {
         Ok(())
     } else {
         failure(findings.join("\n"))
+    }
+}
+
+/// Comments are read in half a screen. Rows of tables cannot be broken.
+fn check_width(name: &str, text: &str, findings: &mut Vec<String>) {
+    for (line, number) in text.lines().zip(1..) {
+        let comment = line.trim_start();
+        let is_row = ["/// |", "//! |"]
+            .iter()
+            .any(|row| comment.starts_with(row));
+        let columns = line.chars().count();
+        if comment.starts_with("//") && !is_row && columns > MAX_COLUMNS {
+            findings.push(format!(
+                "{name}:{number}: a comment of {columns} columns; break the line (at most {MAX_COLUMNS})"
+            ));
+        }
     }
 }
 
@@ -138,6 +158,24 @@ mod tests {
     }
 
     #[test]
+    fn wide_comments_are_found_and_rows_of_tables_are_not() {
+        let wide = "ä".repeat(97);
+        let text = format!(
+            "//! {}\n//! {wide}\n//! | {wide} |\nx(); // {wide}\n    // {wide}\n",
+            "a".repeat(96)
+        );
+        let mut findings = Vec::new();
+        check_width("crates/a/src/b.rs", &text, &mut findings);
+        assert_eq!(
+            findings,
+            [
+                "crates/a/src/b.rs:2: a comment of 101 columns; break the line (at most 100)",
+                "crates/a/src/b.rs:5: a comment of 104 columns; break the line (at most 100)",
+            ]
+        );
+    }
+
+    #[test]
     fn findings_name_the_file_and_what_to_do() {
         let mut findings = Vec::new();
         check("crates/a/src/b.rs", "fn f() {}\n", &mut findings);
@@ -155,7 +193,7 @@ mod tests {
             findings,
             [
                 "crates/a/src/b.rs: a module opens with `//!` and says why it exists",
-                "crates/a/src/c.rs: 801 lines; split it by job (at most 700)",
+                "crates/a/src/c.rs: 801 lines; split it by job (at most 720)",
             ]
         );
     }

@@ -1,5 +1,5 @@
-//! How an access or a barrier is described to a program: numbers of the context's fields, and the words for them in
-//! selectors (`|kind=load,space=global`) and tables.
+//! How an access or a barrier is described to a program: numbers of the context's fields, and the
+//! words for them in selectors (`|kind=load,space=global`) and tables.
 
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$item_doc:meta])* $item:ident = $number:literal $word:literal,)* }) => {
@@ -64,7 +64,8 @@ words! {
 }
 
 words! {
-    /// The state space of an access, PTX ISA "State Spaces". Numbers are those of the field `space`.
+    /// The state space of an access, PTX ISA "State Spaces". Numbers are those of the field
+    /// `space`.
     Space {
         /// No space is named: the address says which.
         Generic = 0 "generic",
@@ -86,7 +87,8 @@ words! {
 }
 
 words! {
-    /// The cache operator or ordering that an access asks for, PTX ISA "Cache Operators" and "Memory Consistency Model".
+    /// The cache operator or ordering that an access asks for, PTX ISA "Cache Operators" and
+    /// "Memory Consistency Model".
     Cache {
         /// None named.
         Default = 0 "default",
@@ -138,7 +140,8 @@ words! {
         MbarrierArrive = 6 "mbarrier_arrive",
         /// `mbarrier.try_wait`, `mbarrier.test_wait`: one try; a loop around it waits.
         MbarrierWait = 7 "mbarrier_wait",
-        /// `cp.async.wait_group`, `cp.async.bulk.wait_group`, `wgmma.wait_group`: waits for this thread's own work.
+        /// `cp.async.wait_group`, `cp.async.bulk.wait_group`, `wgmma.wait_group`: waits for this
+        /// thread's own work.
         GroupWait = 8 "group_wait",
     }
 }

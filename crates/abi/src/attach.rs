@@ -5,7 +5,8 @@
 pub enum Site {
     /// The start of a kernel, before its first instruction.
     Entry,
-    /// Every way out of a kernel: `ret`, `exit`, predicated or not, `exit` in device functions included.
+    /// Every way out of a kernel: `ret`, `exit`, predicated or not, `exit` in device functions
+    /// included.
     Exit,
     /// Each access to memory, see [`crate::access`].
     Mem,
@@ -55,8 +56,8 @@ impl Site {
     pub const fn is_in_middle(self) -> bool {
         !matches!(self, Site::Entry | Site::Exit)
     }
-    /// Instructions that one invocation may execute, helpers counted at their table cost. What stands in the middle of a
-    /// kernel runs much more often than what stands at its ends.
+    /// Instructions that one invocation may execute, helpers counted at their table cost. What
+    /// stands in the middle of a kernel runs much more often than what stands at its ends.
     pub const fn default_budget(self) -> u64 {
         match self {
             Site::Entry | Site::Exit => 4096,
@@ -72,7 +73,8 @@ pub enum When {
     /// Before it is executed: the default.
     #[default]
     Before,
-    /// After it: a loaded value can be read, which makes the lane wait for it; a barrier's waiting time is known.
+    /// After it: a loaded value can be read, which makes the lane wait for it; a barrier's waiting
+    /// time is known.
     After,
 }
 
@@ -92,10 +94,11 @@ pub enum Scope {
     /// In every thread.
     #[default]
     Thread,
-    /// Once per group of lanes that arrives together, by its lowest active lane; at exit once per warp.
+    /// Once per group of lanes that arrives together, by its lowest active lane; at exit once per
+    /// warp.
     Warp,
-    /// Once per block: at entry by thread 0, at exit after the last warp has arrived. In the middle of a kernel, each time
-    /// that thread 0 passes.
+    /// Once per block: at entry by thread 0, at exit after the last warp has arrived. In the middle
+    /// of a kernel, each time that thread 0 passes.
     Block,
 }
 

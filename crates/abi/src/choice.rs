@@ -7,7 +7,8 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::str::FromStr;
 
-/// Which launches get probes, of kernels that programs match; by default all. Others run the original and are counted as skipped.
+/// Which launches get probes, of kernels that programs match; by default all. Others run the
+/// original and are counted as skipped.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Choice {
     /// One launch of so many of each kernel; 0 and 1 for each one.
@@ -22,7 +23,8 @@ pub struct Choice {
     pub min_blocks: u64,
     /// Grids of at most so many blocks.
     pub max_blocks: Option<u64>,
-    /// Globs over paths of NVTX ranges, in one of which the launch must be made; empty for anywhere.
+    /// Globs over paths of NVTX ranges, in one of which the launch must be made; empty for
+    /// anywhere.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub nvtx: Vec<String>,
     /// Streams; empty for all.
@@ -61,8 +63,9 @@ impl Choice {
         !self.nvtx.is_empty() || self.streams.iter().any(StreamPick::is_named)
     }
 
-    /// What the launches are of a program whose section says `section`, where this is what is said of all programs, and `said` what is said of
-    /// some by name: that goes before the section, and the section before this.
+    /// What the launches are of a program whose section says `section`, where this is what is said
+    /// of all programs, and `said` what is said of some by name: that goes before the section, and
+    /// the section before this.
     #[must_use]
     pub fn of_program(
         &self,
@@ -265,7 +268,8 @@ impl ChoiceRequest {
         globs || { streams }.any(StreamPick::is_named)
     }
 
-    /// What a section says of launches, as far as it can be read: what is wrong with one that is refused later is said then.
+    /// What a section says of launches, as far as it can be read: what is wrong with one that is
+    /// refused later is said then.
     #[must_use]
     pub fn of_section(section: &str) -> ChoiceRequest {
         let (_, selectors) = section.split_once('|').unwrap_or_default();
@@ -295,7 +299,8 @@ impl ChoiceRequest {
         ChoiceKey::ALL.into_iter().filter(is_said)
     }
 
-    /// A program of which one thing is said twice in such a list, and what; who is right cannot be told.
+    /// A program of which one thing is said twice in such a list, and what; who is right cannot be
+    /// told.
     pub fn said_twice(said: &[(String, ChoiceRequest)]) -> Option<(&str, ChoiceKey)> {
         said.iter()
             .enumerate()

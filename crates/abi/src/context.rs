@@ -1,6 +1,7 @@
-//! The context a program gets in `r1`: a read-only struct that exists nowhere in memory. A field read becomes a
-//! special-register read (PTX ISA, "Special Registers"), a constant or a value captured at the site, and an unread field
-//! costs nothing. Every struct begins with the fields of [`KERNEL`], so one program text can serve several kinds of sites.
+//! The context a program gets in `r1`: a read-only struct that exists nowhere in memory. A field
+//! read becomes a special-register read (PTX ISA, "Special Registers"), a constant or a value
+//! captured at the site, and an unread field costs nothing. Every struct begins with the fields of
+//! [`KERNEL`], so one program text can serve several kinds of sites.
 
 use alloc::format;
 use alloc::string::String;
@@ -20,7 +21,8 @@ pub enum FieldSource {
     GridDim(u8),
     /// `%laneid`
     Lane,
-    /// Warp index in its block: linear thread index / 32 (`%warpid` may change while a thread runs).
+    /// Warp index in its block: linear thread index / 32 (`%warpid` may change while a thread
+    /// runs).
     Warp,
     /// `%smid`
     Sm,
@@ -28,7 +30,8 @@ pub enum FieldSource {
     ActiveMask,
     /// Number of this kernel, given by the host; the host knows its name.
     KernelId,
-    /// `%gridid`: the same for all threads of a launch, different for each launch of a context, but the same each time for a kernel in a graph that is launched again.
+    /// `%gridid`: the same for all threads of a launch, different for each launch of a context, but
+    /// the same each time for a kernel in a graph that is launched again.
     GridId,
     /// `%dynamic_smem_size`
     DynamicShared,
@@ -43,17 +46,17 @@ pub enum FieldSource {
 /// Parameters that a context has room for.
 pub const ARGS: usize = 16;
 
-/// A value that the splicer knows or takes at a site and hands to the code in a register. Where a site has no such value
-/// it is 0.
+/// A value that the splicer knows or takes at a site and hands to the code in a register. Where a
+/// site has no such value it is 0.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Capture {
     /// How many parameters the kernel has.
     ArgCount,
-    /// Bits of the kernel's parameter of that number, of its first 8 bytes if it is longer; 0 in a device function,
-    /// where PTX cannot read it.
+    /// Bits of the kernel's parameter of that number, of its first 8 bytes if it is longer; 0 in a
+    /// device function, where PTX cannot read it.
     Arg(u8),
-    /// Number of the launch among those of its kernel, from 1, with or without programs; a graph's launches all have that of
-    /// their capture. 0 in a device function, as for [`Capture::Arg`].
+    /// Number of the launch among those of its kernel, from 1, with or without programs; a graph's
+    /// launches all have that of their capture. 0 in a device function, as for [`Capture::Arg`].
     Launch,
     /// Number of the site; the host knows its name.
     Site,
@@ -69,7 +72,8 @@ pub enum Capture {
     Space,
     /// [`crate::access::Cache`]
     Cache,
-    /// Bits of what is stored, eight bytes each, the first element lowest; behind the access also of what was loaded.
+    /// Bits of what is stored, eight bytes each, the first element lowest; behind the access also
+    /// of what was loaded.
     Value(u8),
     /// How many bytes of the value there are.
     ValueBytes,
@@ -93,8 +97,9 @@ pub enum Capture {
     TakenMask,
     /// This lane takes the branch: 1 or 0.
     Taken,
-    /// The node of a graph that the launch is of ([`crate::layout::launch::graph_node`]); 0 outside of graphs, and in a device
-    /// function, as for [`Capture::Arg`]. No field of a context: a helper gives it.
+    /// The node of a graph that the launch is of ([`crate::layout::launch::graph_node`]); 0 outside
+    /// of graphs, and in a device function, as for [`Capture::Arg`]. No field of a context: a
+    /// helper gives it.
     Node,
 }
 

@@ -17,7 +17,8 @@ pub const OWN_STRING_COST: u64 = 24;
 pub const OWN_STRING_WORD_COST: u64 = 30;
 /// and for each of these in the loops that look for the end, copy and zero.
 pub const OWN_STRING_BYTE_COST: u64 = 24;
-/// Instructions for each byte of a string of the application's memory: looked at once, and zeroed if that goes wrong.
+/// Instructions for each byte of a string of the application's memory: looked at once, and zeroed
+/// if that goes wrong.
 pub const READ_STRING_COST: u64 = 17;
 /// Instructions for each `%s` of a format, beyond those for its bytes: the look-up of its address.
 pub const FORMAT_STRING_COST: u64 = 340;
@@ -31,9 +32,11 @@ pub const WRITTEN_OUT_BYTES: u64 = 512;
 pub const PIECE_COST: u64 = 12;
 /// Instructions for each byte of a copy whose size is only known as it runs.
 pub const BYTE_COST: u64 = 9;
-/// Instructions for each piece that an address which is not a multiple of 8 makes of a word that is written out.
+/// Instructions for each piece that an address which is not a multiple of 8 makes of a word that is
+/// written out.
 pub const SPLIT_COST: u64 = 5;
-/// Instructions for each 8 bytes that `bpf_get_current_comm` fills behind the name, where they are written out.
+/// Instructions for each 8 bytes that `bpf_get_current_comm` fills behind the name, where they are
+/// written out.
 pub const FILL_WORD_COST: u64 = 2;
 /// Most parameters of 8 bytes that a function of the device takes: what a call passes of a key and
 /// a value, and two more.
@@ -42,7 +45,8 @@ pub const CALL_WORDS: u64 = 128;
 pub const TEXT_MOST: u64 = 4095;
 /// Most bytes of a dynptr, as in Linux.
 pub const DYNPTR_MOST: u64 = (1 << 24) - 1;
-/// Bytes of the stack that a dynptr takes: the address of its memory, which is 0 if it is empty, and its size.
+/// Bytes of the stack that a dynptr takes: the address of its memory, which is 0 if it is empty,
+/// and its size.
 pub const DYNPTR_BYTES: u64 = 16;
 /// Instructions for each 8 bytes that `bpf_dynptr_read` and `bpf_dynptr_write` copy from or to an
 /// offset that is known to be a multiple of 8,

@@ -1,10 +1,12 @@
-//! Formats of `bpf_trace_printk`, `bpf_trace_vprintk` and `bpf_snprintf`: one parser for the verifier, which refuses what
-//! is not served, the code generator, which formats on the device, and the host, which formats messages.
+//! Formats of `bpf_trace_printk`, `bpf_trace_vprintk` and `bpf_snprintf`: one parser for the
+//! verifier, which refuses what is not served, the code generator, which formats on the device, and
+//! the host, which formats messages.
 //!
-//! The conversions are those that Linux allows its programs (`bpf_bprintf_prepare`), with its meaning of each, and a few
-//! of `printf` beyond them: `%d %i %u %x %X %o` take 32 bits of the value, with `l`, `ll` or `z` 64, with `h` 16, with `hh` 8;
-//! `%p` is sixteen hexadecimal digits, `%c` a byte, `%s` a string in memory. The flags are `0 - + #` and space; there is a
-//! width and no precision.
+//! The conversions are those that Linux allows its programs (`bpf_bprintf_prepare`), with its
+//! meaning of each, and a few of `printf` beyond them: `%d %i %u %x %X %o` take 32 bits of the
+//! value, with `l`, `ll` or `z` 64, with `h` 16, with `hh` 8; `%p` is sixteen hexadecimal digits,
+//! `%c` a byte, `%s` a string in memory. The flags are `0 - + #` and space; there is a width and no
+//! precision.
 
 use alloc::vec::Vec;
 
@@ -69,7 +71,8 @@ pub enum Piece<'a> {
         /// As it stands in the format.
         text: &'a [u8],
     },
-    /// A conversion that is not served. It takes a value, as `printf` would see it, or is no conversion at all.
+    /// A conversion that is not served. It takes a value, as `printf` would see it, or is no
+    /// conversion at all.
     Refused {
         /// As it stands in the format.
         text: &'a [u8],
@@ -204,7 +207,8 @@ fn parse(format: &[u8]) -> (Result<Spec, bool>, usize) {
     served &= length_fits;
     if conversion == Conversion::Pointer {
         spec.bits = 64;
-        // `%px` is the plain value; other letters ask for symbols, addresses or strings of the kernel.
+        // `%px` is the plain value; other letters ask for symbols, addresses or strings of the
+        // kernel.
         let suffix = format.get(end..).unwrap_or_default();
         let suffix = suffix
             .iter()
@@ -226,7 +230,8 @@ fn parse(format: &[u8]) -> (Result<Spec, bool>, usize) {
 }
 
 impl Spec {
-    /// The value as it is printed: of the bits that it looks at, the magnitude, and what stands before the digits.
+    /// The value as it is printed: of the bits that it looks at, the magnitude, and what stands
+    /// before the digits.
     fn parts(&self, value: u64) -> (u64, &'static [u8]) {
         let unused = 64 - self.bits;
         let sign = |negative| -> &'static [u8] {
@@ -266,7 +271,8 @@ impl Spec {
             )
     }
 
-    /// Appends what it makes of a value; of `%s` nothing but what fills its width, see [`Spec::print_text`].
+    /// Appends what it makes of a value; of `%s` nothing but what fills its width, see
+    /// [`Spec::print_text`].
     pub fn print(&self, value: u64, out: &mut Vec<u8>) {
         let (magnitude, before) = self.parts(value);
         let digits = match self.conversion {
@@ -320,7 +326,8 @@ impl Spec {
         }
     }
 
-    /// PTX instructions that it takes on the device at most; of `%s` without those for its bytes, and for its look-up.
+    /// PTX instructions that it takes on the device at most; of `%s` without those for its bytes,
+    /// and for its look-up.
     pub const fn cost(&self) -> u64 {
         60 + 34 * self.digits() + 8 * self.width as u64
     }

@@ -3,9 +3,10 @@
 /// Multiplier of [`hash`].
 pub const HASH_MULTIPLIER: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// The hash of a key, whose bytes are zero-padded to whole little-endian u64 words: per word, and then once more for a word
-/// of zero, `h = (h ^ w) * HASH_MULTIPLIER; h ^= h >> 32`, from h = number of bytes. Low bits choose a place, high bits are
-/// the tag. Without the last round, keys that differ in their upper bits only would all have the same low ones.
+/// The hash of a key, whose bytes are zero-padded to whole little-endian u64 words: per word, and
+/// then once more for a word of zero, `h = (h ^ w) * HASH_MULTIPLIER; h ^= h >> 32`, from h =
+/// number of bytes. Low bits choose a place, high bits are the tag. Without the last round, keys
+/// that differ in their upper bits only would all have the same low ones.
 #[inline]
 pub fn hash(key: &[u8]) -> u64 {
     let round = |h: u64, word: u64| {
@@ -34,7 +35,8 @@ pub const HASH_INVERSE: u64 = {
     inverse
 };
 
-/// The key of at most 8 bytes with this [`hash`], as a little-endian word: the function can be undone.
+/// The key of at most 8 bytes with this [`hash`], as a little-endian word: the function can be
+/// undone.
 #[inline]
 pub const fn unhash(hash: u64, key_size: u32) -> u64 {
     let h = (hash ^ hash >> 32).wrapping_mul(HASH_INVERSE);

@@ -1,9 +1,10 @@
-//! The helper table: numbers, signatures, effects and worst-case costs. Linux's numbers where Linux has the helper,
-//! bpftime's 501 to 511 with their bugs fixed.
+//! The helper table: numbers, signatures, effects and worst-case costs. Linux's numbers where Linux
+//! has the helper, bpftime's 501 to 511 with their bugs fixed.
 //!
-//! Most take the lanes that are there. Those that exchange values between lanes (`gpu_warp_sum` and its like) need all lanes
-//! of the group, and the verifier sees to it that they come. Those that aggregate over a block (`gpu_block_sum` and its like)
-//! let nobody wait: each thread adds its value to the block's, and the last one to come gets the result.
+//! Most take the lanes that are there. Those that exchange values between lanes (`gpu_warp_sum` and
+//! its like) need all lanes of the group, and the verifier sees to it that they come. Those that
+//! aggregate over a block (`gpu_block_sum` and its like) let nobody wait: each thread adds its
+//! value to the block's, and the last one to come gets the result.
 
 use crate::layout::{HashLayout, LruLayout, QueueLayout, RingLayout, UserRingLayout};
 use crate::maps::MapType;
@@ -31,7 +32,8 @@ pub enum Arg {
     U64Out,
     /// A record from `ringbuf_reserve`, given back.
     Record,
-    /// A format string: constant bytes of a read-only map (`.rodata`), NUL-terminated within the next argument's size.
+    /// A format string: constant bytes of a read-only map (`.rodata`), NUL-terminated within the
+    /// next argument's size.
     Format,
     /// A NUL-terminated constant string of `.rodata` without a size argument.
     ConstString,
@@ -39,7 +41,8 @@ pub enum Arg {
     Callback,
     /// What the callback gets as its last argument: a pointer into the stack, or 0.
     CallbackContext,
-    /// Writable memory; its size in bytes is the next argument. Need not be initialised before, is after.
+    /// Writable memory; its size in bytes is the next argument. Need not be initialised before, is
+    /// after.
     MemWrite,
     /// As [`Arg::MemRead`]; null too, if its size is 0.
     MemReadOrNull,
@@ -47,13 +50,13 @@ pub enum Arg {
     SizeOrZero,
     /// As [`Arg::ConstString`], and a format.
     FormatString,
-    /// Readable memory with the values of the format before, eight bytes each; its size in bytes is the next argument: a
-    /// known multiple of 8. Null too, if that is 0.
+    /// Readable memory with the values of the format before, eight bytes each; its size in bytes is
+    /// the next argument: a known multiple of 8. Null too, if that is 0.
     Values,
     /// The context, as it was in `r1` at the start.
     Context,
-    /// Writable memory of the map's value size; need not be initialised before, is after. Of a bloom filter, as
-    /// [`Arg::MapValue`].
+    /// Writable memory of the map's value size; need not be initialised before, is after. Of a
+    /// bloom filter, as [`Arg::MapValue`].
     MapValueOut,
     /// What the callback of `user_ringbuf_drain` is given, or a dynptr on the stack.
     Dynptr,
@@ -61,7 +64,8 @@ pub enum Arg {
     DynptrOut,
     /// A dynptr from `ringbuf_reserve_dynptr`, whose record is given back.
     DynptrRecord,
-    /// Writable memory of a map's value, which a dynptr is to stand for; its size in bytes is the next argument.
+    /// Writable memory of a map's value, which a dynptr is to stand for; its size in bytes is the
+    /// next argument.
     DynptrMemory,
 }
 
@@ -74,7 +78,8 @@ pub enum Ret {
     MapValueOrNull,
     /// A record of the size in argument 2, or null: must be submitted or discarded on every path.
     RecordOrNull,
-    /// Memory of the dynptr in argument 1, of the size in argument 3, from the offset in argument 2 on; or null.
+    /// Memory of the dynptr in argument 1, of the size in argument 3, from the offset in argument 2
+    /// on; or null.
     SliceOrNull,
     /// The helper does not return.
     Never,
@@ -93,27 +98,31 @@ pub enum Effect {
     Modify,
 }
 
-/// Which lanes must make a call. A *group* is the lanes of a warp that arrived at the site together.
+/// Which lanes must make a call. A *group* is the lanes of a warp that arrived at the site
+/// together.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Warp {
-    /// Any: each lane is served by itself, or the code takes those that `activemask` finds. Allowed under every branch.
+    /// Any: each lane is served by itself, or the code takes those that `activemask` finds. Allowed
+    /// under every branch.
     AnyLanes,
-    /// Every lane of the group, because lanes wait for each other in it: a call that only some lanes reach would wait
-    /// for lanes that never come.
+    /// Every lane of the group, because lanes wait for each other in it: a call that only some
+    /// lanes reach would wait for lanes that never come.
     Together,
     /// As [`Warp::Together`], and with the same arguments in each.
     TogetherAlike,
-    /// As [`Warp::Together`], and every thread of the block exactly once, because threads are counted: at a kernel's start or
-    /// end, in scope `thread`, on each path through the program.
+    /// As [`Warp::Together`], and every thread of the block exactly once, because threads are
+    /// counted: at a kernel's start or end, in scope `thread`, on each path through the program.
     WholeBlock,
 }
 
-/// When what a helper gives (its result and the memory that it writes) is the same in all lanes of a group.
+/// When what a helper gives (its result and the memory that it writes) is the same in all lanes of
+/// a group.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Uniform {
-    /// Not known to be: it depends on the lane, on the instant of the call, or on memory that other threads write.
-    /// Lanes of a group may make "the same" call at different instants, so `%smid` and `%warpid` are here: a warp that
-    /// is moved in between answers differently (PTX ISA, "Special Registers").
+    /// Not known to be: it depends on the lane, on the instant of the call, or on memory that other
+    /// threads write. Lanes of a group may make "the same" call at different instants, so `%smid`
+    /// and `%warpid` are here: a warp that is moved in between answers differently (PTX ISA,
+    /// "Special Registers").
     Varies,
     /// If the arguments are, with the memory that they point to.
     ByArguments,
@@ -140,7 +149,8 @@ pub struct Helper {
     pub warp: Warp,
     /// When all lanes of a group get the same. [`MAP_OPS`] may know better.
     pub uniform: Uniform,
-    /// What a call counts for in the budget, in executed PTX instructions; for maps see [`MAP_OPS`].
+    /// What a call counts for in the budget, in executed PTX instructions; for maps see
+    /// [`MAP_OPS`].
     pub cost: u32,
     /// C prototype for the header.
     pub prototype: &'static str,
@@ -156,8 +166,9 @@ macro_rules! helpers {
         #[repr(u32)]
         pub enum HelperId {
             $( #[doc = $doc] $kind = $id, )*
-            /// The kind of a row of another environment, which is none of ours: that row says all there is to know of
-            /// the helper, and no code generator knows it. Its number is Linux's for no helper, `BPF_FUNC_unspec`.
+            /// The kind of a row of another environment, which is none of ours: that row says all
+            /// there is to know of the helper, and no code generator knows it. Its number is
+            /// Linux's for no helper, `BPF_FUNC_unspec`.
             Foreign = 0,
         }
 
@@ -456,9 +467,9 @@ impl HelperId {
         ) || self.reads_string()
     }
 
-    /// It copies memory from an address in argument 3, as many bytes as argument 2 says, or a string
-    /// of at most so many. A program may pass what it points to itself as well: its stack, a value
-    /// of a map, a record.
+    /// It copies memory from an address in argument 3, as many bytes as argument 2 says, or a
+    /// string of at most so many. A program may pass what it points to itself as well: its stack, a
+    /// value of a map, a record.
     pub const fn copies_memory(self) -> bool {
         matches!(
             self,
@@ -474,7 +485,8 @@ impl HelperId {
         )
     }
 
-    /// It leaves the map that it is given as it is; where it gives a pointer into it, the program may store there.
+    /// It leaves the map that it is given as it is; where it gives a pointer into it, the program
+    /// may store there.
     pub const fn only_looks(self) -> bool {
         matches!(
             self,
@@ -508,8 +520,8 @@ pub struct MapOp {
     pub cost: u32,
     /// and for each 8 bytes that it hashes, compares or copies: key and value, or record.
     pub per_word: u32,
-    /// Most times that its loop goes round, by the code's own bound: what a call can cost beyond `cost`, when the map
-    /// is crowded, is so many rounds of `round` instructions.
+    /// Most times that its loop goes round, by the code's own bound: what a call can cost beyond
+    /// `cost`, when the map is crowded, is so many rounds of `round` instructions.
     pub rounds: u32,
     /// Instructions of a round.
     pub round: u32,
@@ -517,9 +529,9 @@ pub struct MapOp {
 
 macro_rules! map_ops {
     ($( $helper:ident on $map:ident: $uniform:ident, $cost:literal + $per_word:literal, $rounds:expr, $round:literal; )*) => {
-        /// Map operations by helper and map type: a helper that is here works on the types of map that are here with it.
-        /// What is looked up in an array has a fixed place that all lanes share; what is looked up in a hash may come
-        /// and go between two lanes' calls.
+        /// Map operations by helper and map type: a helper that is here works on the types of map
+        /// that are here with it. What is looked up in an array has a fixed place that all lanes
+        /// share; what is looked up in a hash may come and go between two lanes' calls.
         pub static MAP_OPS: &[MapOp] = &[ $( MapOp {
             helper: HelperId::$helper, map_type: MapType::$map, uniform: Uniform::$uniform,
             cost: $cost, per_word: $per_word, rounds: $rounds, round: $round,
@@ -598,8 +610,8 @@ map_ops! {
     ForEachMapElem on LruPercpuHash: Varies, 20 + 0, 0, 0;
 }
 
-/// The helper works on maps of this type. One without rows in [`MAP_OPS`] works on any: it takes no map of ours, or it is
-/// [`HelperId::Foreign`].
+/// The helper works on maps of this type. One without rows in [`MAP_OPS`] works on any: it takes no
+/// map of ours, or it is [`HelperId::Foreign`].
 pub fn takes(helper: HelperId, map_type: MapType) -> bool {
     map_op(helper, map_type).is_some() || MAP_OPS.iter().all(|op| op.helper != helper)
 }
@@ -645,7 +657,8 @@ pub fn by_id(id: u32) -> Option<&'static Helper> {
     HELPERS.iter().find(|h| h.id == id)
 }
 
-/// The table's row of a helper; of [`HelperId::Foreign`] one that claims nothing, as the table has none.
+/// The table's row of a helper; of [`HelperId::Foreign`] one that claims nothing, as the table has
+/// none.
 pub fn of(kind: HelperId) -> &'static Helper {
     // The macro makes enum and table from the same rows, so every other kind has its row.
     HELPERS.iter().find(|h| h.kind == kind).unwrap_or(&FOREIGN)

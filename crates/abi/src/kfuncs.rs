@@ -1,16 +1,19 @@
-//! Kernel functions that programs call by name (`.ksyms` externs), with numbers of our own: an object names them, the
-//! loader writes the number into the call.
+//! Kernel functions that programs call by name (`.ksyms` externs), with numbers of our own: an
+//! object names them, the loader writes the number into the call.
 
 /// A kernel function that we serve.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 #[repr(u32)]
 pub enum KfuncId {
-    /// `int bpf_iter_num_new(struct bpf_iter_num *it, int start, int end)`: an iterator over `start..end` in the 8
-    /// bytes at `it`. 0, -EINVAL if `start > end`, -E2BIG above 8,388,608 numbers (then the iterator is empty).
+    /// `int bpf_iter_num_new(struct bpf_iter_num *it, int start, int end)`: an iterator over
+    /// `start..end` in the 8 bytes at `it`. 0, -EINVAL if `start > end`, -E2BIG above 8,388,608
+    /// numbers (then the iterator is empty).
     IterNumNew = 1,
-    /// `int *bpf_iter_num_next(struct bpf_iter_num *it)`: pointer to the next number, inside `it`, or null at the end.
+    /// `int *bpf_iter_num_next(struct bpf_iter_num *it)`: pointer to the next number, inside `it`,
+    /// or null at the end.
     IterNumNext = 2,
-    /// `void bpf_iter_num_destroy(struct bpf_iter_num *it)`: the iterator is uninitialised stack again.
+    /// `void bpf_iter_num_destroy(struct bpf_iter_num *it)`: the iterator is uninitialised stack
+    /// again.
     IterNumDestroy = 3,
 }
 

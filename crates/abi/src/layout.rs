@@ -1,7 +1,8 @@
-//! Device layouts: where the bytes of each map, ring and control block lie. The code generator emits these offsets,
-//! the host's readers use the same functions.
+//! Device layouts: where the bytes of each map, ring and control block lie. The code generator
+//! emits these offsets, the host's readers use the same functions.
 //!
-//! All sizes are bytes, all positions offsets from the block's base address, which is 256-byte aligned.
+//! All sizes are bytes, all positions offsets from the block's base address, which is 256-byte
+//! aligned.
 
 use crate::align::align_up;
 pub use crate::hash::{HASH_INVERSE, HASH_MULTIPLIER, hash, unhash};
@@ -16,18 +17,20 @@ pub use hash::{HashLayout, LruLayout};
 pub use hosted::HostedLayout;
 pub use user_ring::UserRingLayout;
 
-/// Entries of the slot table ([`crate::names::SLOTS`]) with a fixed meaning. Maps follow, then the module's globals.
+/// Entries of the slot table ([`crate::names::SLOTS`]) with a fixed meaning. Maps follow, then the
+/// module's globals.
 pub mod slot {
     /// Address of the [`super::env`] block.
     pub const ENV: u32 = 0;
-    /// First slot of the maps: map `i` that a session begins with has slot `FIRST_MAP + i`. Those that come with other programs
-    /// later stand behind the printk ring.
+    /// First slot of the maps: map `i` that a session begins with has slot `FIRST_MAP + i`. Those
+    /// that come with other programs later stand behind the printk ring.
     pub const FIRST_MAP: u32 = 1;
 }
 
 /// The environment block: what programs read of the host.
 pub mod env {
-    /// Which of the two time records is current: 0 or 1 (u64). The host writes the other one, then flips this.
+    /// Which of the two time records is current: 0 or 1 (u64). The host writes the other one, then
+    /// flips this.
     pub const TIME_INDEX: u64 = 0;
     /// First time record; the second follows at `TIME + TIME_STRIDE`.
     pub const TIME: u64 = 32;
@@ -37,11 +40,13 @@ pub mod env {
     pub const TIME_BASE_DEVICE: u64 = 0;
     /// In a time record: CLOCK_MONOTONIC at the same instant (u64, ns).
     pub const TIME_BASE_HOST: u64 = 8;
-    /// In a time record: drift, i64 in units of 2^-32: host = base_host + d + ((d * drift) >> 32), d = %globaltimer - base_device.
+    /// In a time record: drift, i64 in units of 2^-32: host = base_host + d + ((d * drift) >> 32),
+    /// d = %globaltimer - base_device.
     pub const TIME_DRIFT: u64 = 16;
     /// `pid << 32 | pid` of the application (u64).
     pub const PID_TGID: u64 = 96;
-    /// Address of the [`super::fence`] block (u64); 0 if no program reads the application's memory. Never changes.
+    /// Address of the [`super::fence`] block (u64); 0 if no program reads the application's memory.
+    /// Never changes.
     pub const FENCE: u64 = 104;
     /// `gid << 32 | uid` of the application (u64).
     pub const UID_GID: u64 = 112;
@@ -49,9 +54,11 @@ pub mod env {
     pub const COMM: u64 = 120;
     /// Bytes of [`COMM`].
     pub const COMM_BYTES: u64 = 16;
-    /// What CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC (u64, ns). The host renews it with the time records.
+    /// What CLOCK_BOOTTIME is ahead of CLOCK_MONOTONIC (u64, ns). The host renews it with the time
+    /// records.
     pub const BOOT_OFFSET: u64 = 136;
-    /// What CLOCK_TAI is ahead of CLOCK_MONOTONIC (u64, ns). The host renews it with the time records.
+    /// What CLOCK_TAI is ahead of CLOCK_MONOTONIC (u64, ns). The host renews it with the time
+    /// records.
     pub const TAI_OFFSET: u64 = 144;
     /// Multiprocessors of the device (u64).
     pub const SM_COUNT: u64 = 152;
@@ -59,8 +66,9 @@ pub mod env {
     pub const SIZE: u64 = 256;
 }
 
-/// The gate, which lies behind the environment block where it was asked for: a word in which each program has a bit. A program whose bit
-/// is set does not run. A kernel reads it at each site, so what the host writes reaches kernels that run and never end.
+/// The gate, which lies behind the environment block where it was asked for: a word in which each
+/// program has a bit. A program whose bit is set does not run. A kernel reads it at each site, so
+/// what the host writes reaches kernels that run and never end.
 pub mod gate {
     /// Where the copies of the word begin, from the environment block on.
     pub const COPIES_AT: u64 = super::env::SIZE;
@@ -70,27 +78,30 @@ pub mod gate {
     pub const STRIDE: u64 = 128;
     /// Bytes of all copies.
     pub const SIZE: u64 = COPIES * STRIDE;
-    /// The bit of programs that come when all others are given away. They are only closed together with all.
+    /// The bit of programs that come when all others are given away. They are only closed together
+    /// with all.
     pub const SHARED: u32 = 63;
     /// The word when no program runs.
     pub const CLOSED: u64 = u64::MAX;
-    /// Behind the word, in each copy: a bit for each slot in which something is to run (u64), see [`super::slots`].
+    /// Behind the word, in each copy: a bit for each slot in which something is to run (u64), see
+    /// [`super::slots`].
     pub const OPEN: u64 = 8;
     /// Behind that: address of the half that is in force (u64).
     pub const HALF: u64 = 16;
 }
 
-/// Slots, which lie behind the gate where they were asked for: programs that came while kernels run, as instructions for the interpreter on
-/// the device. There are two halves: the host fills the one that nobody uses, then each copy of the gate says that it is in force. Who runs
-/// a program is counted as a reader of the [`fence`] is, in counters at the same places of this block, so a half is filled again only when
-/// all have left it.
+/// Slots, which lie behind the gate where they were asked for: programs that came while kernels
+/// run, as instructions for the interpreter on the device. There are two halves: the host fills the
+/// one that nobody uses, then each copy of the gate says that it is in force. Who runs a program is
+/// counted as a reader of the [`fence`] is, in counters at the same places of this block, so a half
+/// is filled again only when all have left it.
 pub mod slots {
     use super::{fence, gate};
 
     /// Where the block begins, from the environment block on.
     pub const AT: u64 = gate::COPIES_AT + gate::SIZE;
-    /// First half; the second follows at `HALVES + HALF`. A half begins with the address of the program of each slot (u64), 0 where there
-    /// is none; programs and their constants follow.
+    /// First half; the second follows at `HALVES + HALF`. A half begins with the address of the
+    /// program of each slot (u64), 0 where there is none; programs and their constants follow.
     pub const HALVES: u64 = fence::TABLES;
     /// Slots of a session. Places that come when all are taken have none.
     pub const MOST: u64 = 256;
@@ -100,23 +111,26 @@ pub mod slots {
     pub const HALF: u64 = 1 << 20;
     /// Bytes of the block.
     pub const SIZE: u64 = HALVES + 2 * HALF;
-    /// The bit of slots that have none of their own: where one of them is open all are, and each looks into the half.
+    /// The bit of slots that have none of their own: where one of them is open all are, and each
+    /// looks into the half.
     pub const SHARED: u32 = 63;
 }
 
-/// The fence around the application's memory: which addresses programs may read now, and who is reading.
+/// The fence around the application's memory: which addresses programs may read now, and who is
+/// reading.
 ///
-/// There are two tables of ranges, and an index says which is current. A reader counts itself in one of two sets of
-/// counters, looks its address up, reads, and counts itself out. A range is withdrawn like this: the host writes the other
-/// table, changes the index, and waits until all are out who may have seen the old table; the two sets let it wait for
-/// them without waiting for those who come later. So memory that is about to go can be withdrawn under a kernel that
-/// never ends.
+/// There are two tables of ranges, and an index says which is current. A reader counts itself in
+/// one of two sets of counters, looks its address up, reads, and counts itself out. A range is
+/// withdrawn like this: the host writes the other table, changes the index, and waits until all are
+/// out who may have seen the old table; the two sets let it wait for them without waiting for those
+/// who come later. So memory that is about to go can be withdrawn under a kernel that never ends.
 pub mod fence {
     /// `ranges << 1 | table` (u64): which table is current, 0 or 1, and how many ranges are in it.
     pub const CURRENT: u64 = 0;
     /// Which set of counters new readers use: its lowest bit (u64).
     pub const EPOCH: u64 = 8;
-    /// First set of counters (u32 each, how many lanes read now); the second follows at `READERS + SET`.
+    /// First set of counters (u32 each, how many lanes read now); the second follows at `READERS +
+    /// SET`.
     pub const READERS: u64 = 256;
     /// Counters of a set: `%smid` chooses, modulo this.
     pub const COUNTERS: u64 = 256;
@@ -124,8 +138,8 @@ pub mod fence {
     pub const COUNTER_STRIDE: u64 = 32;
     /// Bytes of a set.
     pub const SET: u64 = COUNTERS * COUNTER_STRIDE;
-    /// First table; the second follows at `TABLES + TABLE`. A range is two u64: its first byte, and the one behind its
-    /// last. Ranges are in ascending order and do not touch.
+    /// First table; the second follows at `TABLES + TABLE`. A range is two u64: its first byte, and
+    /// the one behind its last. Ranges are in ascending order and do not touch.
     pub const TABLES: u64 = READERS + 2 * SET;
     /// Bytes of a range.
     pub const RANGE: u64 = 16;
@@ -139,15 +153,19 @@ pub mod fence {
     pub const SIZE: u64 = TABLES + 2 * TABLE;
 }
 
-/// The hidden parameter and the launch record that it points to; both exist only for variants that ask for them.
+/// The hidden parameter and the launch record that it points to; both exist only for variants that
+/// ask for them.
 pub mod launch {
     /// In the hidden parameter: address of the record (u64), 0 if the variant counts no arrivals.
     pub const PARAM_RECORD: u64 = 0;
-    /// In the hidden parameter: number of the launch (u64), see [`crate::context::Capture::Launch`].
+    /// In the hidden parameter: number of the launch (u64), see
+    /// [`crate::context::Capture::Launch`].
     pub const PARAM_NUMBER: u64 = 8;
-    /// In the hidden parameter: the node of a graph that it is (u64), see [`graph_node`]; 0 outside of graphs.
+    /// In the hidden parameter: the node of a graph that it is (u64), see [`graph_node`]; 0 outside
+    /// of graphs.
     pub const PARAM_NODE: u64 = 16;
-    /// In the hidden parameter of a variant whose programs are in different launches: which of their choices take this one, a bit for each (u64).
+    /// In the hidden parameter of a variant whose programs are in different launches: which of
+    /// their choices take this one, a bit for each (u64).
     pub const PARAM_CHOSEN: u64 = 24;
     /// Choices of one kernel: bits of [`PARAM_CHOSEN`].
     pub const MOST_CHOICES: usize = 64;
@@ -155,22 +173,26 @@ pub mod launch {
     pub const fn param_size(chosen: bool) -> u64 {
         if chosen { 32 } else { 24 }
     }
-    /// A node as programs have it: the executable graph's number, from 1, above the node's number among its kernels, from 0.
+    /// A node as programs have it: the executable graph's number, from 1, above the node's number
+    /// among its kernels, from 0.
     pub const fn graph_node(graph: u32, node: u32) -> u64 {
         (graph as u64) << 32 | node as u64
     }
-    /// Cells of the calls that aggregate over a block, [`CELL`] bytes each: for each linear block id those of all calls of
-    /// the kernel, one after the other. Behind them arrival counters for `exit.block` (u32 per linear block id), then for
-    /// `exit.warp` (u32 per warp of the grid). All are zero before the launch and zero again after it.
+    /// Cells of the calls that aggregate over a block, [`CELL`] bytes each: for each linear block
+    /// id those of all calls of the kernel, one after the other. Behind them arrival counters for
+    /// `exit.block` (u32 per linear block id), then for `exit.warp` (u32 per warp of the grid). All
+    /// are zero before the launch and zero again after it.
     pub const CELLS: u64 = 0;
     /// Bytes of a cell.
     pub const CELL: u64 = 16;
-    /// In a cell: what has come together of the values (u64), in a form of which 0 is the neutral element.
+    /// In a cell: what has come together of the values (u64), in a form of which 0 is the neutral
+    /// element.
     pub const CELL_VALUE: u64 = 0;
     /// In a cell: threads of the block that have come (u32).
     pub const CELL_COUNT: u64 = 8;
 
-    /// Bytes needed: so many cells per block, one u32 per block when `block` scope is used, one per warp when `warp` scope is.
+    /// Bytes needed: so many cells per block, one u32 per block when `block` scope is used, one per
+    /// warp when `warp` scope is.
     pub const fn size(
         blocks: u64,
         warps_per_block: u64,
@@ -245,8 +267,8 @@ impl MapLayout {
     }
 }
 
-/// `shards` copies of `max_entries` values. Value `k` of shard `s` is at `s * shard_stride + k * value_stride`.
-/// A shard starts on its own 128-byte line, so that SMs do not contend for one.
+/// `shards` copies of `max_entries` values. Value `k` of shard `s` is at `s * shard_stride + k *
+/// value_stride`. A shard starts on its own 128-byte line, so that SMs do not contend for one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct ArrayLayout {
     /// Number of values.
@@ -255,7 +277,8 @@ pub struct ArrayLayout {
     pub value_size: u32,
     /// 1, or one per SM.
     pub shards: u32,
-    /// The copies are an implementation detail: the map's value is their sum, field by field (see `SumField`).
+    /// The copies are an implementation detail: the map's value is their sum, field by field (see
+    /// `SumField`).
     pub summed: bool,
 }
 
@@ -287,8 +310,8 @@ pub struct SumField {
     pub size: u32,
 }
 
-/// One value per key and linear global thread: `(key * threads + thread) * value_stride`, after a 128-byte header whose
-/// first u64 counts lookups by threads beyond `threads` (they got NULL).
+/// One value per key and linear global thread: `(key * threads + thread) * value_stride`, after a
+/// 128-byte header whose first u64 counts lookups by threads beyond `threads` (they got NULL).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct PerThreadLayout {
     /// Number of keys.
@@ -320,22 +343,25 @@ impl PerThreadLayout {
 
 /// Rings, one per SM, each divided into [`RingLayout::SUBS`] sub-buffers with a commit count.
 ///
-/// Positions are bytes since the ring was made and only grow. A writer checks that `reserved + need - consumed` is within
-/// [`RingLayout::limit`], moves `reserved`, writes, fences, and adds what it wrote to the commit count of its sub-buffer.
-/// `reserved` is moved by an add where the free eighth of a large ring allows it ([`RingLayout::adds`]), else by a bounded
-/// CAS. A record never crosses the end of a sub-buffer: a writer that finds too little room there, or whose add crosses,
-/// turns what it has into padding, commits that too, and tries again.
-/// The host copies all commit counts, then all `reserved`, then only bytes that are covered: those of sub-buffers whose
-/// count equals what had been reserved in them. As counts are read before positions, equality means that nothing was open.
+/// Positions are bytes since the ring was made and only grow. A writer checks that `reserved +
+/// need - consumed` is within [`RingLayout::limit`], moves `reserved`, writes, fences, and adds
+/// what it wrote to the commit count of its sub-buffer. `reserved` is moved by an add where the
+/// free eighth of a large ring allows it ([`RingLayout::adds`]), else by a bounded CAS. A record
+/// never crosses the end of a sub-buffer: a writer that finds too little room there, or whose add
+/// crosses, turns what it has into padding, commits that too, and tries again. The host copies all
+/// commit counts, then all `reserved`, then only bytes that are covered: those of sub-buffers
+/// whose count equals what had been reserved in them. As counts are read before positions,
+/// equality means that nothing was open.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct RingLayout {
     /// One per SM.
     pub shards: u32,
     /// Bytes of each ring: a power of two, at least 64 KiB.
     pub shard_bytes: u64,
-    /// How long a writer that finds no room waits for the host at most, in microseconds; 0 if it does not. A wait in vain
-    /// leaves the position at which the host stood then in `GAVE_UP`: nobody waits again before the host has moved. So a
-    /// host that is gone costs each ring one wait.
+    /// How long a writer that finds no room waits for the host at most, in microseconds; 0 if it
+    /// does not. A wait in vain leaves the position at which the host stood then in `GAVE_UP`:
+    /// nobody waits again before the host has moved. So a host that is gone costs each ring one
+    /// wait.
     pub wait_us: u32,
 }
 
@@ -358,29 +384,33 @@ impl RingLayout {
     pub const NAP_NS: u32 = 500;
     /// Looks in each microsecond of a wait at most: what bounds it even if the clock stood still.
     pub const LOOKS_PER_US: u32 = 4;
-    /// Instructions of a look that finds no room, or after which another writer was first, up to the next one.
+    /// Instructions of a look that finds no room, or after which another writer was first, up to
+    /// the next one.
     pub const LOOK_COST: u32 = 33;
     /// Bound of the reserving loop.
     pub const RETRIES: u32 = 64;
-    /// From this size on a ring keeps an eighth free, so that reservations may overtake each other: see
-    /// [`RingLayout::limit`].
+    /// From this size on a ring keeps an eighth free, so that reservations may overtake each other:
+    /// see [`RingLayout::limit`].
     pub const LARGE: u64 = 1 << 20;
-    /// Most lanes that can stand between looking at `reserved` and adding to it: twice what an SM holds, because two
-    /// SMs share the last ring where %smid exceeds the number of SMs.
+    /// Most lanes that can stand between looking at `reserved` and adding to it: twice what an SM
+    /// holds, because two SMs share the last ring where %smid exceeds the number of SMs.
     pub const IN_FLIGHT: u64 = 4096;
     /// Record header: u32 length of the payload with flags, u32 zero. Payload follows.
     pub const HEADER: u64 = 8;
-    /// Records begin at multiples of this, so the header and the payload's first word lie in one 16-byte word, as do
-    /// each two words that follow: a record is written by few wide stores. A payload is 8 bytes beyond such a multiple.
+    /// Records begin at multiples of this, so the header and the payload's first word lie in one
+    /// 16-byte word, as do each two words that follow: a record is written by few wide stores. A
+    /// payload is 8 bytes beyond such a multiple.
     pub const ALIGN: u64 = 16;
     /// Header flag: the record was discarded.
     pub const DISCARDED: u32 = 1 << 30;
-    /// Header flag: filler up to the end of the sub-buffer; the length field holds its bytes after the header.
+    /// Header flag: filler up to the end of the sub-buffer; the length field holds its bytes after
+    /// the header.
     pub const PADDING: u32 = 1 << 29;
     /// Largest length in a header.
     pub const LENGTH_MASK: u32 = (1 << 29) - 1;
 
-    /// Rings for `max_entries` bytes on `shards` SMs: every SM alone holds a burst of `max_entries` up to 1 MiB.
+    /// Rings for `max_entries` bytes on `shards` SMs: every SM alone holds a burst of `max_entries`
+    /// up to 1 MiB.
     pub const fn new(max_entries: u32, shards: u32) -> RingLayout {
         let share = (max_entries as u64).div_ceil(shards as u64);
         let alone = if max_entries < 1 << 20 {
@@ -400,7 +430,8 @@ impl RingLayout {
             wait_us: 0,
         }
     }
-    /// Rings of maps whose `max_entries` is not a size: 1 MiB on each SM, less where all together would pass 256 MiB.
+    /// Rings of maps whose `max_entries` is not a size: 1 MiB on each SM, less where all together
+    /// would pass 256 MiB.
     pub const fn events(shards: u32) -> RingLayout {
         let mut bytes = 1 << 20;
         while bytes > 64 << 10 && bytes * shards as u64 > 256 << 20 {
@@ -440,8 +471,9 @@ impl RingLayout {
     pub const fn size(&self) -> u64 {
         self.data_at() + self.shards as u64 * self.shard_bytes
     }
-    /// Most bytes that may be reserved and not yet consumed when a writer looks. A large ring keeps the rest for those
-    /// who have looked already: however long each of them takes, it adds only once to what it saw.
+    /// Most bytes that may be reserved and not yet consumed when a writer looks. A large ring keeps
+    /// the rest for those who have looked already: however long each of them takes, it adds only
+    /// once to what it saw.
     pub const fn limit(&self) -> u64 {
         if self.shard_bytes >= Self::LARGE {
             self.shard_bytes / 8 * 7
@@ -462,7 +494,8 @@ impl RingLayout {
         self.sub_bytes() - Self::HEADER
     }
     // A consumer calls it for every event.
-    /// Reads the header of a record for which there are `room` bytes. `None` if no writer writes such a header there.
+    /// Reads the header of a record for which there are `room` bytes. `None` if no writer writes
+    /// such a header there.
     #[inline]
     pub const fn record(header: u32, room: u64) -> Option<RecordHead> {
         let length = (header & Self::LENGTH_MASK) as u64;
@@ -483,7 +516,8 @@ impl RingLayout {
 pub struct RecordHead {
     /// Bytes of the record, with its header and what fills it up.
     pub bytes: u64,
-    /// Bytes of the payload behind the header. `None` for what readers skip: discarded records and filler.
+    /// Bytes of the payload behind the header. `None` for what readers skip: discarded records and
+    /// filler.
     pub payload: Option<u64>,
 }
 
@@ -495,8 +529,8 @@ pub mod printk {
     pub const CARRIED: u32 = u32::MAX;
     /// u32: byte offset of the format in that map's value; 0 if it is in the record.
     pub const FORMAT_OFFSET: u64 = 4;
-    /// u32: format size in bytes with its NUL; 0 if only its NUL tells (`bpf_gpu_puts`). In the record that many bytes are
-    /// there, and zeros up to a multiple of 8.
+    /// u32: format size in bytes with its NUL; 0 if only its NUL tells (`bpf_gpu_puts`). In the
+    /// record that many bytes are there, and zeros up to a multiple of 8.
     pub const FORMAT_SIZE: u64 = 8;
     /// u32: number of arguments, 0 to [`crate::format::MAX_VALUES`], or [`VERBATIM`].
     pub const ARGS: u64 = 12;

@@ -1,7 +1,9 @@
-//! What host and device agree on, byte for byte: helper and map numbers, context fields, device layouts, names.
+//! What host and device agree on, byte for byte: helper and map numbers, context fields, device
+//! layouts, names.
 //!
-//! Every number that crosses the boundary is written here and nowhere else; the C header for program authors,
-//! the verifier's rules, the code generator's offsets and the host's readers all come from these tables.
+//! Every number that crosses the boundary is written here and nowhere else; the C header for
+//! program authors, the verifier's rules, the code generator's offsets and the host's readers all
+//! come from these tables.
 //!
 //! Layers, each uses only those to its right: `helpers → layout → queue → context → attach →
 //! options → access → choice → costs → cuda → format → kfuncs → linux → maps → method → names →

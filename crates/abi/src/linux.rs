@@ -1,8 +1,8 @@
-//! Linux's helpers by number: facts about another system, so that a program that calls one we do not have is refused by
-//! the helper's name and told what to do instead.
+//! Linux's helpers by number: facts about another system, so that a program that calls one we do
+//! not have is refused by the helper's name and told what to do instead.
 
-/// Names without `bpf_`, by number from 1 on (`include/uapi/linux/bpf.h` of Linux 6.12; no number was added since 6.2, new
-/// functions are kfuncs).
+/// Names without `bpf_`, by number from 1 on (`include/uapi/linux/bpf.h` of Linux 6.12; no number
+/// was added since 6.2, new functions are kfuncs).
 static NAMES: &[&str] = &[
     "map_lookup_elem",
     "map_update_elem",
@@ -217,7 +217,8 @@ static NAMES: &[&str] = &[
     "cgrp_storage_delete",
 ];
 
-/// `bpf_get_func_ip`: programs on the CPU are served it, and programs in kernels are not, so that the table of helpers has no row for it.
+/// `bpf_get_func_ip`: programs on the CPU are served it, and programs in kernels are not, so that
+/// the table of helpers has no row for it.
 pub const GET_FUNC_IP: u32 = 173;
 
 /// The name of Linux's helper of this number, without `bpf_`.

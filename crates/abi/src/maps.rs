@@ -4,11 +4,14 @@
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 #[repr(u32)]
 pub enum MapType {
-    /// BPF_MAP_TYPE_HASH: device-native; insert and delete by any lanes at once; no lane waits for another.
+    /// BPF_MAP_TYPE_HASH: device-native; insert and delete by any lanes at once; no lane waits for
+    /// another.
     Hash = 1,
-    /// BPF_MAP_TYPE_ARRAY: fixed slots; sharded per SM by us where programs only add and the host only sums.
+    /// BPF_MAP_TYPE_ARRAY: fixed slots; sharded per SM by us where programs only add and the host
+    /// only sums.
     Array = 2,
-    /// BPF_MAP_TYPE_PERF_EVENT_ARRAY: records to the host, stored as in a ring buffer; the index is the multiprocessor.
+    /// BPF_MAP_TYPE_PERF_EVENT_ARRAY: records to the host, stored as in a ring buffer; the index is
+    /// the multiprocessor.
     PerfEventArray = 4,
     /// BPF_MAP_TYPE_PERCPU_HASH: a hash with a value per SM and key.
     PercpuHash = 5,
@@ -28,7 +31,8 @@ pub enum MapType {
     Stack = 23,
     /// BPF_MAP_TYPE_RINGBUF: device memory, one ring per SM, drained by DMA, losses counted.
     Ringbuf = 27,
-    /// BPF_MAP_TYPE_BLOOM_FILTER: a set that may say yes to what was never put in, and never no to what was.
+    /// BPF_MAP_TYPE_BLOOM_FILTER: a set that may say yes to what was never put in, and never no to
+    /// what was.
     BloomFilter = 30,
     /// BPF_MAP_TYPE_USER_RINGBUF: records from the host to programs.
     UserRingbuf = 31,
@@ -175,7 +179,8 @@ impl Placement {
     }
 }
 
-/// Largest map, in bytes, that can be given first contents: they are made in memory of the application.
+/// Largest map, in bytes, that can be given first contents: they are made in memory of the
+/// application.
 pub const MOST_PRESET: u64 = 1 << 30;
 
 /// `BPF_F_RDONLY_PROG`, a flag of a map: programs may only read it.
@@ -183,8 +188,8 @@ pub const BPF_F_RDONLY_PROG: u32 = 1 << 7;
 /// `BPF_F_WRONLY_PROG`, a flag of a map: programs may only write it.
 pub const BPF_F_WRONLY_PROG: u32 = 1 << 8;
 
-/// `BPF_RB_NO_WAKEUP` and `BPF_RB_FORCE_WAKEUP`: the flags that `bpf_user_ringbuf_drain` takes. The host asks for the
-/// consumer's position when it needs room, so there is nobody to wake.
+/// `BPF_RB_NO_WAKEUP` and `BPF_RB_FORCE_WAKEUP`: the flags that `bpf_user_ringbuf_drain` takes. The
+/// host asks for the consumer's position when it needs room, so there is nobody to wake.
 pub const BPF_RB_WAKEUPS: u64 = 3;
 
 /// `BPF_RB_AVAIL_DATA`, asked of `bpf_ringbuf_query`: bytes reserved and not yet taken by the host.

@@ -1,4 +1,5 @@
-//! What somebody probably meant by a name that does not exist: the one name that differs from it in few letters.
+//! What somebody probably meant by a name that does not exist: the one name that differs from it in
+//! few letters.
 
 use alloc::vec::Vec;
 

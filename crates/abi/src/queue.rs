@@ -1,30 +1,35 @@
 //! Device layouts of maps without keys: queues, stacks, bloom filters.
 //!
-//! All sizes are bytes, all positions offsets from the map's base address. All-zero memory is an empty map.
+//! All sizes are bytes, all positions offsets from the map's base address. All-zero memory is an
+//! empty map.
 
 use crate::align::align_up;
 use crate::hash::hash;
 
-/// QUEUE and STACK: values lie in nodes, and what moves is a node's number plus one, so that a value is whole before
-/// anybody can find it.
+/// QUEUE and STACK: values lie in nodes, and what moves is a node's number plus one, so that a
+/// value is whole before anybody can find it.
 ///
-/// Nodes that are free, and the values of a queue, stand in a *ring of cells*. A ring has two tickets that only grow:
-/// who puts takes one from `TAIL`, who takes one from `HEAD`, each by an add, so that lanes do not disturb each other.
-/// The cell of ticket `t` is `t % cells`, and the word in it is
-/// `cycle | unsafe | node + 1`, where `cycle` is [`QueueLayout::cycle`] of the ticket that wrote it and 0 for the node says
-/// that nothing is there.
+/// Nodes that are free, and the values of a queue, stand in a *ring of cells*. A ring has two
+/// tickets that only grow: who puts takes one from `TAIL`, who takes one from `HEAD`, each by an
+/// add, so that lanes do not disturb each other. The cell of ticket `t` is `t % cells`, and the
+/// word in it is `cycle | unsafe | node + 1`, where `cycle` is [`QueueLayout::cycle`] of the ticket
+/// that wrote it and 0 for the node says that nothing is there.
 ///
-/// Who puts swaps a cell of an older cycle without a node for its own word, if the cell is not *unsafe* or `HEAD` has not
-/// passed its ticket; else it takes another ticket, [`QueueLayout::TRIES`] times. Who takes finds its cycle with a node,
-/// and swaps the word for one without; else it makes sure that nothing comes to its ticket any more: it marks the cell unsafe,
-/// and where no older node is in it raises the word to its own cycle. A node of an older cycle that came between these two
-/// steps is taken by who raised the word, and its ticket's owner finds the ticket closed. That needs no repetition, so no ticket is
-/// left open, and a value that was put is taken by exactly one. `TAIL` not beyond `HEAD` says that the ring is empty.
+/// Who puts swaps a cell of an older cycle without a node for its own word, if the cell is not
+/// *unsafe* or `HEAD` has not passed its ticket; else it takes another ticket,
+/// [`QueueLayout::TRIES`] times. Who takes finds its cycle with a node, and swaps the word for one
+/// without; else it makes sure that nothing comes to its ticket any more: it marks the cell unsafe,
+/// and where no older node is in it raises the word to its own cycle. A node of an older cycle that
+/// came between these two steps is taken by who raised the word, and its ticket's owner finds the
+/// ticket closed. That needs no repetition, so no ticket is left open, and a value that was put is
+/// taken by exactly one. `TAIL` not beyond `HEAD` says that the ring is empty.
 ///
-/// A stack is a list: `TOP` is `version << 32 | node + 1`, and each node has a link ([`QueueLayout::link`]) to the one below it. Lanes of a warp that
-/// push together do so as one: their nodes are a *run*, linked beforehand, and one CAS puts it on top. Each node of a run knows how many of it are left from
-/// there on and what is below all of them, so lanes that pop together take a whole run by one CAS, if they are as many; else one value. A link does not change
-/// while its node is on the stack, and a CAS that succeeds proves by the version that it was.
+/// A stack is a list: `TOP` is `version << 32 | node + 1`, and each node has a link
+/// ([`QueueLayout::link`]) to the one below it. Lanes of a warp that push together do so as one:
+/// their nodes are a *run*, linked beforehand, and one CAS puts it on top. Each node of a run knows
+/// how many of it are left from there on and what is below all of them, so lanes that pop together
+/// take a whole run by one CAS, if they are as many; else one value. A link does not change while
+/// its node is on the stack, and a CAS that succeeds proves by the version that it was.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct QueueLayout {
     /// Most values at once, at most [`QueueLayout::MAX_ENTRIES`].
@@ -36,7 +41,8 @@ pub struct QueueLayout {
 }
 
 impl QueueLayout {
-    /// Tickets of the ring of free nodes: `HEAD`, and `TAIL` at [`QueueLayout::TAIL`] from here (u64 each).
+    /// Tickets of the ring of free nodes: `HEAD`, and `TAIL` at [`QueueLayout::TAIL`] from here
+    /// (u64 each).
     pub const FREE: u64 = 0;
     /// Tickets of the ring of values; of a stack, `TOP` (u64).
     pub const VALUES: u64 = 256;
@@ -48,13 +54,15 @@ impl QueueLayout {
     pub const SPARES: u64 = 640;
     /// u64: pushes refused because the map was full (`-E2BIG`).
     pub const COUNT_FULL: u64 = 768;
-    /// u64: operations given up after [`QueueLayout::TRIES`] tickets or [`QueueLayout::TURNS`] turns (`-EBUSY`).
+    /// u64: operations given up after [`QueueLayout::TRIES`] tickets or [`QueueLayout::TURNS`]
+    /// turns (`-EBUSY`).
     pub const COUNT_BUSY: u64 = 776;
     /// First cell of the ring of free nodes.
     pub const CELLS: u64 = 896;
     /// Most tickets that an operation takes.
     pub const TRIES: u32 = 64;
-    /// Most turns of a stack's loop: in each, some lanes' CAS succeeds, so who has lost so often met as many who did not.
+    /// Most turns of a stack's loop: in each, some lanes' CAS succeeds, so who has lost so often
+    /// met as many who did not.
     pub const TURNS: u32 = 1024;
     /// In a link: u32, the node below plus one, 0 if there is none.
     pub const BELOW: u64 = 0;
@@ -90,8 +98,8 @@ impl QueueLayout {
     pub const fn values_at(&self) -> u64 {
         Self::CELLS + self.cells() * 8
     }
-    /// First u32 of the bitmap of spare nodes: given back when [`QueueLayout::TRIES`] tickets of the ring of free nodes
-    /// did not serve. Bit `n % 32` of word `n / 32` is node `n`.
+    /// First u32 of the bitmap of spare nodes: given back when [`QueueLayout::TRIES`] tickets of
+    /// the ring of free nodes did not serve. Bit `n % 32` of word `n / 32` is node `n`.
     pub const fn spare_at(&self) -> u64 {
         let bytes = if self.lifo {
             self.max_entries as u64 * Self::LINK_BYTES
@@ -126,8 +134,8 @@ impl QueueLayout {
     }
 }
 
-/// BLOOM_FILTER: bits. Value `v` sets the bits `(h + i * s) % bits` for `i` below `hashes`, where `h` is the lower and `s`
-/// the upper half of [`hash`]`(v)`, the latter made odd.
+/// BLOOM_FILTER: bits. Value `v` sets the bits `(h + i * s) % bits` for `i` below `hashes`, where
+/// `h` is the lower and `s` the upper half of [`hash`]`(v)`, the latter made odd.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct BloomLayout {
     /// Values that it is made for.

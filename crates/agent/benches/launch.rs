@@ -1,7 +1,9 @@
-//! What a hooked launch of a kernel that no program wants costs on top of the launch: the price that everybody pays.
+//! What a hooked launch of a kernel that no program wants costs on top of the launch: the price
+//! that everybody pays.
 //!
-//! The driver here is one empty function with the prologue of a real one. `cargo bench -p warpbpf-agent` prints
-//! nanoseconds per call, without and with the hook, and their difference; the target is 100 ns.
+//! The driver here is one empty function with the prologue of a real one. `cargo bench -p
+//! warpbpf-agent` prints nanoseconds per call, without and with the hook, and their difference; the
+//! target is 100 ns.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
 use std::ffi::c_void;
@@ -11,7 +13,8 @@ const CALLS: u32 = 50_000_000;
 
 macro_rules! driver_functions {
     ($($name:ident)*) => { $(
-        /// An empty driver function. Not the same function as its neighbours: one address is hooked once.
+        /// An empty driver function. Not the same function as its neighbours: one address is hooked
+        /// once.
         #[unsafe(naked)]
         unsafe extern "C" fn $name() -> i32 {
             core::arch::naked_asm!(
@@ -69,7 +72,8 @@ fn nanoseconds_per_launch() -> f64 {
 
 fn main() {
     let bare = nanoseconds_per_launch();
-    // SAFETY: no other thread exists. Nobody listens at this path: the agent is never asked for anything.
+    // SAFETY: no other thread exists. Nobody listens at this path: the agent is never asked for
+    // anything.
     unsafe { std::env::set_var("WARPBPF_SOCKET", "/nonexistent") };
     let find = |symbol: &str| {
         let function = if symbol == "cuLaunchKernel" {

@@ -1,7 +1,7 @@
 //! An entry as bytes. Pure: nothing here knows of files.
 //!
-//! A header of fixed size, then three texts or byte strings. The header has the key, so that a file under another's name is
-//! noticed, and a digest of all other bytes.
+//! A header of fixed size, then three texts or byte strings. The header has the key, so that a file
+//! under another's name is noticed, and a digest of all other bytes.
 
 use crate::recipe::{FORMAT, Key};
 

@@ -1,4 +1,5 @@
-//! Room: entries that were not used for the longest time go first. One process at a time makes room; others go on without.
+//! Room: entries that were not used for the longest time go first. One process at a time makes
+//! room; others go on without.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,8 +11,9 @@ use crate::recipe::Key;
 /// Who was writing a file for so long is dead.
 const ABANDONED_SECONDS: i64 = 3600;
 
-/// Takes entries away if there are more than `limit` bytes, until an eighth of them is free: a full folder is not to be looked
-/// through for each entry. Bytes that are left; `None` if another process is at it.
+/// Takes entries away if there are more than `limit` bytes, until an eighth of them is free: a full
+/// folder is not to be looked through for each entry. Bytes that are left; `None` if another
+/// process is at it.
 pub(crate) fn make_room(folder: &Folder, limit: u64) -> Result<Option<u64>, Errno> {
     let Some(_held) = folder.try_lock()? else {
         return Ok(None);

@@ -1,5 +1,5 @@
-//! A folder that only we, or root, can write to. It is opened once and used by its descriptor, so that what was checked stays what is
-//! used, whatever happens to its name.
+//! A folder that only we, or root, can write to. It is opened once and used by its descriptor, so
+//! that what was checked stays what is used, whatever happens to its name.
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
@@ -29,7 +29,8 @@ pub enum FolderError {
     Unsafe { path: PathBuf, why: Unsafe },
 }
 
-/// Why a folder or file is not trusted: what is in it would be run with the rights of the application.
+/// Why a folder or file is not trusted: what is in it would be run with the rights of the
+/// application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "fields are named in the messages")]
 pub enum Unsafe {
@@ -277,7 +278,8 @@ fn errno_of(error: std::io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::IO)
 }
 
-/// The right to make room. A child that was forked meanwhile has the descriptor too, so closing it would not be enough.
+/// The right to make room. A child that was forked meanwhile has the descriptor too, so closing it
+/// would not be enough.
 #[derive(Debug)]
 pub(crate) struct Lock(OwnedFd);
 

@@ -1,11 +1,13 @@
-//! Machine code of instrumented kernels on disk, so that a program that was attached once is attached fast the next time.
+//! Machine code of instrumented kernels on disk, so that a program that was attached once is
+//! attached fast the next time.
 //!
-//! Many processes use one folder at once and none waits for another: an entry is a file that is written beside its place and
-//! renamed into it, and whoever reads it checks all of it. Machine code runs with the rights of the application, so nothing
-//! is read that somebody else could have written.
+//! Many processes use one folder at once and none waits for another: an entry is a file that is
+//! written beside its place and renamed into it, and whoever reads it checks all of it. Machine
+//! code runs with the rights of the application, so nothing is read that somebody else could have
+//! written.
 //!
-//! Reading order: what decides the code ([`Recipe`]), what is kept ([`Entry`]), where ([`Place`], [`Store`]), and what a
-//! person does with it ([`tend`]).
+//! Reading order: what decides the code ([`Recipe`]), what is kept ([`Entry`]), where ([`Place`],
+//! [`Store`]), and what a person does with it ([`tend`]).
 
 mod entry;
 mod evict;

@@ -1,4 +1,5 @@
-//! Where the folder is: what the user said, or where such things lie on this machine. Pure: the environment is given.
+//! Where the folder is: what the user said, or where such things lie on this machine. Pure: the
+//! environment is given.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -32,10 +33,12 @@ pub enum PlaceError {
 }
 
 impl Place {
-    /// The place that a user named by an option or the variable. `on` is the folder of who has this environment.
+    /// The place that a user named by an option or the variable. `on` is the folder of who has this
+    /// environment.
     ///
     /// # Errors
-    /// [`PlaceError`]: applications have working directories of their own, so a relative path is none.
+    /// [`PlaceError`]: applications have working directories of their own, so a relative path is
+    /// none.
     pub fn named(
         text: &Path,
         variable: impl Fn(&str) -> Option<OsString>,

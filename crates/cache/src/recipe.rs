@@ -1,10 +1,12 @@
-//! What decides the machine code of a text, as one number: two recipes with one key have the same code.
+//! What decides the machine code of a text, as one number: two recipes with one key have the same
+//! code.
 
 use std::fmt;
 
 use blake3::Hasher;
 
-/// Raised when entries of before mean something else, or code for a recipe is made in another way. It is part of each key.
+/// Raised when entries of before mean something else, or code for a recipe is made in another way.
+/// It is part of each key.
 pub const FORMAT: u32 = 1;
 
 /// Everything that decides what code is made.

@@ -1,4 +1,5 @@
-//! Entries in a folder that many processes use. Nobody waits: what one of them makes twice is there once.
+//! Entries in a folder that many processes use. Nobody waits: what one of them makes twice is there
+//! once.
 
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -91,7 +92,8 @@ impl Store {
         }
     }
 
-    /// Keeps an entry, in place of one with the same key. Entries that were not used for the longest time go if there is no room.
+    /// Keeps an entry, in place of one with the same key. Entries that were not used for the
+    /// longest time go if there is no room.
     ///
     /// # Errors
     /// [`PutError`]; nothing of the entry is left.
@@ -110,7 +112,8 @@ impl Store {
         };
         self.folder.write(&key.file(), &bytes).map_err(failed)?;
         let mut used = self.used.lock().unwrap_or_else(|e| e.into_inner());
-        // What others put there meanwhile is seen when this process has no room left by its own account.
+        // What others put there meanwhile is seen when this process has no room left by its own
+        // account.
         let now = used.map(|used| used + size);
         *used = match now {
             Some(now) if now <= self.limit => Some(now),

@@ -96,8 +96,8 @@ impl Tended {
         self.0.folder.remove(&key.file())
     }
 
-    /// Takes entries away, those first that were not used for the longest time, until the rest has at most `bytes`. How many
-    /// bytes there were and are.
+    /// Takes entries away, those first that were not used for the longest time, until the rest has
+    /// at most `bytes`. How many bytes there were and are.
     ///
     /// # Errors
     /// [`TendError`]

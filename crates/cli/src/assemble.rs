@@ -1,4 +1,5 @@
-//! Functions for kernels of which there is only machine code: `ptxas` makes them here, in the tool, because nothing is started in an application.
+//! Functions for kernels of which there is only machine code: `ptxas` makes them here, in the tool,
+//! because nothing is started in an application.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -20,11 +21,14 @@ use crate::python;
 pub enum Backend {
     /// Kernels that have PTX
     Ptx,
-    /// Those, and of others (sm_80, sm_90) the entry and the exits, in their machine code; needs `ptxas`. NVIDIA's own libraries are left alone
+    /// Those, and of others (sm_80, sm_90) the entry and the exits, in their machine code; needs
+    /// `ptxas`. NVIDIA's own libraries are left alone
     Splice,
-    /// Those, and of others the entry, the exits, the accesses of memory, the barriers and the calls, by Compute Sanitizer; needs its library and `ptxas`. NVIDIA's own libraries, too
+    /// Those, and of others the entry, the exits, the accesses of memory, the barriers and the
+    /// calls, by Compute Sanitizer; needs its library and `ptxas`. NVIDIA's own libraries, too
     Sanitizer,
-    /// For each kernel `splice`, or `sanitizer` where a program is at accesses of memory, barriers or functions, if what they need is there; the report says which, and why
+    /// For each kernel `splice`, or `sanitizer` where a program is at accesses of memory, barriers
+    /// or functions, if what they need is there; the report says which, and why
     Auto,
 }
 
@@ -32,15 +36,17 @@ pub enum Backend {
 pub const PTXAS: &str = "WARPBPF_PTXAS";
 /// Where toolkits are installed.
 const INSTALLED: &str = "/usr/local/cuda";
-/// Where packages of PyPI have it, in the folder of a Python's packages: `nvidia-cuda-nvcc`, `nvidia-cuda-nvcc-cu12`, and `triton`, which comes with PyTorch.
+/// Where packages of PyPI have it, in the folder of a Python's packages: `nvidia-cuda-nvcc`,
+/// `nvidia-cuda-nvcc-cu12`, and `triton`, which comes with PyTorch.
 const IN_PACKAGES: [&str; 3] = [
     "nvidia/cu13/bin/ptxas",
     "nvidia/cuda_nvcc/bin/ptxas",
     "triton/backends/nvidia/bin/ptxas",
 ];
 
-/// Finds `ptxas`: where [`PTXAS`] says, or else in the CUDA toolkit that `CUDA_HOME` or `CUDA_PATH` names, in `PATH`, where toolkits are installed, or among the
-/// packages of the `python3` in `PATH`.
+/// Finds `ptxas`: where [`PTXAS`] says, or else in the CUDA toolkit that `CUDA_HOME` or `CUDA_PATH`
+/// names, in `PATH`, where toolkits are installed, or among the packages of the `python3` in
+/// `PATH`.
 ///
 /// # Errors
 /// It is in none of these; what to do, for the user.
@@ -97,7 +103,8 @@ pub struct Maker {
     /// Of applications that come, which wait and then run without any program; a replacement that
     /// waits changes nothing.
     at_start: bool,
-    /// Held while one of those is made for an application that comes: several that come at once want the same.
+    /// Held while one of those is made for an application that comes: several that come at once
+    /// want the same.
     turn: Mutex<()>,
     callers: Callers,
     /// `None`: none can be made for the device, or its object is refused; the agent tells why.

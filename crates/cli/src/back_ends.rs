@@ -1,4 +1,5 @@
-//! Which back ends each device of this machine can have, and why not the others: what `doctor` tells, and `kernels` of those that a kernel would need.
+//! Which back ends each device of this machine can have, and why not the others: what `doctor`
+//! tells, and `kernels` of those that a kernel would need.
 
 use std::path::PathBuf;
 
@@ -82,7 +83,8 @@ impl Means {
         Ok(format!("`ptxas` {version} ({})", ptxas.file.display()))
     }
 
-    /// Which library Compute Sanitizer would be, and what is known of it and the driver without loading it.
+    /// Which library Compute Sanitizer would be, and what is known of it and the driver without
+    /// loading it.
     fn library(&self, driver: (u32, u32)) -> Result<String, String> {
         let (file, release) = self.library.as_ref().map_err(Clone::clone)?;
         let (major, minor) = driver;

@@ -1,4 +1,5 @@
-//! What puts programs into kernels without PTX: what the user says, or what the programs need and the machine has.
+//! What puts programs into kernels without PTX: what the user says, or what the programs need and
+//! the machine has.
 
 use std::path::PathBuf;
 
@@ -161,7 +162,8 @@ fn for_programs(
     }
 }
 
-/// Of all back ends for machine code only Compute Sanitizer tells of such places, but for an experiment.
+/// Of all back ends for machine code only Compute Sanitizer tells of such places, but for an
+/// experiment.
 fn only_sanitizer(site: Site) -> bool {
     matches!(site, Site::Mem | Site::Barrier | Site::Func | Site::FuncRet)
 }

@@ -8,11 +8,13 @@ use crate::choice::size;
 /// Where it is kept, for verbs that compile.
 #[derive(Debug, Clone, Default, Args)]
 pub struct KeepFlags {
-    /// Keep compiled code for the next run: in this folder, or in `warpbpf` of the application's cache folder (XDG_CACHE_HOME, ~/.cache): `on`. If not said, what
-    /// WARPBPF_CACHE says in the application's environment, else `off`
+    /// Keep compiled code for the next run: in this folder, or in `warpbpf` of the application's
+    /// cache folder (XDG_CACHE_HOME, ~/.cache): `on`. If not said, what WARPBPF_CACHE says in the
+    /// application's environment, else `off`
     #[arg(long, value_name = "FOLDER|on|off", value_parser = folder)]
     pub cache: Option<String>,
-    /// Most that it may have there: bytes, or with `K`, `M` or `G`; 512M if not said. What was not used for longest goes
+    /// Most that it may have there: bytes, or with `K`, `M` or `G`; 512M if not said. What was not
+    /// used for longest goes
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub cache_size: Option<u64>,
 }

@@ -27,26 +27,29 @@ pub struct ChoiceFlags {
     /// Probes only in grids of at most N blocks
     #[arg(long, value_name = "N")]
     pub max_blocks: Option<u64>,
-    /// Probes only in launches inside of NVTX ranges whose path, as `step/forward`, one of these globs names
+    /// Probes only in launches inside of NVTX ranges whose path, as `step/forward`, one of these
+    /// globs names
     #[arg(long, value_name = "GLOB")]
     pub nvtx: Vec<String>,
-    /// Probes only in launches in these streams: `default`, `per-thread`, `other`, a number in the order in which they are made (timelines
-    /// show it), or a glob over names that NVTX gave
+    /// Probes only in launches in these streams: `default`, `per-thread`, `other`, a number in the
+    /// order in which they are made (timelines show it), or a glob over names that NVTX gave
     #[arg(long = "stream", value_name = "STREAM", value_parser = <StreamPick as std::str::FromStr>::from_str)]
     pub streams: Vec<StreamPick>,
     /// Have the application's NVTX ranges and names known, though no program needs them yet:
     /// programs that a replacement brings may
     #[arg(long)]
     pub ranges: bool,
-    /// Launches that one program is in, if not those of the others: keys and values as in sections, as `PROGRAM:every=10,at_most=3`. What is
-    /// not said of it is as its section says, and else as the other flags do; `gpus=all`, `nvtx=all` and `stream=all` lift what those say
+    /// Launches that one program is in, if not those of the others: keys and values as in sections,
+    /// as `PROGRAM:every=10,at_most=3`. What is not said of it is as its section says, and else as
+    /// the other flags do; `gpus=all`, `nvtx=all` and `stream=all` lift what those say
     #[arg(long, value_name = "PROGRAM:KEY=VALUE,…", value_parser = of_program)]
     pub choose: Vec<(String, ChoiceRequest)>,
-    /// No more probes in a kernel that takes longer with them by more than this, as `5%`: some of its launches are measured, with
-    /// probes and without
+    /// No more probes in a kernel that takes longer with them by more than this, as `5%`: some of
+    /// its launches are measured, with probes and without
     #[arg(long, value_name = "PERCENT", value_parser = parts)]
     pub max_overhead: Option<u32>,
-    /// Most memory of each device for maps, rings and launch records: bytes, or with `K`, `M` or `G`. What does not fit is refused
+    /// Most memory of each device for maps, rings and launch records: bytes, or with `K`, `M` or
+    /// `G`. What does not fit is refused
     #[arg(long, value_name = "SIZE", value_parser = size)]
     pub max_device_memory: Option<u64>,
 }

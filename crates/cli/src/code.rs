@@ -21,27 +21,29 @@ pub struct CodeFlags {
     /// Which kernels get programs
     #[arg(long, value_enum, default_value = "ptx")]
     pub backend: Backend,
-    /// With `--backend splice`, programs in kernels, too, that use variables of their module: the copy that runs gets the addresses of those.
-    /// An H200 has loaded and run one application so
+    /// With `--backend splice`, programs in kernels, too, that use variables of their module: the
+    /// copy that runs gets the addresses of those. An H200 has loaded and run one application so
     #[arg(long)]
     pub splice_variables: bool,
-    /// With `--backend splice`, programs at loads and stores of global memory in kernels for sm_90: an experiment, whose limits are in docs/attach.md
+    /// With `--backend splice`, programs at loads and stores of global memory in kernels for sm_90:
+    /// an experiment, whose limits are in docs/attach.md
     #[arg(long, hide = true)]
     pub splice_memory: bool,
-    /// Registers per thread that instrumented kernels may have; what does not fit goes to local memory. For a kernel whose
-    /// probes leave room for fewer blocks at once
+    /// Registers per thread that instrumented kernels may have; what does not fit goes to local
+    /// memory. For a kernel whose probes leave room for fewer blocks at once
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(16..=255))]
     pub max_registers: Option<u32>,
-    /// Put each program into a kernel once, as a function that its sites call, instead of inline at each site: slower to
-    /// run, but less code and fewer registers
+    /// Put each program into a kernel once, as a function that its sites call, instead of inline at
+    /// each site: slower to run, but less code and fewer registers
     #[arg(long)]
     pub out_of_line: bool,
-    /// Add to counters at each pass of a place in the middle of a kernel, so that they can be watched while it runs,
-    /// instead of when a thread leaves it: slower
+    /// Add to counters at each pass of a place in the middle of a kernel, so that they can be
+    /// watched while it runs, instead of when a thread leaves it: slower
     #[arg(long)]
     pub live_sums: bool,
-    /// Put a gate in front of each program, so that `warpbpf gate off` stops programs in kernels that run and perhaps never end, and so
-    /// does `warpbpf remove`. A site reads one word more; counters are added to at each pass, as with `--live-sums`
+    /// Put a gate in front of each program, so that `warpbpf gate off` stops programs in kernels
+    /// that run and perhaps never end, and so does `warpbpf remove`. A site reads one word more;
+    /// counters are added to at each pass, as with `--live-sums`
     #[arg(long)]
     pub gate: bool,
     /// Put a slot beside each program, so that `warpbpf slots load` brings other programs to the
@@ -49,12 +51,15 @@ pub struct CodeFlags {
     /// reads what it does with `--gate`, which this is too. Threads get about 2 KiB of local memory
     #[arg(long)]
     pub slots: bool,
-    /// With `warpbpf attach`, look for kernels that were loaded before, and are in no file that is mapped, in Triton's cache on disk. One that has its name,
-    /// PTX, the same parameters and as many registers is taken for it, if it is the only one; was it changed since, its programs' launches may compute what the new one does
+    /// With `warpbpf attach`, look for kernels that were loaded before, and are in no file that is
+    /// mapped, in Triton's cache on disk. One that has its name, PTX, the same parameters and as
+    /// many registers is taken for it, if it is the only one; was it changed since, its programs'
+    /// launches may compute what the new one does
     #[arg(long)]
     pub caches: bool,
-    /// What an application is told that asks about its kernels, their attributes and how many blocks or clusters of them fit: what holds for its own kernel, or
-    /// for that with programs, where this has less room, so that a grid that is sized by the answers has programs
+    /// What an application is told that asks about its kernels, their attributes and how many
+    /// blocks or clusters of them fit: what holds for its own kernel, or for that with programs,
+    /// where this has less room, so that a grid that is sized by the answers has programs
     #[arg(long, value_enum, value_name = "WHICH", default_value = "original")]
     pub occupancy: Occupancy,
     #[command(flatten)]
@@ -62,8 +67,8 @@ pub struct CodeFlags {
 }
 
 impl CodeFlags {
-    /// `options` with what they choose. Where programs are assembled for machine code depends on the
-    /// machine, too, and is chosen with the back end.
+    /// `options` with what they choose. Where programs are assembled for machine code depends on
+    /// the machine, too, and is chosen with the back end.
     pub fn chosen(&self, options: Options) -> Options {
         Options {
             max_registers: self.max_registers,

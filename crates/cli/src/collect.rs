@@ -130,7 +130,8 @@ impl<'t> Collector<'t> {
         }
         let mut patience = patience;
         if let Some(linux) = self.linux {
-            // Its records keep nobody awake: a program at each system call would see what we do with them.
+            // Its records keep nobody awake: a program at each system call would see what we do
+            // with them.
             linux.turn(&processes, self.records.most());
             patience = patience.min(BESIDE);
         }
@@ -154,8 +155,8 @@ impl<'t> Collector<'t> {
         !self.tool.processes().is_empty()
     }
 
-    /// Processes in which the agent refused to do anything, and why. Beside another agent in the same process that is no
-    /// news: the other one serves it.
+    /// Processes in which the agent refused to do anything, and why. Beside another agent in the
+    /// same process that is no news: the other one serves it.
     fn refusals(&self) -> Vec<(u32, String)> {
         let processes = self.tool.processes();
         let served = |pid: u32| {
@@ -403,8 +404,8 @@ impl Agent {
     }
 }
 
-/// What is known of a map without its contents; `None` for constants, which nobody asks for, and for counts of ended programs, which
-/// are told in words.
+/// What is known of a map without its contents; `None` for constants, which nobody asks for, and
+/// for counts of ended programs, which are told in words.
 pub fn begun(map: &warpbpf::Map) -> Option<(MapDef, model::Map)> {
     let shown = |def: &MapDef| !def.is_constant() && stops::program_of(&def.name).is_none();
     let def = map.definition().filter(shown)?;

@@ -49,7 +49,8 @@ pub enum CliError {
 }
 
 impl CliError {
-    /// As `env` and `timeout` do: 127 not found, 126 not runnable, 125 our own failure; 1 for a refused program.
+    /// As `env` and `timeout` do: 127 not found, 126 not runnable, 125 our own failure; 1 for a
+    /// refused program.
     pub fn exit_code(&self) -> u8 {
         match self {
             CliError::Tool(warpbpf::Error::NoProgram { .. }) => 127,

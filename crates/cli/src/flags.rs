@@ -32,9 +32,11 @@ pub struct Cli {
 pub enum Command {
     /// Run an application with a program inside its kernels
     Run(RunFlags),
-    /// Run or attach to an application with a script of one line or some in its kernels, and print what it found
+    /// Run or attach to an application with a script of one line or some in its kernels, and print
+    /// what it found
     Trace(TraceFlags),
-    /// Put a program into the kernels of applications that others start with some variables in their environment, until Ctrl-C
+    /// Put a program into the kernels of applications that others start with some variables in
+    /// their environment, until Ctrl-C
     Serve(ServeFlags),
     /// Put a program into the kernels of an application that runs, until Ctrl-C or its end
     Attach(AttachFlags),
@@ -42,9 +44,11 @@ pub enum Command {
     Detach(DetachFlags),
     /// List the processes that have loaded the CUDA driver, and who has programs in them
     Ps(PsFlags),
-    /// Run an application and list its kernels: where their code comes from, whether they can be instrumented
+    /// Run an application and list its kernels: where their code comes from, whether they can be
+    /// instrumented
     Kernels(KernelsFlags),
-    /// List what can be probed in a file: kernels, and in them accesses, barriers, lines, instructions
+    /// List what can be probed in a file: kernels, and in them accesses, barriers, lines,
+    /// instructions
     Sites(SitesFlags),
     /// Run a tool that uses libbpf, with its GPU programs inside an application's kernels
     Loader(LoaderFlags),
@@ -52,19 +56,23 @@ pub enum Command {
     Maps(MapsFlags),
     /// List the programs in applications that run under `warpbpf run`
     Programs(ProgramsFlags),
-    /// Put other programs in place of those in an application that runs, at one moment for all its launches
+    /// Put other programs in place of those in an application that runs, at one moment for all its
+    /// launches
     Replace(ReplaceFlags),
     /// Put more programs into an application that runs
     Add(ReplaceFlags),
     /// Take some programs out of an application that runs
     Remove(RemoveFlags),
-    /// Stop the programs in kernels that run, or let them go on, in an application under `warpbpf run --gate`
+    /// Stop the programs in kernels that run, or let them go on, in an application under `warpbpf
+    /// run --gate`
     Gate(GateFlags),
-    /// Put programs into slots of kernels that run, without loading code, in an application under `warpbpf run --slots`
+    /// Put programs into slots of kernels that run, without loading code, in an application under
+    /// `warpbpf run --slots`
     Slots(SlotsFlags),
     /// Run programs that are kernels themselves (`gpu/run`, bpftime's `__directly_run`)
     Launch(LaunchFlags),
-    /// Launch a program of a tool that runs under `warpbpf loader` as a kernel, with that tool's maps
+    /// Launch a program of a tool that runs under `warpbpf loader` as a kernel, with that tool's
+    /// maps
     LaunchInside(LaunchInsideFlags),
     /// Prove a program safe, or say why it is not
     Verify(VerifyFlags),
@@ -74,7 +82,8 @@ pub enum Command {
     Link(LinkFlags),
     /// List, check and take away compiled code that is kept from one run to the next
     Cache(CacheFlags),
-    /// Explain this machine: driver, soft GPU, injection, tools, and which back ends each device can have
+    /// Explain this machine: driver, soft GPU, injection, tools, and which back ends each device
+    /// can have
     Doctor(DoctorFlags),
     /// Show a report saved by `run --json -o FILE`
     Report(ReportFlags),
@@ -97,10 +106,12 @@ pub struct ObjectFlags {
 /// What is put into objects before they are loaded.
 #[derive(Debug, Clone, Args)]
 pub struct ValueFlags {
-    /// Give a global variable (`const volatile` or not) this value before loading: `limit=3`, `config.size[0]=0x40`
+    /// Give a global variable (`const volatile` or not) this value before loading: `limit=3`,
+    /// `config.size[0]=0x40`
     #[arg(long, value_name = "VAR=VALUE")]
     pub set: Vec<String>,
-    /// Types of the target for CO-RE relocations: raw BTF or an ELF file with it; else the program's own
+    /// Types of the target for CO-RE relocations: raw BTF or an ELF file with it; else the
+    /// program's own
     #[arg(long, value_name = "FILE")]
     pub btf: Option<PathBuf>,
 }
@@ -128,7 +139,8 @@ pub struct WorkFlags {
     pub code: CodeFlags,
     #[command(flatten)]
     pub choice: ChoiceFlags,
-    /// Let `warpbpf maps` change hashes, queues and the like while kernels run; arrays and variables it always can
+    /// Let `warpbpf maps` change hashes, queues and the like while kernels run; arrays and
+    /// variables it always can
     #[arg(long)]
     pub host_ops: bool,
     /// Leave out the programs that are for Linux (`tracepoint/`, `fentry/`, …), and say so
@@ -150,7 +162,8 @@ pub struct WorkFlags {
     /// Where the application uses several GPUs, show what each has; the JSON has both
     #[arg(long)]
     pub per_device: bool,
-    /// Seconds between live summaries on a terminal, where events are shown as they come; 0 for neither
+    /// Seconds between live summaries on a terminal, where events are shown as they come; 0 for
+    /// neither
     #[arg(long, value_name = "SECONDS", default_value_t = 2.0)]
     pub interval: f64,
 }
@@ -226,27 +239,33 @@ pub struct LoaderFlags {
     /// Instructions that one invocation may execute, instead of the attach point's default
     #[arg(long, value_name = "N")]
     pub budget: Option<u64>,
-    /// Accept loops that nothing bounds: one that uses up the budget ends its program, which is counted and told
+    /// Accept loops that nothing bounds: one that uses up the budget ends its program, which is
+    /// counted and told
     #[arg(long)]
     pub bound_loops: bool,
-    /// Have the application's NVTX ranges and names known, though no program that the tool has attached by then needs them: such that it
-    /// attaches later may
+    /// Have the application's NVTX ranges and names known, though no program that the tool has
+    /// attached by then needs them: such that it attaches later may
     #[arg(long)]
     pub ranges: bool,
-    /// A file name for the control socket, the same each time, for applications that are started by others
+    /// A file name for the control socket, the same each time, for applications that are started by
+    /// others
     #[arg(long, value_name = "FILE")]
     pub socket: Option<PathBuf>,
-    /// Let the tool's `bpf()` be answered by another tool that runs, by its control socket (`--socket`): for `bpftool`
+    /// Let the tool's `bpf()` be answered by another tool that runs, by its control socket
+    /// (`--socket`): for `bpftool`
     #[arg(long, value_name = "FILE", conflicts_with = "socket")]
     pub inside: Option<PathBuf>,
-    /// Put the tool's programs into the process with this number, which runs already, when the tool has attached them; can be
-    /// given several times. Programs are taken out again when the tool ends
+    /// Put the tool's programs into the process with this number, which runs already, when the tool
+    /// has attached them; can be given several times. Programs are taken out again when the tool
+    /// ends
     #[arg(short, long, value_name = "PID", conflicts_with = "inside")]
     pub pid: Vec<u32>,
-    /// End with exit status 123 instead of 0 if no kernel of the application had one of the tool's programs
+    /// End with exit status 123 instead of 0 if no kernel of the application had one of the tool's
+    /// programs
     #[arg(long)]
     pub strict: bool,
-    /// Seconds that the tool gets to show what it has after the application has ended; then it is interrupted
+    /// Seconds that the tool gets to show what it has after the application has ended; then it is
+    /// interrupted
     #[arg(long, value_name = "SECONDS", default_value_t = 5.0)]
     pub linger: f64,
     /// Where kernels run
@@ -255,8 +274,9 @@ pub struct LoaderFlags {
     /// How the agent gets in
     #[arg(long, value_enum, default_value = "auto")]
     pub inject: Inject,
-    /// The tool and its arguments; behind `--` the application and its own, started when the tool has attached its programs.
-    /// Without an application or `--pid`, what to set in its environment is said instead
+    /// The tool and its arguments; behind `--` the application and its own, started when the tool
+    /// has attached its programs. Without an application or `--pid`, what to set in its environment
+    /// is said instead
     #[arg(
         required = true,
         trailing_var_arg = true,
@@ -290,7 +310,8 @@ pub struct MapsFlags {
     pub verb: MapsVerb,
 }
 
-/// What `maps` does. Keys and values are numbers, `hex:…` bytes, or fields by their names: `pid=3 config.level=2`.
+/// What `maps` does. Keys and values are numbers, `hex:…` bytes, or fields by their names: `pid=3
+/// config.level=2`.
 #[derive(Debug, Subcommand)]
 pub enum MapsVerb {
     /// Name the maps of all sessions
@@ -484,13 +505,16 @@ pub struct CompileFlags {
     /// Only this program
     #[arg(long, value_name = "NAME")]
     pub program_name: Option<String>,
-    /// With `--emit ir`: print it as it is after this pass instead of the last one; `all` for every pass
+    /// With `--emit ir`: print it as it is after this pass instead of the last one; `all` for every
+    /// pass
     #[arg(long, value_name = "PASS")]
     pub after: Option<String>,
-    /// With `--emit probe`: addresses of the environment block and the maps, in the order of the object, as hexadecimal numbers
+    /// With `--emit probe`: addresses of the environment block and the maps, in the order of the
+    /// object, as hexadecimal numbers
     #[arg(long, value_name = "ADDRESS", value_delimiter = ',')]
     pub slots: Vec<String>,
-    /// Show this kernel of this file (PTX, or anything that `warpbpf sites` reads) before and after, as a unified diff
+    /// Show this kernel of this file (PTX, or anything that `warpbpf sites` reads) before and
+    /// after, as a unified diff
     #[arg(long, num_args = 2, value_names = ["KERNEL", "FILE.ptx"], conflicts_with_all = ["emit", "after", "program_name"])]
     pub show_splice: Option<Vec<OsString>>,
     /// With `--show-splice`: each program once, as a function that its sites call

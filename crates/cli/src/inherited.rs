@@ -94,7 +94,8 @@ impl Inherited {
     pub fn give(&self) {
         for (signal, ignored) in (0..).zip(&self.ignored).skip(1) {
             if *ignored {
-                // SAFETY: ignores a signal in a process that has one thread and ends its code here soon.
+                // SAFETY: ignores a signal in a process that has one thread and ends its code here
+                // soon.
                 unsafe { libc::signal(signal, libc::SIG_IGN) };
             }
         }

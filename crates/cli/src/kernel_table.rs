@@ -1,4 +1,5 @@
-//! Kernels of a report as a table: what ran with programs, what that cost it, and which families they are of.
+//! Kernels of a report as a table: what ran with programs, what that cost it, and which families
+//! they are of.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -178,7 +179,8 @@ fn kernel_warnings(kernel: &Kernel) -> Vec<String> {
     warnings
 }
 
-/// The most registers per thread with which one SM, which has 65536, runs as many blocks as without probes.
+/// The most registers per thread with which one SM, which has 65536, runs as many blocks as without
+/// probes.
 fn registers_for(room: Occupancy) -> Option<u32> {
     let threads = room.before.checked_mul(room.block_threads)?;
     let each = 65_536u32.checked_div(threads)?;

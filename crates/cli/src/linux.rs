@@ -1,6 +1,8 @@
-//! Programs of Linux in the same object as programs in kernels: they run in Linux, and share maps with those.
+//! Programs of Linux in the same object as programs in kernels: they run in Linux, and share maps
+//! with those.
 //!
-//! This command loads them, because it may have the privilege, which the application need not have. They end with it.
+//! This command loads them, because it may have the privilege, which the application need not have.
+//! They end with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -43,8 +45,8 @@ pub struct Split {
     pub linux: Option<ForLinux>,
 }
 
-/// Programs of an object that Linux runs. Nothing but their names is read before they are brought there: who leaves them out need
-/// not have what they take.
+/// Programs of an object that Linux runs. Nothing but their names is read before they are brought
+/// there: who leaves them out need not have what they take.
 pub struct ForLinux {
     /// Name and section of each.
     programs: Vec<(String, String)>,
@@ -61,7 +63,8 @@ impl ForLinux {
         programs.map(|(name, section)| (name.as_str(), section.as_str()))
     }
 
-    /// All maps of the object, and these programs alone, whose fields are as in `kernel`, or why there are no such types.
+    /// All maps of the object, and these programs alone, whose fields are as in `kernel`, or why
+    /// there are no such types.
     fn object(&self, kernel: Result<&KernelTypes, &PlaceError>) -> Result<Object, ObjectError> {
         let others: Vec<&str> = self.others.iter().map(String::as_str).collect();
         let why = kernel.err().map(ToString::to_string);
@@ -74,11 +77,13 @@ impl ForLinux {
 }
 
 impl Split {
-    /// Reads objects as [`objects::bring`] does, and takes them apart. Fields of what Linux runs are left as they are: they are the running
-    /// kernel's, and who leaves that part out need not have types for it.
+    /// Reads objects as [`objects::bring`] does, and takes them apart. Fields of what Linux runs
+    /// are left as they are: they are the running kernel's, and who leaves that part out need not
+    /// have types for it.
     ///
     /// # Errors
-    /// As [`objects::bring`]; a section that is wrong, or the part of applications that cannot be read by itself.
+    /// As [`objects::bring`]; a section that is wrong, or the part of applications that cannot be
+    /// read by itself.
     pub fn bring(flags: &ObjectFlags) -> Result<Split, CliError> {
         let (loaded, target) = objects::read_all(flags)?;
         let Split { loaded, linux } = Split::of(loaded)?;
@@ -256,7 +261,8 @@ impl Beside {
         self.side.writes_to_devices()
     }
 
-    /// The programs' variable for the application's process gets its number, if they have one. Only stores to memory.
+    /// The programs' variable for the application's process gets its number, if they have one. Only
+    /// stores to memory.
     pub fn tell_process(&self, pid: u32) {
         let types = self.types.as_ref();
         if let Some(variable) = types.and_then(|types| self.side.variable(types, APP_PID)) {

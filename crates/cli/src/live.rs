@@ -27,7 +27,8 @@ pub struct AttachFlags {
     /// With `--pid`: its descendants too, those that come later among them
     #[arg(long, requires = "pid")]
     pub children: bool,
-    /// Seconds that another tool may take to answer which has programs in a process, or may have some
+    /// Seconds that another tool may take to answer which has programs in a process, or may have
+    /// some
     #[arg(long, value_name = "SECONDS", default_value_t = TOOL_PATIENCE.as_secs(), value_parser = clap::value_parser!(u64).range(1..=3600))]
     pub tool_timeout: u64,
     #[command(flatten)]
@@ -41,7 +42,8 @@ pub struct WhomFlags {
     /// The application's process
     #[arg(short, long, value_name = "PID")]
     pub pid: Option<u32>,
-    /// Every process of this user, by name or number, that has loaded the CUDA driver, and those that will
+    /// Every process of this user, by name or number, that has loaded the CUDA driver, and those
+    /// that will
     #[arg(long, value_name = "NAME")]
     pub user: Option<String>,
     /// Every process that may be attached to and has loaded the CUDA driver, and those that will

@@ -1,6 +1,7 @@
 //! The `warpbpf` command: flags, one file per verb, and everything that a person reads.
 //!
-//! Nothing here knows how a kernel is instrumented; it speaks to the agent through `wire` and to the libraries.
+//! Nothing here knows how a kernel is instrumented; it speaks to the agent through `wire` and to
+//! the libraries.
 mod flags;
 
 mod commands {

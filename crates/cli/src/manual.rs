@@ -22,7 +22,8 @@ pub struct CompletionsFlags {
 #[command(after_help = "Example:
   warpbpf man ~/.local/share/man/man1 && man warpbpf-run")]
 pub struct ManFlags {
-    /// Where `warpbpf.1` and a page for each verb (`warpbpf-run.1`, …) are written; made if it is not there
+    /// Where `warpbpf.1` and a page for each verb (`warpbpf-run.1`, …) are written; made if it is
+    /// not there
     #[arg(value_name = "FOLDER")]
     pub folder: PathBuf,
 }

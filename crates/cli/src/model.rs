@@ -1,4 +1,5 @@
-//! The report: what a run found out, as data. Tables and JSON are two views of it, and a saved one can be shown again.
+//! The report: what a run found out, as data. Tables and JSON are two views of it, and a saved one
+//! can be shown again.
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -17,7 +18,8 @@ pub struct Report {
     pub command: Vec<String>,
     /// Exit status as a shell would show it: 128 + signal for a killed process.
     pub status: Option<i32>,
-    /// The programs, as they were proved before the application ran; the agent has proved them again.
+    /// The programs, as they were proved before the application ran; the agent has proved them
+    /// again.
     #[serde(default)]
     pub programs: Vec<Program>,
     /// One per process that used CUDA.
@@ -30,7 +32,8 @@ pub struct Report {
     pub linux: Option<Linux>,
     /// What the user should know, most important first.
     pub notes: Vec<String>,
-    /// What is worth knowing though nothing is wrong: that a map was compacted, and which launches met that.
+    /// What is worth knowing though nothing is wrong: that a map was compacted, and which launches
+    /// met that.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remarks: Vec<String>,
 }
@@ -59,8 +62,9 @@ pub struct Linux {
     pub programs: Vec<LinuxProgram>,
     /// Maps that only they had.
     pub maps: Vec<Map>,
-    /// Maps that programs in kernels or in the application had, too, with what all of them did, each change once. Of rings, what came from Linux;
-    /// what came from kernels is with the processes.
+    /// Maps that programs in kernels or in the application had, too, with what all of them did,
+    /// each change once. Of rings, what came from Linux; what came from kernels is with the
+    /// processes.
     pub shared: Vec<Map>,
 }
 
@@ -89,7 +93,8 @@ pub struct Process {
     pub device: String,
     /// It ran on the soft GPU.
     pub soft: bool,
-    /// Bound of the error of `bpf_ktime_get_ns` in its kernels, ns; absent where nothing was attached.
+    /// Bound of the error of `bpf_ktime_get_ns` in its kernels, ns; absent where nothing was
+    /// attached.
     #[serde(default)]
     pub clock_error_ns: Option<u64>,
     /// The contexts that had maps of their own, if there were several.
@@ -162,7 +167,8 @@ pub struct Kernel {
     /// What the compiler warns of only with probes.
     #[serde(default)]
     pub compiler_warnings: Vec<String>,
-    /// Its code with probes was in the cache of compiled code; absent without a cache, and for clones.
+    /// Its code with probes was in the cache of compiled code; absent without a cache, and for
+    /// clones.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached: Option<bool>,
     /// Microseconds that it took to make its code machine code and load it.
@@ -174,7 +180,8 @@ pub struct Kernel {
     /// Sites that a program wanted and did not get: how many, for each reason.
     #[serde(default)]
     pub left_out: Vec<(String, u32)>,
-    /// Programs that match it, by index, and at how many places each stands in it; empty where no code was made for it.
+    /// Programs that match it, by index, and at how many places each stands in it; empty where no
+    /// code was made for it.
     #[serde(default)]
     pub placed: Vec<(usize, u32)>,
     /// Launches with probes.
@@ -349,7 +356,8 @@ pub struct Map {
     pub max_entries: u32,
     /// Entries; of arrays only those that are not zero.
     pub entries: Vec<Entry>,
-    /// Per-thread arrays of one key: how many threads have which value. Of several keys each is an entry, in short.
+    /// Per-thread arrays of one key: how many threads have which value. Of several keys each is an
+    /// entry, in short.
     pub threads: Option<Threads>,
     /// Rings.
     pub events: Option<Events>,

@@ -1,4 +1,5 @@
-//! Programs that were put nowhere leave nothing in their maps: what is said of them, and how to find out why.
+//! Programs that were put nowhere leave nothing in their maps: what is said of them, and how to
+//! find out why.
 
 use warpbpf::Method;
 
@@ -120,7 +121,8 @@ fn unmatched(report: &Report, globs: &[String]) -> Vec<String> {
     notes
 }
 
-/// Programs that were put nowhere leave nothing in their maps: that is said, with the way to find out why.
+/// Programs that were put nowhere leave nothing in their maps: that is said, with the way to find
+/// out why.
 fn no_site(report: &Report) -> Vec<String> {
     let kernels = || report.processes.iter().flat_map(|p| &p.kernels);
     let none = |k: &model::Kernel| k.method == Method::NoSite && k.left_out.is_empty();
@@ -140,7 +142,8 @@ fn no_site(report: &Report) -> Vec<String> {
     vec![note]
 }
 
-/// So is a program that stands nowhere while another one does: its maps are as empty, and nothing else says why.
+/// So is a program that stands nowhere while another one does: its maps are as empty, and nothing
+/// else says why.
 fn program_without_site(report: &Report) -> Vec<String> {
     let app = report.command.first().map_or("APP", String::as_str);
     let kernels: Vec<&model::Kernel> = report.processes.iter().flat_map(|p| &p.kernels).collect();
@@ -374,7 +377,8 @@ mod tests {
             all_of(&launched, "*", true),
             (vec!["another".to_owned()], false)
         );
-        // No launch is nothing, but is not said where nobody asks for it: who attaches may have come between two.
+        // No launch is nothing, but is not said where nobody asks for it: who attaches may have
+        // come between two.
         let idle = [kernel("a", "slice", 0)];
         assert_eq!(
             all_of(&idle, "*", false),

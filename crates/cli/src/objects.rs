@@ -1,6 +1,7 @@
 //! The program of a command: one object file or several, with types and values that the user gives.
 //!
-//! What comes out is one object, in bytes, so that the agent in the application loads exactly what was proved here.
+//! What comes out is one object, in bytes, so that the agent in the application loads exactly what
+//! was proved here.
 
 use warpbpf_object::{Btf, LoadOptions, Object};
 use warpbpf_session::SessionError;
@@ -72,7 +73,8 @@ pub fn bring(flags: &ObjectFlags) -> Result<Loaded, CliError> {
     loaded.adapted(target.as_ref())
 }
 
-/// The same, but with fields as the object has them, and the types that they are to be relocated to, if there are some (`--btf`).
+/// The same, but with fields as the object has them, and the types that they are to be relocated
+/// to, if there are some (`--btf`).
 ///
 /// # Errors
 /// As [`bring`].

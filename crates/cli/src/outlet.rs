@@ -1,4 +1,5 @@
-//! Where a report goes, in which form: decided before the application starts, written when it has ended.
+//! Where a report goes, in which form: decided before the application starts, written when it has
+//! ended.
 
 use std::fs::File;
 use std::io::Write as _;
@@ -36,7 +37,8 @@ pub enum Form {
 /// Where the report goes.
 #[derive(Debug, Clone, Args)]
 pub struct OutputFlags {
-    /// JSON instead of tables: one document with all events, or with `=lines` a line for each event as it comes
+    /// JSON instead of tables: one document with all events, or with `=lines` a line for each event
+    /// as it comes
     #[arg(long, value_enum, value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "report")]
     pub json: Option<JsonForm>,
     /// Write the report to a file instead of standard error (`warpbpf kernels`: standard output);
@@ -64,7 +66,8 @@ impl OutputFlags {
         self.open_or(None, false)
     }
 
-    /// The same for a report that is what the user has asked for, and is on standard output as text, too.
+    /// The same for a report that is what the user has asked for, and is on standard output as
+    /// text, too.
     ///
     /// # Errors
     /// It cannot be written.

@@ -117,7 +117,8 @@ fn tell_as_it_is(lines: &str) {
     }
 }
 
-/// A report to standard error, which nothing else keeps: where it cannot be written, the exit status says so.
+/// A report to standard error, which nothing else keeps: where it cannot be written, the exit
+/// status says so.
 pub fn show(report: &str) {
     let written = match inherited::is_closed(libc::STDERR_FILENO) {
         true => Err(Errno::BADF.into()),
@@ -151,7 +152,8 @@ pub fn tell_error(error: &CliError) {
     }
 }
 
-/// Where `--json` was given, a failure is an answer too: on standard output, with the exit status that it has as text.
+/// Where `--json` was given, a failure is an answer too: on standard output, with the exit status
+/// that it has as text.
 pub fn answer(as_json: bool, done: Result<u8, CliError>) -> Result<u8, CliError> {
     match done {
         Err(error) if as_json => {
@@ -170,7 +172,8 @@ fn failure_json(error: &CliError) -> Value {
     }
 }
 
-/// A refusal for programs: the rule by its stable name, the place, the values, the path, and the message for people.
+/// A refusal for programs: the rule by its stable name, the place, the values, the path, and the
+/// message for people.
 fn refusal_json(error: &SessionError) -> Value {
     let mut out = json!({ "ok": false, "error": error.to_string() });
     if let SessionError::Rejected { rejection } = error {

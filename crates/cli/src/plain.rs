@@ -40,7 +40,8 @@ fn escaped(text: &str, stays: impl Fn(char) -> bool) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// A name, or anything else that stands in a line of ours: it can neither act on a terminal nor begin a line.
+/// A name, or anything else that stands in a line of ours: it can neither act on a terminal nor
+/// begin a line.
 pub fn name(text: &str) -> Cow<'_, str> {
     escaped(text, |_| false)
 }
@@ -56,7 +57,8 @@ pub fn message(text: &str) -> Cow<'_, str> {
     }
 }
 
-/// Whole output, whose lines are ours. JSON stays JSON that says the same: what is escaped in it is in its strings.
+/// Whole output, whose lines are ours. JSON stays JSON that says the same: what is escaped in it is
+/// in its strings.
 pub fn output(text: &str) -> Cow<'_, str> {
     escaped(text, |character| matches!(character, '\n' | '\t'))
 }

@@ -1,4 +1,5 @@
-//! Bytes of keys, values and records as JSON, by their BTF types; numbers of kernels and sites as their names.
+//! Bytes of keys, values and records as JSON, by their BTF types; numbers of kernels and sites as
+//! their names.
 
 use serde_json::{Map, Value, json};
 use warpbpf_object::{Btf, Type, TypeId};

@@ -1,4 +1,5 @@
-//! Flags that several verbs have: where kernels run, how the agent gets in, and what programs may do.
+//! Flags that several verbs have: where kernels run, how the agent gets in, and what programs may
+//! do.
 
 use clap::{Args, ValueEnum};
 use warpbpf::{Options, Placement};
@@ -34,7 +35,8 @@ pub struct ProgramFlags {
     /// Instructions that one invocation may execute, instead of the attach point's default
     #[arg(long, value_name = "N")]
     pub budget: Option<u64>,
-    /// Accept loops that nothing bounds: one that uses up the budget ends its program, which is counted and told
+    /// Accept loops that nothing bounds: one that uses up the budget ends its program, which is
+    /// counted and told
     #[arg(long)]
     pub bound_loops: bool,
     /// Refuse programs whose lanes go different ways: branches, map keys and addresses of atomics
@@ -44,8 +46,8 @@ pub struct ProgramFlags {
     /// Threads of per-thread arrays that do not say `map_extra`
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub threads: Option<u64>,
-    /// Whose memory a map lies in: `counts=host`, `counts=device`. A hash on the host is asked for by programs, one key at a
-    /// time
+    /// Whose memory a map lies in: `counts=host`, `counts=device`. A hash on the host is asked for
+    /// by programs, one key at a time
     #[arg(long, value_name = "MAP=WHERE", value_parser = map_memory)]
     pub map_memory: Vec<(String, Placement)>,
     /// Milliseconds that a program waits for the host when it asks for a key of such a hash

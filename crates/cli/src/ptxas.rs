@@ -1,4 +1,5 @@
-//! Runs of `ptxas`: each ends within a limit with all that it has started, also when nobody waits for it any more, and one that did not end by itself is remembered.
+//! Runs of `ptxas`: each ends within a limit with all that it has started, also when nobody waits
+//! for it any more, and one that did not end by itself is remembered.
 
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt as _;
@@ -16,8 +17,8 @@ use warpbpf_wire::HANDSHAKE;
 pub const PTXAS_SECONDS: &str = "WARPBPF_PTXAS_SECONDS";
 /// The same, where nobody says.
 const SECONDS: u64 = 30;
-/// The most where an application waits: its agent gives up after [`HANDSHAKE`], and then kernels with PTX have no programs either. The rest is for what else the
-/// tool has to do.
+/// The most where an application waits: its agent gives up after [`HANDSHAKE`], and then kernels
+/// with PTX have no programs either. The rest is for what else the tool has to do.
 const AT_START: Duration = Duration::from_secs(HANDSHAKE.as_secs() - 4);
 /// How long one that did not end keeps others from being begun while an application waits.
 const REMEMBERED: Duration = Duration::from_secs(60);
@@ -60,7 +61,8 @@ impl Ptxas {
     }
 }
 
-/// The last run that did not end by itself, since which none has: an application that comes does not wait for another one.
+/// The last run that did not end by itself, since which none has: an application that comes does
+/// not wait for another one.
 #[derive(Debug, Default)]
 pub struct Hang(Mutex<Option<(Instant, String)>>);
 
@@ -194,13 +196,15 @@ pub fn assemble(ptxas: &Ptxas, text: &str, arch: Arch) -> Result<Vec<u8>, Refuse
     std::fs::read(&cubin).map_err(|error| no(&cubin.display(), error))
 }
 
-/// A process that leads a group of its own, with what it has started. All of it ends when this is dropped.
+/// A process that leads a group of its own, with what it has started. All of it ends when this is
+/// dropped.
 struct Run(Child);
 
 impl Run {
     fn begin(mut command: Command) -> std::io::Result<Run> {
         let tool = Pid::from_raw(std::process::id().cast_signed());
-        // The program itself does not stay behind when the tool is killed: this thread waits for it, and ends with the tool.
+        // The program itself does not stay behind when the tool is killed: this thread waits for
+        // it, and ends with the tool.
         let with_us = move || {
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
             // Who died before that sends no signal.
@@ -220,7 +224,8 @@ impl Run {
         Pid::from_raw(self.0.id().cast_signed())
     }
 
-    /// It ended within the limit, and whether well. Its number stays its own, so that no other group can have it.
+    /// It ended within the limit, and whether well. Its number stays its own, so that no other
+    /// group can have it.
     fn wait(&self, limit: Duration) -> std::io::Result<Option<bool>> {
         let pid = self.pid().ok_or(Errno::SRCH)?;
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
@@ -296,7 +301,8 @@ pub(crate) mod tests {
         }
     }
 
-    /// None of them runs any more, at last: who was killed needs a moment to end, and is no process when nobody has asked for it yet.
+    /// None of them runs any more, at last: who was killed needs a moment to end, and is no process
+    /// when nobody has asked for it yet.
     pub(crate) fn gone(pids: &str) {
         let end = Instant::now() + Duration::from_secs(60);
         for pid in pids.split_whitespace() {

@@ -1,9 +1,11 @@
-//! What packages of PyPI brought: CUDA's tools come by them, too. No Python is started; its folders are looked at.
+//! What packages of PyPI brought: CUDA's tools come by them, too. No Python is started; its folders
+//! are looked at.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
-/// Where `places`, which are in a folder of packages, may be for the `python3` that is first in `path`: its environment first.
+/// Where `places`, which are in a folder of packages, may be for the `python3` that is first in
+/// `path`: its environment first.
 pub fn places(path: &OsStr, places: &[&str]) -> Vec<PathBuf> {
     let mut pythons = std::env::split_paths(path).map(|folder| folder.join("python3"));
     let python = pythons.find(|python| python.is_file());

@@ -75,7 +75,8 @@ pub struct SlotsFlags {
 /// What `slots` does.
 #[derive(Debug, Subcommand)]
 pub enum SlotsVerb {
-    /// Programs of an object, in place of what is in slots: at sites of programs with the same section
+    /// Programs of an object, in place of what is in slots: at sites of programs with the same
+    /// section
     Load(ReplaceFlags),
     /// Nothing is in slots
     Clear(ToFlags),

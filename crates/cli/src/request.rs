@@ -9,20 +9,21 @@ use crate::flags::{ObjectFlags, ValueFlags};
 /// What is put into applications, and what is to be known of the device meanwhile.
 #[derive(Debug, Args)]
 pub struct RequestFlags {
-    /// BPF object files; several are linked into one. None with `--timeline`, if there are to be no programs
+    /// BPF object files; several are linked into one. None with `--timeline`, if there are to be no
+    /// programs
     #[arg(value_name = "PROG.bpf.o", required_unless_present = "timeline")]
     pub objects: Vec<PathBuf>,
     #[command(flatten)]
     pub values: ValueFlags,
-    /// Write when the device began and ended each copy, fill, kernel and other operation to this file, which Perfetto and
-    /// chrome://tracing open
+    /// Write when the device began and ended each copy, fill, kernel and other operation to this
+    /// file, which Perfetto and chrome://tracing open
     #[arg(long, value_name = "FILE")]
     pub timeline: Option<PathBuf>,
     /// With `--timeline`: from where on the CPU each operation was asked for
     #[arg(long, requires = "timeline")]
     pub stacks: bool,
-    /// With `--stacks`: write each stack with the kernel or other operation and its nanoseconds on the device to this file, as flame
-    /// graphs are made of
+    /// With `--stacks`: write each stack with the kernel or other operation and its nanoseconds on
+    /// the device to this file, as flame graphs are made of
     #[arg(long, value_name = "FILE", requires = "stacks")]
     pub folded: Option<PathBuf>,
 }

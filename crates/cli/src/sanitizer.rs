@@ -1,4 +1,5 @@
-//! The library of Compute Sanitizer, which is looked for here, in the tool, and loaded in applications.
+//! The library of Compute Sanitizer, which is looked for here, in the tool, and loaded in
+//! applications.
 
 use std::path::{Path, PathBuf};
 
@@ -14,8 +15,9 @@ const IN_PACKAGES: [&str; 3] = [
     "nvidia/cuda_sanitizer_api/lib",
 ];
 
-/// Finds the library: where [`SANITIZER`] says, or else in the CUDA toolkit that `CUDA_HOME` or `CUDA_PATH` names, where toolkits are installed, or among the
-/// packages of the `python3` in `PATH`.
+/// Finds the library: where [`SANITIZER`] says, or else in the CUDA toolkit that `CUDA_HOME` or
+/// `CUDA_PATH` names, where toolkits are installed, or among the packages of the `python3` in
+/// `PATH`.
 ///
 /// # Errors
 /// It is in none of these; what to do, for the user.
@@ -53,8 +55,9 @@ pub enum Release {
     Earlier,
 }
 
-/// What the file says: the compiler's version stands in the code for GPUs that NVIDIA's library brings along, unless it is compressed; then a name of a function
-/// tells older ones from newer ones.
+/// What the file says: the compiler's version stands in the code for GPUs that NVIDIA's library
+/// brings along, unless it is compressed; then a name of a function tells older ones from newer
+/// ones.
 ///
 /// # Errors
 /// It is not a library, or cannot be read; for the user.

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 
 use crate::inherited::{Inherited, SIGNALS};
 
-/// Signals whose only handler would be death, or whose meaning is the application's; real-time signals are more.
+/// Signals whose only handler would be death, or whose meaning is the application's; real-time
+/// signals are more.
 const PASSED: &[i32] = &[
     libc::SIGHUP,
     libc::SIGINT,
@@ -89,7 +90,8 @@ extern "C" fn note(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void
         if ignored || HARMLESS.contains(&signal) {
             return;
         }
-        // SAFETY: a handler may do all of this. What is raised comes when this handler has returned.
+        // SAFETY: a handler may do all of this. What is raised comes when this handler has
+        // returned.
         unsafe {
             if first && !starts && signal == libc::SIGTSTP {
                 return;
@@ -111,11 +113,13 @@ extern "C" fn note(signal: i32, info: *mut libc::siginfo_t, _: *mut libc::c_void
     }
 }
 
-/// For a signal that would end this process and means nothing to it: the call that met it fails, which is told.
+/// For a signal that would end this process and means nothing to it: the call that met it fails,
+/// which is told.
 extern "C" fn nothing(_: i32) {}
 
 fn handle(signal: i32, handler: libc::sighandler_t, flags: i32) {
-    // SAFETY: all zeros are a valid `sigaction` with an empty mask; the handlers do only what a handler may.
+    // SAFETY: all zeros are a valid `sigaction` with an empty mask; the handlers do only what a
+    // handler may.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = handler;
@@ -140,7 +144,8 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Called first, while there is one thread. Until [`Signals::start`] signals end this process as they would have.
+    /// Called first, while there is one thread. Until [`Signals::start`] signals end this process
+    /// as they would have.
     pub fn begin() -> Signals {
         let inherited = Inherited::look();
         // SAFETY: a system call without effects.
@@ -178,10 +183,12 @@ impl Signals {
     /// There will be an application from now on.
     pub fn start(&self) {
         STARTED.store(true, Ordering::Relaxed);
-        // An application may have a handler for what its shell ignores, and may take what its shell blocks.
+        // An application may have a handler for what its shell ignores, and may take what its shell
+        // blocks.
         passed().for_each(Signals::catch);
         let mut taken = std::mem::MaybeUninit::uninit();
-        // SAFETY: the set is emptied first; signals that it then has are taken from the thread's mask.
+        // SAFETY: the set is emptied first; signals that it then has are taken from the thread's
+        // mask.
         unsafe {
             libc::sigemptyset(taken.as_mut_ptr());
             for signal in passed() {
@@ -264,7 +271,8 @@ impl Signals {
         due.iter().any(|signal| HURRY.contains(signal))
     }
 
-    /// Stops this command when the application has stopped as a job does, and comes back when that goes on.
+    /// Stops this command when the application has stopped as a job does, and comes back when that
+    /// goes on.
     pub fn stop_with(&mut self, child: &std::process::Child) {
         let mut signal = None;
         while let Some((code, status)) = change_of(child) {
@@ -315,9 +323,11 @@ fn take(signal: i32) {
     }
 }
 
-/// Stops this process until somebody lets it go on. In a group that nobody would do that for, the system does nothing.
+/// Stops this process until somebody lets it go on. In a group that nobody would do that for, the
+/// system does nothing.
 fn stop() {
-    // SAFETY: the default of a signal, which is then raised on this thread, whose mask does not have it.
+    // SAFETY: the default of a signal, which is then raised on this thread, whose mask does not
+    // have it.
     unsafe {
         libc::signal(libc::SIGTSTP, libc::SIG_DFL);
         libc::raise(libc::SIGTSTP);
@@ -325,7 +335,8 @@ fn stop() {
     Signals::catch(libc::SIGTSTP);
 }
 
-/// How a child has stopped or gone on, each time once: `CLD_STOPPED` or `CLD_CONTINUED`, and the signal.
+/// How a child has stopped or gone on, each time once: `CLD_STOPPED` or `CLD_CONTINUED`, and the
+/// signal.
 fn change_of(child: &std::process::Child) -> Option<(i32, i32)> {
     // SAFETY: the structure is filled if the call succeeds, and was zero before.
     unsafe {
@@ -344,7 +355,8 @@ fn is_for_us_alone(signal: i32) -> bool {
     signal == libc::SIGHUP && unsafe { libc::getsid(0) == libc::getpid() }
 }
 
-/// The first process of a container is the parent of all that lost theirs, and nobody else takes note of their end.
+/// The first process of a container is the parent of all that lost theirs, and nobody else takes
+/// note of their end.
 fn reap_orphans() {
     // SAFETY: a system call without effects.
     if unsafe { libc::getpid() } != 1 {
@@ -382,7 +394,8 @@ pub fn is_waited_for(pid: u32) {
 
 /// Passes a signal on to a child that was not waited for yet.
 pub fn pass(child: &std::process::Child, signal: i32) {
-    // SAFETY: our own child, which was not waited for: its number is nobody else's. One that has ended needs none.
+    // SAFETY: our own child, which was not waited for: its number is nobody else's. One that has
+    // ended needs none.
     unsafe { libc::kill(child.id() as libc::pid_t, signal) };
 }
 

@@ -1,5 +1,6 @@
-//! What the device did and when, as a file that Perfetto and `chrome://tracing` open: calls on the application's threads, operations on
-//! the device's streams, and an arrow from each call to what it had the device do.
+//! What the device did and when, as a file that Perfetto and `chrome://tracing` open: calls on the
+//! application's threads, operations on the device's streams, and an arrow from each call to what
+//! it had the device do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -87,7 +88,8 @@ struct Part<'t> {
     first_range: u64,
 }
 
-/// A timeline that is written while applications run, and once more, with all that is known, at the end.
+/// A timeline that is written while applications run, and once more, with all that is known, at the
+/// end.
 pub struct Timeline {
     to: Destination,
     folded: Option<Destination>,
@@ -150,7 +152,8 @@ impl Timeline {
         }
     }
 
-    /// Writes the files, and says in the report what is in them. What cannot be written is said there, too.
+    /// Writes the files, and says in the report what is in them. What cannot be written is said
+    /// there, too.
     pub fn write(mut self, processes: &[Process], report: &mut Report) {
         self.take(processes);
         for (told, process) in self.told.iter_mut().zip(processes) {

@@ -1,4 +1,5 @@
-//! What several processes have of each map, as one: their copies are put together as those of several devices are.
+//! What several processes have of each map, as one: their copies are put together as those of
+//! several devices are.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -22,7 +23,8 @@ pub struct Together {
 }
 
 impl Together {
-    /// Of processes, and of what a report shows of each, without the contents of `elsewhere`. Nothing where fewer than two have maps.
+    /// Of processes, and of what a report shows of each, without the contents of `elsewhere`.
+    /// Nothing where fewer than two have maps.
     pub fn of(
         processes: &[Process],
         shown: &[model::Process],
@@ -112,7 +114,8 @@ fn events(ready: &[(&Process, &model::Process)], name: &str) -> model::Events {
     sum
 }
 
-/// The names that all lists have at a place, as long as the longest; `None` if two say different things of one number.
+/// The names that all lists have at a place, as long as the longest; `None` if two say different
+/// things of one number.
 fn agreed(lists: impl Iterator<Item = Vec<String>>) -> Option<Vec<String>> {
     let mut all: Vec<String> = Vec::new();
     for list in lists {

@@ -85,7 +85,8 @@ impl Watch {
         }
     }
 
-    /// Processes that are wanted and were not told before, with reasons for those that are left alone.
+    /// Processes that are wanted and were not told before, with reasons for those that are left
+    /// alone.
     pub fn news(&mut self) -> Vec<Result<u32, String>> {
         let whom = self.whom;
         let mut news = Vec::new();

@@ -1,4 +1,5 @@
-//! Keys and values as a user types them, to bytes, by their BTF types: the other direction of `pretty`.
+//! Keys and values as a user types them, to bytes, by their BTF types: the other direction of
+//! `pretty`.
 
 use warpbpf_object::{Btf, Type, TypeId};
 
@@ -18,7 +19,8 @@ pub struct Shape<'a> {
 }
 
 impl Shape<'_> {
-    /// The bytes of `words`: a number, `hex:` and bytes, or `field=value` for some fields of `base`.
+    /// The bytes of `words`: a number, `hex:` and bytes, or `field=value` for some fields of
+    /// `base`.
     ///
     /// # Errors
     /// What is wrong, and what there is.

@@ -1,8 +1,10 @@
-//! Map functions in which no lane waits for another: where lanes do something together, each is a group by itself.
+//! Map functions in which no lane waits for another: where lanes do something together, each is a
+//! group by itself.
 //!
-//! The functions are written for lanes that meet, which is most of what makes them fast. They are right for any lanes that may be together, so
-//! also for a warp of one lane, and all that says so are the instructions below. Which lane it is stays what it is: that
-//! only chooses where a search begins.
+//! The functions are written for lanes that meet, which is most of what makes them fast. They are
+//! right for any lanes that may be together, so also for a warp of one lane, and all that says so
+//! are the instructions below. Which lane it is stays what it is: that only chooses where a search
+//! begins.
 
 /// Behind a function's name.
 const SUFFIX: &str = "_alone";

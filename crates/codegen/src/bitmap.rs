@@ -1,7 +1,9 @@
-//! The search for a free node in a bitmap, as PTX text: hashes, LRU hashes and queues take nodes that were given back.
+//! The search for a free node in a bitmap, as PTX text: hashes, LRU hashes and queues take nodes
+//! that were given back.
 
-/// A bitmap and the registers that a search uses. Three registers of `.b32` are overwritten, and a predicate
-/// `%wbpf_p0`; labels begin with `$wbpf_word` and `$wbpf_skip`, so a function can hold one search.
+/// A bitmap and the registers that a search uses. Three registers of `.b32` are overwritten, and a
+/// predicate `%wbpf_p0`; labels begin with `$wbpf_word` and `$wbpf_skip`, so a function can hold
+/// one search.
 pub struct Search<'a> {
     /// Bytes from `%wbpf_base` to the first word.
     pub at: u64,
@@ -28,8 +30,8 @@ pub struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// Takes a node, which what follows comes after (acquire); falls through without one. Lanes begin at different words, and
-    /// in one word they prefer different bits.
+    /// Takes a node, which what follows comes after (acquire); falls through without one. Lanes
+    /// begin at different words, and in one word they prefer different bits.
     pub fn text(&self) -> String {
         let Search {
             at,

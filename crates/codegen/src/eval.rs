@@ -1,4 +1,5 @@
-//! What the IR's pure operations mean, on constants. `opt_fold` evaluates with it; tests compare it with the machine.
+//! What the IR's pure operations mean, on constants. `opt_fold` evaluates with it; tests compare it
+//! with the machine.
 
 use crate::ir::{BinOp, Cond, Ty, UnOp};
 

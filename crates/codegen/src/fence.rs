@@ -1,8 +1,8 @@
-//! The functions by which fragments read the application's memory, as PTX text: `abi::layout::fence` says how readers and
-//! the host agree on what lives.
+//! The functions by which fragments read the application's memory, as PTX text:
+//! `abi::layout::fence` says how readers and the host agree on what lives.
 //!
-//! Every loop has a bound. Lanes that are together are counted in by one of them, and out by one of those that are together
-//! then: atomics on one address are what a read costs most.
+//! Every loop has a bound. Lanes that are together are counted in by one of them, and out by one of
+//! those that are together then: atomics on one address are what a read costs most.
 
 use warpbpf_abi::access::Space;
 use warpbpf_abi::layout::fence;
@@ -10,8 +10,9 @@ use warpbpf_abi::layout::fence;
 use crate::fragment::Target;
 use crate::ir::FenceOp;
 
-/// From these on a kernel can ask where its shared memory ends (PTX ISA, "%aggr_smem_size"). It begins with what the system
-/// keeps for itself, so that its end lies behind `%total_smem_size`, which counts what the kernel declares.
+/// From these on a kernel can ask where its shared memory ends (PTX ISA, "%aggr_smem_size"). It
+/// begins with what the system keeps for itself, so that its end lies behind `%total_smem_size`,
+/// which counts what the kernel declares.
 const AGGREGATE_PTX: (u32, u32) = (8, 1);
 const AGGREGATE_SM: u32 = 90;
 
@@ -62,8 +63,9 @@ pub fn fence_function(op: FenceOp, target: Target) -> String {
     text
 }
 
-/// The first of the lanes that are together counts all of them in. Its fence stands between being counted and looking at the
-/// table, so that of a reader and a host that withdraws a range one sees what the other did; the others come behind it.
+/// The first of the lanes that are together counts all of them in. Its fence stands between being
+/// counted and looking at the table, so that of a reader and a host that withdraws a range one sees
+/// what the other did; the others come behind it.
 fn enter() -> String {
     format!(
         ".reg .pred %wbpf_p<1>;
@@ -103,7 +105,8 @@ fn enter() -> String {
     )
 }
 
-/// The lanes that are together now need not be those that came in together. Their reads are done when one counts them out.
+/// The lanes that are together now need not be those that came in together. Their reads are done
+/// when one counts them out.
 fn leave() -> &'static str {
     ".reg .pred %wbpf_p<1>;
     .reg .b32 %wbpf_w<4>;
@@ -135,8 +138,8 @@ enum Answer {
     Bytes,
 }
 
-/// Addresses of shared memory are checked against what the block has; all others against the table. An address of the
-/// local window is in no table.
+/// Addresses of shared memory are checked against what the block has; all others against the table.
+/// An address of the local window is in no table.
 fn find(target: Target, answer: Answer) -> String {
     // `%wbpf_t0` is how many bytes live from the address on.
     let [in_shared, in_table] = match answer {
@@ -232,8 +235,8 @@ fn find(target: Target, answer: Answer) -> String {
     )
 }
 
-/// Words of 4 and 8 bytes are read at once where they are aligned. `volatile`, so that the compiler reads just here, and
-/// what another thread writes meanwhile is old or new.
+/// Words of 4 and 8 bytes are read at once where they are aligned. `volatile`, so that the compiler
+/// reads just here, and what another thread writes meanwhile is old or new.
 fn word() -> String {
     ".reg .pred %wbpf_p<1>;
     .reg .b32 %wbpf_w<3>;

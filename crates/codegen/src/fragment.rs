@@ -1,4 +1,5 @@
-//! What the code generator makes and what it needs to know: the contract with the splicer and the session.
+//! What the code generator makes and what it needs to know: the contract with the splicer and the
+//! session.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +24,8 @@ pub enum SlotSpace {
     Const,
     /// `.global`: for modules whose constant bank is full.
     Global,
-    /// In memory whose address is in [`warpbpf_abi::names::TABLE`]: for functions that stand in kernels without PTX, of which one text serves all.
+    /// In memory whose address is in [`warpbpf_abi::names::TABLE`]: for functions that stand in
+    /// kernels without PTX, of which one text serves all.
     Table {
         /// The slot that holds the kernel's number.
         kernel: u32,
@@ -60,7 +62,8 @@ pub struct Env {
     pub target: Target,
     /// Kind of site.
     pub site: Site,
-    /// Scope. The splicer elects the lane; the code only needs to know whether several lanes run it together.
+    /// Scope. The splicer elects the lane; the code only needs to know whether several lanes run it
+    /// together.
     pub scope: Scope,
     /// Value of the context field `kernel_id`.
     pub kernel_id: u64,
@@ -72,13 +75,15 @@ pub struct Env {
     pub slots: SlotSpace,
     /// What the program gets.
     pub input: Input,
-    /// Sums that only the host reads may be kept in registers and added to their map when the thread leaves
-    /// ([`Fragment::tallies`]), instead of at each pass.
+    /// Sums that only the host reads may be kept in registers and added to their map when the
+    /// thread leaves ([`Fragment::tallies`]), instead of at each pass.
     pub keep_sums: bool,
-    /// Lanes that are here together may wait for each other, to do for all what each would do. Not at places in machine code: which lanes
-    /// come there is known to the kernel's own barriers only.
+    /// Lanes that are here together may wait for each other, to do for all what each would do. Not
+    /// at places in machine code: which lanes come there is known to the kernel's own barriers
+    /// only.
     pub meets: bool,
-    /// The kernel's parameters, by position, that the context's `args` are; what follows them is 0. Empty: all in their order.
+    /// The kernel's parameters, by position, that the context's `args` are; what follows them is 0.
+    /// Empty: all in their order.
     pub args: Vec<u8>,
 }
 
@@ -88,9 +93,10 @@ pub enum Input {
     /// The context of its site in `r1`; what it returns is not kept.
     #[default]
     Context,
-    /// For programs that run by themselves: each thread has `stride` bytes of memory of its own, from
-    /// `slots[slot] + linear global thread index * stride` on. `r1` points to its first byte, `r2` holds `size`, and `r0` is
-    /// written as 8 bytes at `size` rounded up to 8 when the program returns (not if helper 507 ends the thread).
+    /// For programs that run by themselves: each thread has `stride` bytes of memory of its own,
+    /// from `slots[slot] + linear global thread index * stride` on. `r1` points to its first byte,
+    /// `r2` holds `size`, and `r0` is written as 8 bytes at `size` rounded up to 8 when the program
+    /// returns (not if helper 507 ends the thread).
     Memory {
         /// Index in the slot table of the base address, which is a multiple of 16.
         slot: u32,
@@ -101,15 +107,19 @@ pub enum Input {
     },
 }
 
-/// Code for one site: PTX statements in a `{ … }` scope of their own, which declare all registers and labels they use,
-/// refer to nothing of the surrounding function but what the splicer sets up (mask and captures), and always fall out at the end (or `exit`, for helper 507).
+/// Code for one site: PTX statements in a `{ … }` scope of their own, which declare all registers
+/// and labels they use, refer to nothing of the surrounding function but what the splicer sets up
+/// (mask and captures), and always fall out at the end (or `exit`, for helper 507).
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Fragment {
-    /// The block, braces included, newline at the end. It can be put at several sites of one function.
+    /// The block, braces included, newline at the end. It can be put at several sites of one
+    /// function.
     pub body: String,
-    /// Functions it calls: name → text of the whole `.func`. The same name always has the same text.
+    /// Functions it calls: name → text of the whole `.func`. The same name always has the same
+    /// text.
     pub functions: BTreeMap<String, String>,
-    /// It reads the register [`warpbpf_abi::names::GROUP_MASK`], which the splicer must declare and set.
+    /// It reads the register [`warpbpf_abi::names::GROUP_MASK`], which the splicer must declare and
+    /// set.
     pub uses_group_mask: bool,
     /// Registers it reads ([`Capture::register`]), which the splicer must declare and set.
     pub captures: BTreeSet<Capture>,
@@ -117,11 +127,12 @@ pub struct Fragment {
     pub slots: BTreeSet<u32>,
     /// Bytes of `.local` memory it declares.
     pub local_bytes: u32,
-    /// Cells of the launch record that it has for each block: the splicer must declare [`warpbpf_abi::names::BLOCK_CELLS`] and set it
-    /// to the address of the first, and every thread of the block must come exactly once.
+    /// Cells of the launch record that it has for each block: the splicer must declare
+    /// [`warpbpf_abi::names::BLOCK_CELLS`] and set it to the address of the first, and every thread
+    /// of the block must come exactly once.
     pub block_cells: u32,
-    /// Registers it adds to ([`Tally::register`]), which the splicer must declare, start at 0, and see added to their
-    /// places in the map when the thread leaves, by [`crate::tally::flush`].
+    /// Registers it adds to ([`Tally::register`]), which the splicer must declare, start at 0, and
+    /// see added to their places in the map when the thread leaves, by [`crate::tally::flush`].
     pub tallies: BTreeSet<Tally>,
 }
 
@@ -152,8 +163,8 @@ impl Tally {
 pub struct MapUse {
     /// Fields that are only ever added to, with results unused.
     pub adds: BTreeSet<SumField>,
-    /// Why the map cannot be sharded and summed, if it cannot: a plain read or write, an escaping value pointer,
-    /// an add at an unknown offset, a helper update.
+    /// Why the map cannot be sharded and summed, if it cannot: a plain read or write, an escaping
+    /// value pointer, an add at an unknown offset, a helper update.
     pub not_summable: Option<String>,
     /// What the program does to values in it is more than adding; keys may come and go by helpers.
     pub more_than_adds: bool,

@@ -1,10 +1,11 @@
 //! Keeps ptxas from reasoning about constants that enter a loop.
 //!
-//! Where two ways lead back to the head of a loop (a `may_goto`, or an inner loop that was merged with its outer one), lanes of a
-//! warp may take different ones. ptxas 13.0 may still keep a value that starts as a constant in a uniform register and change
-//! it on one of the ways for all of them (seen on an H200; docs/measurements.md, "Generated programs"). And where a constant
-//! decides what happens behind a loop, it tries to lead each way around the decision, and has crashed over it. So what enters
-//! a head as a constant is combined with a zero that ptxas cannot see through.
+//! Where two ways lead back to the head of a loop (a `may_goto`, or an inner loop that was merged
+//! with its outer one), lanes of a warp may take different ones. ptxas 13.0 may still keep a value
+//! that starts as a constant in a uniform register and change it on one of the ways for all of them
+//! (seen on an H200; docs/measurements.md, "Generated programs"). And where a constant decides what
+//! happens behind a loop, it tries to lead each way around the decision, and has crashed over it.
+//! So what enters a head as a constant is combined with a zero that ptxas cannot see through.
 
 use warpbpf_flow::Entity;
 

@@ -1,10 +1,11 @@
 //! Keeps ptxas from multiplying constants of a chain of products out.
 //!
-//! ptxas 13.0 makes `x * (c * d)` of `x * c * d`, with additions in between too. Where `c * d` is 0 in the width of the
-//! product (an even number often enough), it drops the factor instead of the value, so that `x` is left (seen on an H200 and in
-//! the machine code; docs/measurements.md, "Generated programs"). Shifts it leaves alone, so a multiplication by a power of
-//! two becomes one; what is multiplied again after that gets a factor that ptxas does not know. Loops are not unrolled
-//! (`emit`), so a chain ends where a value goes round.
+//! ptxas 13.0 makes `x * (c * d)` of `x * c * d`, with additions in between too. Where `c * d` is 0
+//! in the width of the product (an even number often enough), it drops the factor instead of the
+//! value, so that `x` is left (seen on an H200 and in the machine code; docs/measurements.md,
+//! "Generated programs"). Shifts it leaves alone, so a multiplication by a power of two becomes
+//! one; what is multiplied again after that gets a factor that ptxas does not know. Loops are not
+//! unrolled (`emit`), so a chain ends where a value goes round.
 
 use warpbpf_flow::Entity;
 

@@ -1,4 +1,5 @@
-//! A PTX module of our own: programs that are kernels by themselves, with nothing of an application around them.
+//! A PTX module of our own: programs that are kernels by themselves, with nothing of an application
+//! around them.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -16,8 +17,8 @@ pub struct Kernel<'a> {
 }
 
 impl<'a> Kernel<'a> {
-    /// `name` of the `.entry` is a PTX identifier that no other kernel of the module has, without our prefix. The program is compiled for
-    /// the scope `thread`: nobody elects a lane here.
+    /// `name` of the `.entry` is a PTX identifier that no other kernel of the module has, without
+    /// our prefix. The program is compiled for the scope `thread`: nobody elects a lane here.
     ///
     /// # Errors
     /// [`CodegenError::NoLaunchRecord`]: the program has cells there.
@@ -32,10 +33,11 @@ impl<'a> Kernel<'a> {
     }
 }
 
-/// A whole module with kernels that take no parameters. `target` is the operand of `.target`, such as `sm_90a`.
+/// A whole module with kernels that take no parameters. `target` is the operand of `.target`, such
+/// as `sm_90a`.
 ///
-/// Before a launch the slot table must be filled: [`slot_count`] addresses of 8 bytes in the variable
-/// [`warpbpf_abi::names::SLOTS`].
+/// Before a launch the slot table must be filled: [`slot_count`] addresses of 8 bytes in the
+/// variable [`warpbpf_abi::names::SLOTS`].
 pub fn module(target: &str, env: &Env, kernels: &[Kernel<'_>]) -> String {
     let (major, minor) = env.target.ptx;
     let space = env.slots.word();

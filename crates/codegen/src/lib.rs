@@ -1,13 +1,14 @@
 //! Turns a verified program into PTX statements.
 //!
 //! ```text
-//! from_ebpf → opt_copy → opt_fold → opt_blocks → opt_gvn → … → opt_atomics → opt_stores → … → lower → emit
+//! from_ebpf → opt_copy → opt_fold → opt_blocks → opt_gvn → … → opt_atomics → opt_stores → … →
+//!   lower → emit
 //! ```
 //!
 //! The list of passes is `PASSES` in `pipeline.rs`; each is a file of its own. Only a
-//! [`Verified`](warpbpf_verify::Verified) program is compiled: the proof's
-//! facts say which memory each access touches, so nothing here guesses. What the code may assume of the GPU is what
-//! the PTX ISA says of any target from `sm_70` on; lanes may arrive, split and meet in any way.
+//! [`Verified`](warpbpf_verify::Verified) program is compiled: the proof's facts say which memory
+//! each access touches, so nothing here guesses. What the code may assume of the GPU is what the
+//! PTX ISA says of any target from `sm_70` on; lanes may arrive, split and meet in any way.
 //!
 //! Layers, each uses only those to its right: `map_use → pipeline → emit → opt_dce → from_ebpf →
 //! guard_loops → guard_products → interpreter → opt_blocks → opt_copy → opt_counts → opt_fold →

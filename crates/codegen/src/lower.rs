@@ -1,5 +1,5 @@
-//! Leaves only operations that PTX has with our meaning: division gets its guards, shift amounts their masks, and edges
-//! that carry values get blocks of their own, where the moves can stand.
+//! Leaves only operations that PTX has with our meaning: division gets its guards, shift amounts
+//! their masks, and edges that carry values get blocks of their own, where the moves can stand.
 
 use warpbpf_flow::Entity;
 
@@ -110,9 +110,10 @@ impl Lower<'_> {
         });
     }
 
-    /// `a & b` or `a | b` where the constant `b` keeps one half of `a` and replaces the other. Where that is all that a loop in
-    /// another one does, ptxas 13.0 deletes the inner loop and gives the register of the half that is kept to a counter
-    /// (docs/measurements.md, "Generated programs"). Moved by halves the value stays.
+    /// `a & b` or `a | b` where the constant `b` keeps one half of `a` and replaces the other.
+    /// Where that is all that a loop in another one does, ptxas 13.0 deletes the inner loop and
+    /// gives the register of the half that is kept to a counter (docs/measurements.md, "Generated
+    /// programs"). Moved by halves the value stays.
     fn by_halves(&mut self, op: BinOp, a: Value, b: Value) -> Option<Op> {
         const LOW: u64 = 0xffff_ffff;
         let (a, c) = match (self.constant(a), self.constant(b)) {
@@ -142,9 +143,10 @@ impl Lower<'_> {
         })
     }
 
-    /// A 32-bit comparison, so written that no signed one and no unsigned one differ in their type alone: of two such,
-    /// where one was found true, ptxas 13.0 takes the other for true as well. Registers are compared by `<` and `<=` signed
-    /// and by `>` and `>=` unsigned; with a constant by `<` and `>=` signed and by `<=` and `>` unsigned.
+    /// A 32-bit comparison, so written that no signed one and no unsigned one differ in their type
+    /// alone: of two such, where one was found true, ptxas 13.0 takes the other for true as well.
+    /// Registers are compared by `<` and `<=` signed and by `>` and `>=` unsigned; with a constant
+    /// by `<` and `>=` signed and by `<=` and `>` unsigned.
     fn compare(&mut self, cond: Cond, a: Value, b: Value) -> Op {
         let (cond, a, b) = match (self.constant(a), self.constant(b)) {
             (Some(_), None) => (cond.swapped(), b, a),
@@ -158,7 +160,8 @@ impl Lower<'_> {
                 }
             };
         };
-        // Where there is no neighbour the comparison has one outcome only, and nothing to be mixed up with.
+        // Where there is no neighbour the comparison has one outcome only, and nothing to be mixed
+        // up with.
         let neighbour = match cond {
             Cond::Sgt if c != i32::MAX as u32 => Some((Cond::Sge, c.wrapping_add(1))),
             Cond::Sle if c != i32::MAX as u32 => Some((Cond::Slt, c.wrapping_add(1))),
@@ -193,8 +196,9 @@ impl Lower<'_> {
         }
     }
 
-    /// `-x` in other words. ptxas 13.0 may write `-x >> n` plus something as `LEA.HI.SX32` of the operand `-x`, which an H200
-    /// takes for `-(x >> n)`: one too much unless `x` ends in `n` zeros.
+    /// `-x` in other words. ptxas 13.0 may write `-x >> n` plus something as `LEA.HI.SX32` of the
+    /// operand `-x`, which an H200 takes for `-(x >> n)`: one too much unless `x` ends in `n`
+    /// zeros.
     fn negate(&mut self, ty: Ty, x: Value) -> Op {
         let all = self.push(ty, Op::Const(ty.mask()));
         let flipped = self.push(ty, Op::Bin(BinOp::Xor, x, all));
@@ -202,7 +206,8 @@ impl Lower<'_> {
         Op::Bin(BinOp::Add, flipped, one)
     }
 
-    /// Division with the results of RFC 9669 §4.1 where PTX leaves them open: by zero, and MIN by -1.
+    /// Division with the results of RFC 9669 §4.1 where PTX leaves them open: by zero, and MIN by
+    /// -1.
     fn divide(&mut self, ty: Ty, op: BinOp, a: Value, b: Value) -> Op {
         let signed = matches!(op, BinOp::MachineSDiv | BinOp::MachineSRem);
         let quotient = matches!(op, BinOp::MachineSDiv | BinOp::MachineUDiv);

@@ -1,9 +1,9 @@
-//! How a program uses its maps, as far as sharding is concerned: a map that programs only add to can have a copy per
-//! SM, which the host sums.
+//! How a program uses its maps, as far as sharding is concerned: a map that programs only add to
+//! can have a copy per SM, which the host sums.
 //!
-//! The answer comes from the IR behind `opt_atomics`: additions whose result nobody wants are what they will be in the
-//! code, and everything else that touches a value is a reason not to shard its map. The maps' layouts play no part, so
-//! the analysis binds layouts of its own.
+//! The answer comes from the IR behind `opt_atomics`: additions whose result nobody wants are what
+//! they will be in the code, and everything else that touches a value is a reason not to shard its
+//! map. The maps' layouts play no part, so the analysis binds layouts of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -57,8 +57,9 @@ fn uses_of(code: &Code, facts: &Facts, site: Site, map_count: usize) -> Vec<MapU
         }
     }
     uses.run(code, facts, &plain_env(site, map_count, &layouts));
-    // To an array a helper stores values as the program does. Where helpers put keys in or take them out it may be a hash,
-    // and what the program itself does to values is told apart from them by taking it for one that the host is asked for.
+    // To an array a helper stores values as the program does. Where helpers put keys in or take
+    // them out it may be a hash, and what the program itself does to values is told apart from them
+    // by taking it for one that the host is asked for.
     let changes = |call: &&&CallFact| {
         matches!(
             call.helper,

@@ -1,4 +1,5 @@
-//! What ptxas cannot see through, to keep it from optimisations that it gets wrong: a zero, and the lanes of a group.
+//! What ptxas cannot see through, to keep it from optimisations that it gets wrong: a zero, and the
+//! lanes of a group.
 
 use warpbpf_flow::Entity;
 
@@ -20,7 +21,8 @@ impl Zeros {
     }
 }
 
-/// A lane is not among those below it: `%lanemask_eq & %lanemask_lt` (PTX ISA, "Special Registers").
+/// A lane is not among those below it: `%lanemask_eq & %lanemask_lt` (PTX ISA, "Special
+/// Registers").
 fn make(func: &mut Func) -> [Value; 2] {
     let mut at_start = Vec::new();
     let mut push = |ty, op| {
@@ -41,10 +43,11 @@ fn make(func: &mut Func) -> [Value; 2] {
     [narrow, wide]
 }
 
-/// Sets `register` to the mask of the lanes that are here together, so that ptxas does not take it for the same in all lanes
-/// that come together later. It believes that of `activemask`, and behind a call makes one atomic operation of those of lanes
-/// from different groups: one lane's operand times the number of lanes (ptxas 13.0, sm_90). Where nothing is called between
-/// `activemask` and what needs it, as in reservations of rings and in hashes, it is taken as it is.
+/// Sets `register` to the mask of the lanes that are here together, so that ptxas does not take it
+/// for the same in all lanes that come together later. It believes that of `activemask`, and behind
+/// a call makes one atomic operation of those of lanes from different groups: one lane's operand
+/// times the number of lanes (ptxas 13.0, sm_90). Where nothing is called between `activemask` and
+/// what needs it, as in reservations of rings and in hashes, it is taken as it is.
 pub fn group_mask(register: &str) -> String {
     format!(
         "\t{{\n\t.reg .b32 %wbpf_self;\n\tactivemask.b32 {register};\n\tmov.u32 %wbpf_self, %lanemask_eq;\n\t\

@@ -1,10 +1,12 @@
-//! Turns load, combine, store on one map value into an atomic. `(*v)++` on memory that every thread shares would lose
-//! counts; programs are written that way because on a CPU each core has its own copy.
+//! Turns load, combine, store on one map value into an atomic. `(*v)++` on memory that every thread
+//! shares would lose counts; programs are written that way because on a CPU each core has its own
+//! copy.
 //!
-//! The three stand in one block with nothing in between that may write the same bytes. Of several combinations in a row
-//! (`*v += a + 1` is compiled as two additions) all but one are first done among what is not loaded. The atomic takes the
-//! store's place, and what is only computed from the values comes behind it; if the values are needed earlier, it takes the
-//! load's place, provided that nothing reads shared memory in between.
+//! The three stand in one block with nothing in between that may write the same bytes. Of several
+//! combinations in a row (`*v += a + 1` is compiled as two additions) all but one are first done
+//! among what is not loaded. The atomic takes the store's place, and what is only computed from the
+//! values comes behind it; if the values are needed earlier, it takes the load's place, provided
+//! that nothing reads shared memory in between.
 
 use std::collections::BTreeSet;
 
@@ -85,7 +87,8 @@ impl Search<'_> {
         }
     }
 
-    /// Where in the block a value is made that something at or before the place that is looked at uses.
+    /// Where in the block a value is made that something at or before the place that is looked at
+    /// uses.
     fn made(&self, v: Value) -> Option<usize> {
         match self.made[v.index()] {
             Some((block, at)) if block == self.block => Some(at),
@@ -112,7 +115,8 @@ impl Search<'_> {
         self.func.add_value(ty)
     }
 
-    /// Something was combined with nothing: a store would bring back what other threads have changed since the load.
+    /// Something was combined with nothing: a store would bring back what other threads have
+    /// changed since the load.
     fn stores_what_was_loaded(&self, store: usize) -> bool {
         let insts = self.insts();
         let Op::Store {
@@ -203,7 +207,8 @@ impl Search<'_> {
                 }
                 _ => continue,
             };
-            // The first combination goes to just before the second, where both of its operands are there.
+            // The first combination goes to just before the second, where both of its operands are
+            // there.
             for at in [inner, outer] {
                 let old = insts_at(self.func, self.block, at);
                 self.count(&old, false);
@@ -349,7 +354,8 @@ impl Search<'_> {
         } else if derived.contains(&found.operand.index()) {
             return false;
         }
-        // The combination uses the old value once, the store the new one once; each further use wants the value.
+        // The combination uses the old value once, the store the new one once; each further use
+        // wants the value.
         let wanted = self.uses[found.old.index()] > 1 || self.uses[found.new.index()] > 1;
         let reads = |i: &Inst| {
             matches!(
@@ -447,7 +453,8 @@ impl Search<'_> {
 
 /// `op` may write the `width` bytes at `at`, or orders memory.
 fn may_write(op: &Op, at: Origin, width: Width) -> bool {
-    // Values begin at multiples of their stride, so different fields never overlap, whatever the keys.
+    // Values begin at multiples of their stride, so different fields never overlap, whatever the
+    // keys.
     let apart = |other: Origin, other_width: Width| match (at.offset, other.offset) {
         _ if at.map != other.map => true,
         (Some(a), Some(b)) => {

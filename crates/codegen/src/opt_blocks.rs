@@ -1,5 +1,5 @@
-//! Drops unreachable blocks and joins a block with its only successor when that has no other predecessor, so that the
-//! passes that work inside a block see whole stretches of straight code.
+//! Drops unreachable blocks and joins a block with its only successor when that has no other
+//! predecessor, so that the passes that work inside a block see whole stretches of straight code.
 
 use warpbpf_flow::Entity;
 

@@ -1,4 +1,5 @@
-//! Removes block parameters that only ever have one value: those that SSA construction made in advance.
+//! Removes block parameters that only ever have one value: those that SSA construction made in
+//! advance.
 
 use warpbpf_flow::Entity;
 

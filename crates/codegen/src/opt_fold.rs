@@ -1,5 +1,6 @@
-//! Evaluates what is known and rewrites to simpler operations: constants, identities, 32-bit code that eBPF writes with
-//! 64-bit registers, addresses with constant offsets, null checks of lookups that cannot fail.
+//! Evaluates what is known and rewrites to simpler operations: constants, identities, 32-bit code
+//! that eBPF writes with 64-bit registers, addresses with constant offsets, null checks of lookups
+//! that cannot fail.
 
 use warpbpf_abi::layout::RingLayout;
 use warpbpf_ebpf::Width;
@@ -355,7 +356,8 @@ impl Fold<'_> {
                 let half = self.add(Ty::B32, Op::Bin(BinOp::Shr, half, by));
                 Outcome::Keep(Op::Un(UnOp::Zext, half))
             }
-            // Amounts count modulo the width; PTX clamps them instead, so constants are brought into range here.
+            // Amounts count modulo the width; PTX clamps them instead, so constants are brought
+            // into range here.
             BinOp::Shl | BinOp::Shr | BinOp::Sar if u64::from(shift) != c => {
                 let by = self.emit(Ty::B32, Op::Const(shift.into()));
                 Outcome::Keep(Op::Bin(op, a, by))
@@ -424,7 +426,8 @@ impl Fold<'_> {
         self.possible_within(v, 6)
     }
 
-    /// Looks at operands of operands so deep: values that share operands would take time without end.
+    /// Looks at operands of operands so deep: values that share operands would take time without
+    /// end.
     fn possible_within(&self, v: Value, depth: u32) -> u64 {
         let all = self.func.ty(v).mask();
         let Some(depth) = depth.checked_sub(1) else {
@@ -580,7 +583,8 @@ impl Fold<'_> {
         }
     }
 
-    /// It points into a map or a stack, whose pointers are above null whatever is added to them: not null.
+    /// It points into a map or a stack, whose pointers are above null whatever is added to them:
+    /// not null.
     fn is_address(&self, v: Value) -> bool {
         match self.def(v) {
             Some(Op::Slot(_) | Op::StackAddr(_)) => true,

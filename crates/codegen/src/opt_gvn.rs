@@ -1,5 +1,5 @@
-//! Merges equal pure operations along the dominator tree, and uses what a branch has decided: below the side where a
-//! lookup succeeded, its result is the plain address.
+//! Merges equal pure operations along the dominator tree, and uses what a branch has decided: below
+//! the side where a lookup succeeded, its result is the plain address.
 
 use std::collections::HashMap;
 
@@ -154,8 +154,9 @@ impl Gvn {
         }
     }
 
-    /// `a` equals `c` from here on: if that is a constant, it is used in its place. Not only for its own sake: ptxas 13.0,
-    /// which does the same, then takes both halves of a 64-bit value for the constant.
+    /// `a` equals `c` from here on: if that is a constant, it is used in its place. Not only for
+    /// its own sake: ptxas 13.0, which does the same, then takes both halves of a 64-bit value for
+    /// the constant.
     fn is_constant(&mut self, a: Value, c: Value) {
         let a = self.resolve(a);
         let is_const = |v: Value| matches!(self.defs[v.index()], Some(Op::Const(_)));

@@ -1,12 +1,15 @@
-//! Writes records with few wide stores. A lane's record lies apart from its neighbours', so each store of a warp touches
-//! as many sectors of memory as there are lanes, however narrow it is: what counts is their number.
+//! Writes records with few wide stores. A lane's record lies apart from its neighbours', so each
+//! store of a warp touches as many sectors of memory as there are lanes, however narrow it is: what
+//! counts is their number.
 //!
-//! Two steps. The header goes from the reservation to the commits, where the payload is being written too, if every
-//! commit knows the size. Then, within a block, stores to a record wait until something could read it or publish it;
-//! those that wait together are packed into words of 8 bytes and the words into pairs of 16 ([`RingLayout::ALIGN`]). Pairs
-//! that are neighbours at the commit are left to it: there lanes write whole sectors for each other.
+//! Two steps. The header goes from the reservation to the commits, where the payload is being
+//! written too, if every commit knows the size. Then, within a block, stores to a record wait until
+//! something could read it or publish it; those that wait together are packed into words of 8 bytes
+//! and the words into pairs of 16 ([`RingLayout::ALIGN`]). Pairs that are neighbours at the commit
+//! are left to it: there lanes write whole sectors for each other.
 //!
-//! A record belongs to one lane between its reservation and its commit, so nobody sees in which order it is written.
+//! A record belongs to one lane between its reservation and its commit, so nobody sees in which
+//! order it is written.
 
 use std::collections::HashMap;
 
@@ -124,8 +127,8 @@ fn defer_headers(func: &mut Func) {
     }
 }
 
-/// Every commit of the record that `reserve` defines names that value and its size: the value goes nowhere from where
-/// another commit could get it.
+/// Every commit of the record that `reserve` defines names that value and its size: the value goes
+/// nowhere from where another commit could get it.
 fn only_known_commits(func: &Func, reserve: Value) -> bool {
     // The address and what is computed from it.
     let mut derived = vec![false; func.types.len()];
@@ -261,8 +264,9 @@ impl Stores<'_> {
         }
     }
 
-    /// Leaves the stores behind `from` that fill sectors of memory to the commit, whose lanes write them together. Where
-    /// the size of records is no multiple of a sector, records do not fill any.
+    /// Leaves the stores behind `from` that fill sectors of memory to the commit, whose lanes write
+    /// them together. Where the size of records is no multiple of a sector, records do not fill
+    /// any.
     fn give_chunks(&mut self, from: usize, commit: &mut Op) {
         let Op::RingCommit {
             record,
@@ -352,7 +356,8 @@ impl Stores<'_> {
             .extend(ops.into_iter().map(|op| Inst { result: None, op }));
     }
 
-    /// The value of the 8 bytes at `word`, if the stores there make one; else writes them in up to two parts or more.
+    /// The value of the 8 bytes at `word`, if the stores there make one; else writes them in up to
+    /// two parts or more.
     fn word(
         &mut self,
         record: Value,

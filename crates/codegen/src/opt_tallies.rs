@@ -1,9 +1,9 @@
-//! Keeps sums in registers: an addition to a field of a summed array, whose result nobody uses and which no program reads,
-//! need not reach memory before the thread leaves. In the middle of a kernel, where a place may be passed a million times,
-//! that is an addition instead of an atomic.
+//! Keeps sums in registers: an addition to a field of a summed array, whose result nobody uses and
+//! which no program reads, need not reach memory before the thread leaves. In the middle of a
+//! kernel, where a place may be passed a million times, that is an addition instead of an atomic.
 //!
-//! The place must be the same at each pass, as far as the code alone tells: this multiprocessor's copy, and a constant
-//! offset in it. What is left of the address goes with the next `opt_dce`.
+//! The place must be the same at each pass, as far as the code alone tells: this multiprocessor's
+//! copy, and a constant offset in it. What is left of the address goes with the next `opt_dce`.
 
 use warpbpf_abi::layout::{ArrayLayout, MapLayout};
 use warpbpf_ebpf::Width;

@@ -1,11 +1,13 @@
-//! Adds for several lanes at once: an addition of the same number at the same address in all of them becomes one of the lowest
-//! lane, for each lane that is there.
+//! Adds for several lanes at once: an addition of the same number at the same address in all of
+//! them becomes one of the lowest lane, for each lane that is there.
 //!
-//! ptxas does so by itself where it sees that the address is the same in a warp. It does not in functions for machine code, which read
-//! addresses from memory: there 32 additions to one address took an H200 eight times as long as the kernel with them.
+//! ptxas does so by itself where it sees that the address is the same in a warp. It does not in
+//! functions for machine code, which read addresses from memory: there 32 additions to one address
+//! took an H200 eight times as long as the kernel with them.
 //!
-//! What an instruction does is mostly the same in all of its lanes, such as the bytes that they access: there the lanes find out who has the same number,
-//! unless they may not wait for each other.
+//! What an instruction does is mostly the same in all of its lanes, such as the bytes that they
+//! access: there the lanes find out who has the same number, unless they may not wait for each
+//! other.
 
 use warpbpf_abi::context::Capture;
 use warpbpf_ebpf::Width;
@@ -37,7 +39,8 @@ pub fn run(func: &mut Func, env: &Env) {
     }
 }
 
-/// Lanes that execute one instruction have it in common, but for copies that read less, and rows of matrices.
+/// Lanes that execute one instruction have it in common, but for copies that read less, and rows of
+/// matrices.
 fn is_of_the_instruction(capture: Capture) -> bool {
     matches!(
         capture,
@@ -49,12 +52,13 @@ fn is_of_the_instruction(capture: Capture) -> bool {
     )
 }
 
-/// Values that all lanes of a warp have in common; `captured` says which of those that the place gives.
+/// Values that all lanes of a warp have in common; `captured` says which of those that the place
+/// gives.
 fn alike(func: &Func, captured: fn(Capture) -> bool) -> Vec<bool> {
     let definitions = func.definitions();
     let mut alike = vec![false; definitions.len()];
-    // A definition comes before its uses in its block, and blocks come after those that lead to them; what this order misses is
-    // taken for different.
+    // A definition comes before its uses in its block, and blocks come after those that lead to
+    // them; what this order misses is taken for different.
     for block in &func.blocks {
         for inst in &block.insts {
             if let Some(result) = inst.result {
@@ -105,7 +109,8 @@ fn added(inst: &Inst) -> Option<(Value, Value)> {
     inst.result.is_none().then_some((addr, value))
 }
 
-/// The lanes that are here are those that the addition is made for, however the warp came apart; where `they_ask`, those among them with the same number.
+/// The lanes that are here are those that the addition is made for, however the warp came apart;
+/// where `they_ask`, those among them with the same number.
 fn add_once(func: &mut Func, mut inst: Inst, they_ask: bool, new: &mut Vec<Inst>) {
     let mut push = |ty: Ty, op: Op| {
         let result = func.add_value(ty);

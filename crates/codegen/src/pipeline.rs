@@ -22,8 +22,8 @@ const MIN_SM: u32 = 70;
 /// Compiles a program for one site.
 ///
 /// # Errors
-/// [`CodegenError`]: the module is too old, the environment lacks a map or the printk ring, or a program asks for more
-/// than a device function can take.
+/// [`CodegenError`]: the module is too old, the environment lacks a map or the printk ring, or a
+/// program asks for more than a device function can take.
 pub fn compile<P: Subject>(program: &Verified<P>, env: &Env) -> Result<Fragment, CodegenError> {
     compile_code(program.program().code(), program.facts(), env)
 }

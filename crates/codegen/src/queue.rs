@@ -1,8 +1,10 @@
-//! The functions of queues and stacks that fragments call, as PTX text: the algorithms of [`QueueLayout`]. Their names
-//! carry the layout, so that one module can hold several and equal ones are one.
+//! The functions of queues and stacks that fragments call, as PTX text: the algorithms of
+//! [`QueueLayout`]. Their names carry the layout, so that one module can hold several and equal
+//! ones are one.
 //!
-//! No lane waits for another: each loop is bounded, and what runs out is counted and told as `-EBUSY`. What takes a ticket
-//! to take something closes it before it goes on, whatever others do (`take`), so no value is ever out of reach.
+//! No lane waits for another: each loop is bounded, and what runs out is counted and told as
+//! `-EBUSY`. What takes a ticket to take something closes it before it goes on, whatever others do
+//! (`take`), so no value is ever out of reach.
 
 mod stacked;
 
@@ -25,7 +27,8 @@ pub fn queue_name(op: QueueOp, l: &QueueLayout) -> String {
     format!("wbpf_{kind}_{what}_v{}_n{}", l.value_size, l.max_entries)
 }
 
-/// Text of a function for this PTX version. All parameters and the result are `.b64`; [`QueueOp`] says which.
+/// Text of a function for this PTX version. All parameters and the result are `.b64`; [`QueueOp`]
+/// says which.
 pub fn queue_function(op: QueueOp, l: &QueueLayout, ptx: (u32, u32)) -> String {
     let (params, body) = match op {
         QueueOp::Push => (2 + words(l), push(l, ptx)),
@@ -95,7 +98,8 @@ fn values(name: &'static str, l: &QueueLayout) -> Ring {
     }
 }
 
-/// `%wbpf_at` becomes the address of the cell of `ticket`, less that of the first; `%wbpf_c` its cycle.
+/// `%wbpf_at` becomes the address of the cell of `ticket`, less that of the first; `%wbpf_c` its
+/// cycle.
 fn cell(l: &QueueLayout, ticket: &str) -> String {
     let last = l.cells() - 1;
     format!(
@@ -154,15 +158,16 @@ fn put(l: &QueueLayout, ring: &Ring, failed: &str) -> String {
     )
 }
 
-/// Takes the first node out of a ring: `%wbpf_i` becomes its number plus one. Goes to `empty` if there is none, to `busy` if
-/// no ticket served.
+/// Takes the first node out of a ring: `%wbpf_i` becomes its number plus one. Goes to `empty` if
+/// there is none, to `busy` if no ticket served.
 ///
-/// A ticket whose cell holds nothing for it is closed before anything else is done. The flag keeps away whoever has not yet
-/// looked; a lane that looked before, at a cell that was empty and had the flag already, may still swap between the flag and
-/// the maximum. If its ticket is a later one, the maximum changes nothing and tells it. If it is the own one or one of a lap
-/// before, the maximum has taken its node out, which is then what this lane takes: it was put during this call. So the
-/// owner of the older ticket may lose the node after it saw it, and takes by a CAS. That fails only if another lane has set
-/// the flag, once, or has taken the node: two turns more at most.
+/// A ticket whose cell holds nothing for it is closed before anything else is done. The flag keeps
+/// away whoever has not yet looked; a lane that looked before, at a cell that was empty and had the
+/// flag already, may still swap between the flag and the maximum. If its ticket is a later one, the
+/// maximum changes nothing and tells it. If it is the own one or one of a lap before, the maximum
+/// has taken its node out, which is then what this lane takes: it was put during this call. So the
+/// owner of the older ticket may lose the node after it saw it, and takes by a CAS. That fails only
+/// if another lane has set the flag, once, or has taken the node: two turns more at most.
 fn take(l: &QueueLayout, ring: &Ring, empty: &str, busy: &str) -> String {
     let Ring {
         name,
@@ -230,7 +235,8 @@ fn take(l: &QueueLayout, ring: &Ring, empty: &str, busy: &str) -> String {
     )
 }
 
-/// Takes a node that holds nothing: `%wbpf_i` becomes its number plus one. Goes to `$wbpf_full` if there is none.
+/// Takes a node that holds nothing: `%wbpf_i` becomes its number plus one. Goes to `$wbpf_full` if
+/// there is none.
 fn claim(l: &QueueLayout) -> String {
     let search = Search {
         at: l.spare_at(),
@@ -356,11 +362,11 @@ fn ends(l: &QueueLayout) -> String {
     text + "\n$wbpf_done:"
 }
 
-/// A node that held a value before is written behind a fence: a peek that sees some of the new value then also sees that
-/// the old one was taken.
+/// A node that held a value before is written behind a fence: a peek that sees some of the new
+/// value then also sees that the old one was taken.
 fn push(l: &QueueLayout, ptx: (u32, u32)) -> String {
-    // A full queue may drop its oldest value: its node is the new one's. Where other lanes have all nodes in hand, there
-    // is nothing to drop now. A stack's oldest is at the bottom of a list.
+    // A full queue may drop its oldest value: its node is the new one's. Where other lanes have all
+    // nodes in hand, there is nothing to drop now. A stack's oldest is at the bottom of a list.
     let full = if l.lifo {
         String::new()
     } else {
@@ -460,9 +466,10 @@ fn peek_stack(l: &QueueLayout) -> String {
     )
 }
 
-/// Finds the first cell from `HEAD` on that holds its ticket's node, copies the value, and then makes sure that there was
-/// a moment at which it was the oldest: `HEAD` has not moved, so nobody took anything, and nothing has come to a cell
-/// before it. Where no cell up to `TAIL` holds anything, the queue was empty when `TAIL` was read, by the same argument.
+/// Finds the first cell from `HEAD` on that holds its ticket's node, copies the value, and then
+/// makes sure that there was a moment at which it was the oldest: `HEAD` has not moved, so nobody
+/// took anything, and nothing has come to a cell before it. Where no cell up to `TAIL` holds
+/// anything, the queue was empty when `TAIL` was read, by the same argument.
 fn peek_queue(l: &QueueLayout) -> String {
     let Ring {
         head, tail, cells, ..

@@ -1,8 +1,8 @@
 //! Which bytes of the eBPF stack become values, and where the others lie in local memory.
 //!
-//! A byte becomes part of a value when every access to it, by the program or by a helper on its behalf, is at a known
-//! offset. A frame that is touched at an unknown offset stays in memory as a whole. Functions at one call depth share
-//! a frame, as they do in Linux.
+//! A byte becomes part of a value when every access to it, by the program or by a helper on its
+//! behalf, is at a known offset. A frame that is touched at an unknown offset stays in memory as a
+//! whole. Functions at one call depth share a frame, as they do in Linux.
 
 use std::collections::BTreeMap;
 
@@ -147,7 +147,8 @@ impl StackPlan {
         plan
     }
 
-    /// Makes a variable of each group of overlapping accesses. They are naturally aligned, so one contains the others.
+    /// Makes a variable of each group of overlapping accesses. They are naturally aligned, so one
+    /// contains the others.
     fn promote(&mut self, frame: usize, mut ranges: Vec<(i64, u32)>) {
         ranges.sort_by_key(|&(offset, size)| (offset, std::cmp::Reverse(size)));
         let mut end = i64::MIN;

@@ -1,8 +1,8 @@
-//! What stands around the sums that programs keep in registers ([`Fragment::tallies`]): their declaration, and the code that
-//! adds them to their maps.
+//! What stands around the sums that programs keep in registers ([`Fragment::tallies`]): their
+//! declaration, and the code that adds them to their maps.
 //!
-//! Sums of lanes that are together are added up among them first: 32 atomics on one address take as long as 32 on
-//! different ones, and the lanes of a warp mostly leave together.
+//! Sums of lanes that are together are added up among them first: 32 atomics on one address take as
+//! long as 32 on different ones, and the lanes of a warp mostly leave together.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -21,8 +21,8 @@ const REDUX: ((u32, u32), u32) = ((7, 0), 80);
 pub enum Adding {
     /// Each lane for itself.
     Lanes,
-    /// Lanes of the group ([`GROUP_MASK`]) together, where a module of this version for this `sm_NN` can do so. All lanes
-    /// of the group come here.
+    /// Lanes of the group ([`GROUP_MASK`]) together, where a module of this version for this
+    /// `sm_NN` can do so. All lanes of the group come here.
     Group {
         /// `.version` of the module.
         ptx: (u32, u32),

@@ -1,15 +1,17 @@
-//! The functions by which fragments make texts in memory of ours, as PTX text: `bpf_snprintf` and the reads of strings.
-//! What a conversion means is in [`warpbpf_abi::format`].
+//! The functions by which fragments make texts in memory of ours, as PTX text: `bpf_snprintf` and
+//! the reads of strings. What a conversion means is in [`warpbpf_abi::format`].
 //!
-//! Every loop has a bound: a number has at most 22 digits, a width is at most [`MAX_WIDTH`], strings end with their room.
+//! Every loop has a bound: a number has at most 22 digits, a width is at most [`MAX_WIDTH`],
+//! strings end with their room.
 
 use warpbpf_abi::format::{Conversion, MAX_WIDTH, POINTER_DIGITS, Spec};
 use warpbpf_abi::maps::EFAULT;
 
 use crate::ir::TextOp;
 
-/// How a number or string is printed, as the argument of a function: the width in bits 0 to 15, characters that stand before
-/// the digits in 16 to 31, the least number of digits in 32 to 39, then flags.
+/// How a number or string is printed, as the argument of a function: the width in bits 0 to 15,
+/// characters that stand before the digits in 16 to 31, the least number of digits in 32 to 39,
+/// then flags.
 pub struct Number;
 
 impl Number {
@@ -94,7 +96,8 @@ pub fn text_function(op: TextOp, suffix: &str) -> String {
     text
 }
 
-/// `%wbpf_a1` becomes the offset of the last byte, which only the NUL may take; `%wbpf_res` the place that comes next.
+/// `%wbpf_a1` becomes the offset of the last byte, which only the NUL may take; `%wbpf_res` the
+/// place that comes next.
 const BEGIN: &str = "setp.ne.s64 %wbpf_p0, %wbpf_a1, 0;
     @%wbpf_p0 add.s64 %wbpf_a1, %wbpf_a1, -1;
     mov.b64 %wbpf_res, %wbpf_a2;";
@@ -139,7 +142,8 @@ fn put(suffix: &str) -> String {
     )
 }
 
-/// How what fills a width of `%wbpf_t1` is spread: the count in `%wbpf_t1` goes in front or, for `LEFT`, into `%wbpf_t2`.
+/// How what fills a width of `%wbpf_t1` is spread: the count in `%wbpf_t1` goes in front or, for
+/// `LEFT`, into `%wbpf_t2`.
 fn sides() -> String {
     format!(
         "mov.b64 %wbpf_t2, 0;
@@ -160,7 +164,8 @@ fn fill(length: &str) -> String {
     )
 }
 
-/// Registers: `t7` the conversion, `t3` the digits, `t4` what stands before them, `t1` and `t2` what fills the width.
+/// Registers: `t7` the conversion, `t3` the digits, `t4` what stands before them, `t1` and `t2`
+/// what fills the width.
 fn number(suffix: &str) -> String {
     let divide = |from: &str, label: &str| {
         format!(
@@ -277,8 +282,8 @@ fn number(suffix: &str) -> String {
     )
 }
 
-/// `%wbpf_t3` is the length: 0 if the string does not end where something lives. A string that has not ended after as many
-/// bytes as are looked at is so long.
+/// `%wbpf_t3` is the length: 0 if the string does not end where something lives. A string that has
+/// not ended after as many bytes as are looked at is so long.
 fn string(suffix: &str) -> String {
     format!(
         "{BEGIN}
@@ -337,8 +342,8 @@ fn end(suffix: &str) -> String {
     )
 }
 
-/// `%wbpf_t1` counts bytes, `%wbpf_p1` says that the string goes on. Linux reads the last byte before it puts the NUL in its
-/// place, so it must live too.
+/// `%wbpf_t1` counts bytes, `%wbpf_p1` says that the string goes on. Linux reads the last byte
+/// before it puts the NUL in its place, so it must live too.
 fn read(suffix: &str) -> String {
     format!(
         "mov.b64 %wbpf_res, 0;

@@ -8,7 +8,8 @@ use crate::result::DriverError;
 use crate::safe::Driver;
 use crate::sys::{self, CUevent};
 
-/// An event that is put behind what is in all streams of a context. It stays until it is given back, or its context ends.
+/// An event that is put behind what is in all streams of a context. It stays until it is given
+/// back, or its context ends.
 #[derive(Debug)]
 pub struct CompletionEvent(CUevent);
 
@@ -18,7 +19,8 @@ unsafe impl Send for CompletionEvent {}
 unsafe impl Sync for CompletionEvent {}
 
 impl Driver {
-    /// Makes one for the current context. The driver waits for room where too much was launched there, so this is done ahead.
+    /// Makes one for the current context. The driver waits for room where too much was launched
+    /// there, so this is done ahead.
     pub fn new_completion_event(&self) -> Result<CompletionEvent, DriverError> {
         let mut event = ptr::null_mut();
         // SAFETY: a writable local.
@@ -27,8 +29,10 @@ impl Driver {
             .map(|()| CompletionEvent(event))
     }
 
-    /// Puts it behind all that is in its context, and waits for nothing; false if the driver has no such function (`cuCtxRecordEvent` came with CUDA
-    /// 12.5). Streams that no other thread can name are covered. As a wait for the context would, it spoils captures in it: there may be none.
+    /// Puts it behind all that is in its context, and waits for nothing; false if the driver has no
+    /// such function (`cuCtxRecordEvent` came with CUDA 12.5). Streams that no other thread can
+    /// name are covered. As a wait for the context would, it spoils captures in it: there may be
+    /// none.
     pub fn record_completion(
         &self,
         context: Context,

@@ -1,4 +1,5 @@
-//! Device memory at an address of our choice, so that what has addresses in it is the same in each process.
+//! Device memory at an address of our choice, so that what has addresses in it is the same in each
+//! process.
 
 use crate::handles::Stream;
 use crate::result::DriverError;
@@ -16,8 +17,9 @@ fn span(bytes: u64) -> usize {
 }
 
 impl Driver {
-    /// Zeroed memory of the current context's device at `address`, and how many bytes it has: `bytes` rounded up. `None` if that
-    /// address cannot be had. It does not end with the context: see [`Driver::free_fixed`].
+    /// Zeroed memory of the current context's device at `address`, and how many bytes it has:
+    /// `bytes` rounded up. `None` if that address cannot be had. It does not end with the context:
+    /// see [`Driver::free_fixed`].
     ///
     /// # Errors
     /// [`DriverError`]; then nothing is left of it.
@@ -98,7 +100,8 @@ impl Driver {
         zeroed
     }
 
-    /// Gives memory from [`Driver::alloc_fixed`] back, with its size as it was told. No context need be current.
+    /// Gives memory from [`Driver::alloc_fixed`] back, with its size as it was told. No context
+    /// need be current.
     ///
     /// # Errors
     /// [`DriverError`]; it is then lost until the process ends.

@@ -1,4 +1,5 @@
-//! Standing in front of `dlopen`, for libraries that are preloaded into programs which load the driver later.
+//! Standing in front of `dlopen`, for libraries that are preloaded into programs which load the
+//! driver later.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -39,7 +40,8 @@ pub fn is_driver_name(path: &CStr) -> bool {
     name == b"libcuda.so" || name.starts_with(b"libcuda.so.")
 }
 
-/// Is it a driver library, or one that comes with it and that it loads itself (`libnvidia-ptxjitcompiler`, …)? NVML, which programs call, is not.
+/// Is it a driver library, or one that comes with it and that it loads itself
+/// (`libnvidia-ptxjitcompiler`, …)? NVML, which programs call, is not.
 pub fn is_of_driver(path: &CStr) -> bool {
     let name = without_directories(path.to_bytes());
     let comes_with_it = name.starts_with(b"libnvidia-") && !name.starts_with(b"libnvidia-ml.");
@@ -50,9 +52,9 @@ fn without_directories(path: &[u8]) -> &[u8] {
     path.rsplit(|byte| *byte == b'/').next().unwrap_or(path)
 }
 
-/// Defines a `dlopen` that calls `$before` with the same arguments and goes on at the address that it gives, which is
-/// [`next_dlopen`]'s. The loader looks at who called to find the caller's search path, so this neither calls nor wraps it: it jumps,
-/// and `dlopen` sees the caller's own frame.
+/// Defines a `dlopen` that calls `$before` with the same arguments and goes on at the address that
+/// it gives, which is [`next_dlopen`]'s. The loader looks at who called to find the caller's search
+/// path, so this neither calls nor wraps it: it jumps, and `dlopen` sees the caller's own frame.
 #[macro_export]
 macro_rules! in_front_of_dlopen {
     ($before:path) => {

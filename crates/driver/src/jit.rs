@@ -1,4 +1,5 @@
-//! Options of the driver's compiler that an application chose, so that they can be chosen again for its kernels' variants.
+//! Options of the driver's compiler that an application chose, so that they can be chosen again for
+//! its kernels' variants.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -11,7 +12,8 @@ pub const GENERATE_DEBUG_INFO: c_int = 11;
 /// `CU_JIT_GENERATE_LINE_INFO`
 pub const GENERATE_LINE_INFO: c_int = 13;
 
-/// Options that change the code and whose value is a number. Logs, times and targets belong to one load only.
+/// Options that change the code and whose value is a number. Logs, times and targets belong to one
+/// load only.
 const REPEATED: [c_int; 4] = [
     MAX_REGISTERS,
     OPTIMIZATION_LEVEL,
@@ -37,7 +39,8 @@ impl JitOptions {
             return JitOptions::default();
         }
         let pairs = (0..count as usize).map(|i| {
-            // SAFETY: the caller's promise. A number is passed in the place of the pointer, in its low half.
+            // SAFETY: the caller's promise. A number is passed in the place of the pointer, in its
+            // low half.
             unsafe { (*options.add(i), *values.add(i) as usize as u32) }
         });
         JitOptions(pairs.filter(|(o, _)| REPEATED.contains(o)).collect())
@@ -71,7 +74,8 @@ mod tests {
             GENERATE_LINE_INFO,
             OPTIMIZATION_LEVEL,
         ];
-        // Applications pass a pointer-sized copy of an int: what is above its 32 bits does not count.
+        // Applications pass a pointer-sized copy of an int: what is above its 32 bits does not
+        // count.
         let numbers = [0, 32, 4, 1, 0xffff_ffff_0000_0002_usize];
         let mut values = numbers.map(|n| n as *mut c_void);
         values[0] = log.as_mut_ptr().cast();

@@ -1,8 +1,9 @@
-//! The one seam to a CUDA driver, real or soft: the raw table, typed results, and a small safe layer.
+//! The one seam to a CUDA driver, real or soft: the raw table, typed results, and a small safe
+//! layer.
 //!
-//! Nothing links `libcuda`: the table is filled by a resolver, so that tools can `dlopen` a driver, and the agent can
-//! put its own trampolines in place of entry points that it hooks. The soft GPU stands behind the same table, because
-//! it is a `libcuda.so.1` too.
+//! Nothing links `libcuda`: the table is filled by a resolver, so that tools can `dlopen` a driver,
+//! and the agent can put its own trampolines in place of entry points that it hooks. The soft GPU
+//! stands behind the same table, because it is a `libcuda.so.1` too.
 
 pub mod front;
 pub mod jit;

@@ -1,7 +1,8 @@
-//! Machine code as bytes: the driver's linker gives it, and a later process can load it without compiling.
+//! Machine code as bytes: the driver's linker gives it, and a later process can load it without
+//! compiling.
 //!
-//! While a text is linked kernels run and start as ever; a load of a text holds all of them up for as long as the compilation
-//! takes (docs/measurements.md).
+//! While a text is linked kernels run and start as ever; a load of a text holds all of them up for
+//! as long as the compilation takes (docs/measurements.md).
 
 use std::ffi::{c_uint, c_void};
 use std::ptr;
@@ -16,7 +17,8 @@ use crate::sys::{self, CUlinkState};
 const MOST_BYTES: usize = 1 << 30;
 
 impl Driver {
-    /// Compiles a text for the current context's device: what [`Driver::load_image`] takes, and what the compiler said.
+    /// Compiles a text for the current context's device: what [`Driver::load_image`] takes, and
+    /// what the compiler said.
     ///
     /// # Errors
     /// [`DriverError`], with the compiler's log.
@@ -25,7 +27,8 @@ impl Driver {
         let (mut log, mut info) = (vec![0u8; LOG_BYTES], vec![0u8; LOG_BYTES]);
         let (mut options, mut values) = logged(jit, &mut log, &mut info);
         let mut link: CUlinkState = ptr::null_mut();
-        // SAFETY: both arrays have the length given; they and the logs live until the link is destroyed below.
+        // SAFETY: both arrays have the length given; they and the logs live until the link is
+        // destroyed below.
         let code = unsafe {
             (self.api.link_create)(
                 options.len() as c_uint,
@@ -36,7 +39,8 @@ impl Driver {
         };
         self.check("cuLinkCreate", code, String::new)?;
         let image = self.linked(link, &text, &log);
-        // SAFETY: a link of ours; the image has been copied out of it. One that stays only costs memory.
+        // SAFETY: a link of ours; the image has been copied out of it. One that stays only costs
+        // memory.
         unsafe { (self.api.link_destroy)(link) };
         Ok((image?, log_text(&info)))
     }
@@ -48,7 +52,8 @@ impl Driver {
         log: &[u8],
     ) -> Result<Vec<u8>, DriverError> {
         let bytes = text.to_bytes_with_nul();
-        // SAFETY: the text has that length with its NUL, which is to be counted; no further options. The driver only reads it.
+        // SAFETY: the text has that length with its NUL, which is to be counted; no further
+        // options. The driver only reads it.
         let code = unsafe {
             (self.api.link_add)(
                 link,
@@ -74,7 +79,8 @@ impl Driver {
         Ok(unsafe { std::slice::from_raw_parts(image.cast::<u8>(), length) }.to_vec())
     }
 
-    /// Loads a cubin, such as [`Driver::link_ptx`] gave in this process or another one, into the current context.
+    /// Loads a cubin, such as [`Driver::link_ptx`] gave in this process or another one, into the
+    /// current context.
     ///
     /// # Errors
     /// [`DriverError`]: this driver does not take it.

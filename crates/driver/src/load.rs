@@ -26,7 +26,8 @@ pub fn open(library: &str) -> Result<Driver, LoadError> {
     // SAFETY: a plain dlopen of a path; running its initialisers is what the caller asked for.
     let handle = unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_GLOBAL) };
     if handle.is_null() {
-        // SAFETY: after a failed dlopen, dlerror returns null or a string that lives until the next call.
+        // SAFETY: after a failed dlopen, dlerror returns null or a string that lives until the next
+        // call.
         let reason = unsafe {
             let text = libc::dlerror();
             if text.is_null() {

@@ -1,5 +1,5 @@
-//! The files that the dynamic linker has loaded, read as a debugger reads them: from the linker's list for debuggers, `r_debug` of
-//! `<link.h>`, by copies that fail where memory is gone.
+//! The files that the dynamic linker has loaded, read as a debugger reads them: from the linker's
+//! list for debuggers, `r_debug` of `<link.h>`, by copies that fail where memory is gone.
 //!
 //! Threads of ours look while the application loads and unloads libraries, so nothing here calls
 //! the linker: applications died in
@@ -51,7 +51,8 @@ const MOST_NAME: usize = 4096;
 /// Names are read in parts that lie in one page each.
 const PART: usize = 64;
 
-/// All files that are loaded now. `None`: the list was changed meanwhile, or this system lets no process copy its own memory.
+/// All files that are loaded now. `None`: the list was changed meanwhile, or this system lets no
+/// process copy its own memory.
 pub fn loaded() -> Option<Vec<Loaded>> {
     let mut all = Vec::new();
     walk(|_, link| {
@@ -63,13 +64,15 @@ pub fn loaded() -> Option<Vec<Loaded>> {
     Some(all)
 }
 
-/// A number that is another one when a file has been loaded since; at times also when none has. `None`: as for [`loaded`].
+/// A number that is another one when a file has been loaded since; at times also when none has.
+/// `None`: as for [`loaded`].
 pub fn generation() -> Option<u64> {
     static LAST: AtomicUsize = AtomicUsize::new(0);
     static WORDS: AtomicU64 = AtomicU64::new(0);
     static NUMBER: AtomicU64 = AtomicU64::new(0);
-    // The linker appends. If the last one is still the last, and is the same, nothing has come. Threads that are here at once may
-    // leave what does not go together, which is the same as a list that has changed.
+    // The linker appends. If the last one is still the last, and is the same, nothing has come.
+    // Threads that are here at once may leave what does not go together, which is the same as a
+    // list that has changed.
     let last = LAST.load(Ordering::Acquire);
     let there = (last != 0).then(|| peek::<LinkMap>(last)).flatten();
     if there.is_some_and(|link| link.next == 0 && link.words() == WORDS.load(Ordering::Acquire)) {
@@ -95,7 +98,8 @@ impl LinkMap {
     }
 }
 
-/// Calls `each` with the address of each entry and the entry, until that gives `None`, as this does then.
+/// Calls `each` with the address of each entry and the entry, until that gives `None`, as this does
+/// then.
 fn walk(mut each: impl FnMut(usize, &LinkMap) -> Option<()>) -> Option<()> {
     // SAFETY: the linker's own variable, which is there as long as the process.
     let mut at = unsafe { &_r_debug }.first.load(Ordering::Acquire);

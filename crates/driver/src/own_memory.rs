@@ -1,4 +1,5 @@
-//! Memory of this process that another thread may be giving back: the kernel copies it, and says where there is none.
+//! Memory of this process that another thread may be giving back: the kernel copies it, and says
+//! where there is none.
 
 /// Copies `into.len()` bytes from `address`. False: not all of them are there, or this system lets
 /// no process copy its own memory (`process_vm_readv(2)`).
@@ -11,8 +12,8 @@ pub fn read(address: usize, into: &mut [u8]) -> bool {
         iov_base: address as *mut libc::c_void,
         iov_len: into.len(),
     };
-    // This thread, as the main thread may have ended, which has no memory any more.
-    // SAFETY: the kernel writes into a live buffer, and fails where there is nothing at the other address.
+    // This thread, as the main thread may have ended, which has no memory any more. SAFETY: the
+    // kernel writes into a live buffer, and fails where there is nothing at the other address.
     let copied = unsafe { libc::process_vm_readv(libc::gettid(), &local, 1, &remote, 1, 0) };
     usize::try_from(copied) == Ok(into.len())
 }

@@ -1,6 +1,7 @@
 //! The safe floor: handles are plain values, sizes are checked, failures say which call it was.
 //!
-//! All methods act on the calling thread's current context, as the driver does, unless they take a [`Context`].
+//! All methods act on the calling thread's current context, as the driver does, unless they take a
+//! [`Context`].
 
 use std::ffi::{CStr, CString, c_int, c_uint, c_void};
 use std::ptr;
@@ -210,8 +211,8 @@ impl Driver {
         )
     }
 
-    /// Takes part in the primary context of a device by ordinal, which is what a CUDA program has. It stays until the
-    /// process ends.
+    /// Takes part in the primary context of a device by ordinal, which is what a CUDA program has.
+    /// It stays until the process ends.
     pub fn retain_primary(&self, ordinal: i32) -> Result<Context, DriverError> {
         let (mut device, mut context) = (0, ptr::null_mut());
         // SAFETY: both pointers are to locals of the size given.
@@ -230,7 +231,8 @@ impl Driver {
         Ok(Context(context))
     }
 
-    /// Runs `work` in the primary context of a device, which is given back at once: if nobody else holds it, it ends again.
+    /// Runs `work` in the primary context of a device, which is given back at once: if nobody else
+    /// holds it, it ends again.
     pub fn within_primary<T>(&self, ordinal: i32, work: impl FnOnce() -> T) -> Option<T> {
         let context = self.retain_primary(ordinal).ok()?;
         let result = self.within(context, work);
@@ -253,8 +255,8 @@ impl Driver {
         Ok(device)
     }
 
-    /// Runs `work` with this thread's stream-capture mode relaxed, so that our own calls never invalidate a capture of
-    /// the application.
+    /// Runs `work` with this thread's stream-capture mode relaxed, so that our own calls never
+    /// invalidate a capture of the application.
     pub fn relaxed<T>(&self, work: impl FnOnce() -> T) -> T {
         let mut mode: c_int = sys::CAPTURE_MODE_RELAXED;
         // SAFETY: `mode` is read and written.
@@ -277,8 +279,8 @@ impl Driver {
         )
     }
 
-    /// Runs `work` with a context current on this thread and leaves the one that was. `None` if the driver does not make
-    /// it current: then `work` did not run.
+    /// Runs `work` with a context current on this thread and leaves the one that was. `None` if the
+    /// driver does not make it current: then `work` did not run.
     pub fn within<T>(&self, context: Context, work: impl FnOnce() -> T) -> Option<T> {
         // SAFETY: a context handle from this driver.
         if unsafe { (self.api.ctx_push)(context.0) } != sys::SUCCESS {
@@ -286,8 +288,8 @@ impl Driver {
         }
         let result = work();
         let mut popped = ptr::null_mut();
-        // SAFETY: a writable local; it pops what was pushed above. Once more if it fails: with our context current instead of its own
-        // the application could not go on.
+        // SAFETY: a writable local; it pops what was pushed above. Once more if it fails: with our
+        // context current instead of its own the application could not go on.
         unsafe {
             if (self.api.ctx_pop)(&mut popped) != sys::SUCCESS {
                 (self.api.ctx_pop)(&mut popped);
@@ -312,8 +314,8 @@ impl Driver {
         self.load_text(ptx, jit, &mut [])
     }
 
-    /// As [`Driver::load_ptx_with`], and what the compiler said of a text that it accepted: its warnings. Nothing where the
-    /// driver had the machine code in its cache.
+    /// As [`Driver::load_ptx_with`], and what the compiler said of a text that it accepted: its
+    /// warnings. Nothing where the driver had the machine code in its cache.
     pub fn load_ptx_logged(
         &self,
         ptx: &str,
@@ -335,7 +337,8 @@ impl Driver {
         let mut log = vec![0u8; LOG_BYTES];
         let (mut options, mut values) = logged(jit, &mut log, info);
         let mut module = ptr::null_mut();
-        // SAFETY: the image is NUL-terminated; both option arrays have the length given, and the logs their own.
+        // SAFETY: the image is NUL-terminated; both option arrays have the length given, and the
+        // logs their own.
         let code = self.while_nothing_runs("cuModuleLoadDataEx", || unsafe {
             (self.api.module_load)(
                 &mut module,
@@ -464,7 +467,8 @@ impl Driver {
         self.wait(stream)
     }
 
-    /// Starts a copy to the device; [`Driver::wait`] tells when it is done. Copies in one stream happen one after the other.
+    /// Starts a copy to the device; [`Driver::wait`] tells when it is done. Copies in one stream
+    /// happen one after the other.
     ///
     /// # Safety
     /// `bytes` are there and do not change until the stream has been waited for.
@@ -515,8 +519,9 @@ impl Driver {
         self.check("cuMemcpyDtoHAsync", code, || format!("{bytes} bytes"))
     }
 
-    /// Starts a copy of `rows` rows of `bytes` bytes that lie `pitch` bytes apart on the device, at most 2^31 - 1, one behind the other into the
-    /// host's memory; [`Driver::wait`] tells when it is done.
+    /// Starts a copy of `rows` rows of `bytes` bytes that lie `pitch` bytes apart on the device, at
+    /// most 2^31 - 1, one behind the other into the host's memory; [`Driver::wait`] tells when it
+    /// is done.
     ///
     /// # Safety
     /// `into` is valid for all rows and untouched until the stream has been waited for.
@@ -590,7 +595,8 @@ impl Driver {
         self.check("cuMemHostRegister", code, || format!("{bytes} bytes"))
     }
 
-    /// Unlocks what [`Driver::host_register`] has locked in the current context. No copy may be under way.
+    /// Unlocks what [`Driver::host_register`] has locked in the current context. No copy may be
+    /// under way.
     pub fn host_unregister(&self, pointer: *mut u8) -> Result<(), DriverError> {
         // SAFETY: the driver knows what is registered.
         let unlock = || unsafe { (self.api.host_unregister)(pointer.cast()) };
@@ -645,7 +651,8 @@ impl Driver {
         }
     }
 
-    /// The calling thread works beside an application. What takes long in a load is compilation, and the linker does that without holding anybody up.
+    /// The calling thread works beside an application. What takes long in a load is compilation,
+    /// and the linker does that without holding anybody up.
     pub fn works_in_background(&self) -> bool {
         self.exclusive.is_some_and(|section| (section.is_needed)())
     }

@@ -1,4 +1,5 @@
-//! Raw types and the table of entry points that warpbpf itself calls (CUDA Driver API, 12.0 and later).
+//! Raw types and the table of entry points that warpbpf itself calls (CUDA Driver API, 12.0 and
+//! later).
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -205,8 +206,8 @@ pub const NODE_CONDITIONAL: c_int = 13;
 /// `CUDA_ERROR_NOT_SUPPORTED`
 pub const NOT_SUPPORTED: CUresult = 801;
 
-/// Functions that a library which stands for a driver may lack, or an older driver: without them compiled code is not kept, and kernels are waited for
-/// by waiting for their context.
+/// Functions that a library which stands for a driver may lack, or an older driver: without them
+/// compiled code is not kept, and kernels are waited for by waiting for their context.
 pub const DISPENSABLE: &[&str] = &[
     "cuLinkCreate_v2",
     "cuLinkAddData_v2",
@@ -234,10 +235,12 @@ macro_rules! api {
             /// The symbols, as exported by `libcuda.so.1`.
             pub const SYMBOLS: &'static [&'static str] = &[$($symbol),*];
 
-            /// Fills the table; the first symbol that `resolve` does not know is the error, unless it is of [`DISPENSABLE`].
+            /// Fills the table; the first symbol that `resolve` does not know is the error, unless
+            /// it is of [`DISPENSABLE`].
             ///
             /// # Safety
-            /// `resolve` must return null or the address of a function with the CUDA Driver API's signature of that name.
+            /// `resolve` must return null or the address of a function with the CUDA Driver API's
+            /// signature of that name.
             pub unsafe fn resolve(mut resolve: impl FnMut(&'static str) -> *const c_void) -> Result<Api, &'static str> {
                 Ok(Api { $( $field: {
                     let address = resolve($symbol);
@@ -252,8 +255,8 @@ macro_rules! api {
                 }, )* })
             }
 
-            /// The same table, each function of which can be made to fail. There is one driver in a process with an
-            /// agent, so the first table is the real one.
+            /// The same table, each function of which can be made to fail. There is one driver in a
+            /// process with an agent, so the first table is the real one.
             #[cfg(debug_assertions)]
             pub(crate) fn faulty(self) -> Api {
                 REAL.get_or_init(|| self);

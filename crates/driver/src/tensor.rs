@@ -1,4 +1,5 @@
-//! Tensor maps of our own, which nothing is copied by: what the driver makes of known boxes shows how it writes boxes down.
+//! Tensor maps of our own, which nothing is copied by: what the driver makes of known boxes shows
+//! how it writes boxes down.
 
 use std::ffi::c_void;
 
@@ -39,10 +40,12 @@ const PITCH: [u64; 4] = [1 << 12, 1 << 20, 1 << 28, 1 << 36];
 const ADDRESS: usize = 1 << 16;
 
 impl Driver {
-    /// The words of a tensor map with five dimensions. `element`: number of a `CUtensorMapDataType`. Needs a current context.
+    /// The words of a tensor map with five dimensions. `element`: number of a
+    /// `CUtensorMapDataType`. Needs a current context.
     ///
     /// # Errors
-    /// The driver does not take the element's type or the shape: rows must be a multiple of 16 bytes.
+    /// The driver does not take the element's type or the shape: rows must be a multiple of 16
+    /// bytes.
     pub fn tensor_map(
         &self,
         element: u32,
@@ -57,7 +60,8 @@ impl Driver {
                 size: moved,
                 strides,
             } => {
-                // SAFETY: `to` is aligned and has 128 bytes; the lists have five elements (four between dimensions).
+                // SAFETY: `to` is aligned and has 128 bytes; the lists have five elements (four
+                // between dimensions).
                 let code = unsafe {
                     let (moved, strides) = (moved.as_ptr(), strides.as_ptr());
                     (self.api.tensor_map_tiled)(

@@ -1,4 +1,5 @@
-//! Waiting for a stream, so that afterwards nothing of ours is under way even where the driver would not wait.
+//! Waiting for a stream, so that afterwards nothing of ours is under way even where the driver
+//! would not wait.
 
 use std::time::Duration;
 
@@ -11,8 +12,9 @@ use crate::sys;
 const PAUSE: Duration = Duration::from_micros(50);
 
 impl Driver {
-    /// Waits for a stream. After an error too nothing of it is under way any more, unless the driver does not even tell
-    /// whether that is so, as in a context that a fault has ended: memory may be given back.
+    /// Waits for a stream. After an error too nothing of it is under way any more, unless the
+    /// driver does not even tell whether that is so, as in a context that a fault has ended: memory
+    /// may be given back.
     ///
     /// # Errors
     /// [`DriverError`] of the wait.
@@ -21,7 +23,8 @@ impl Driver {
         let code = unsafe { (self.api.stream_synchronize)(stream.0) };
         let waited = self.check("cuStreamSynchronize", code, String::new);
         if waited.is_err() {
-            // Unlike cuMemFree, cuMemUnmap waits for nobody: a fill or a copy that runs on would fault, and with it the application.
+            // Unlike cuMemFree, cuMemUnmap waits for nobody: a fill or a copy that runs on would
+            // fault, and with it the application.
             while let Ok(false) = self.is_idle(stream) {
                 std::thread::sleep(PAUSE);
             }

@@ -1,4 +1,5 @@
-//! Memory that a stream still fills is not given back when the driver does not wait: against a driver that does next to nothing.
+//! Memory that a stream still fills is not given back when the driver does not wait: against a
+//! driver that does next to nothing.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::SeqCst};

@@ -1,5 +1,5 @@
-//! What arithmetic, byte order and conditions mean: pure functions, shared by the interpreter, constant folding and
-//! tests of other engines.
+//! What arithmetic, byte order and conditions mean: pure functions, shared by the interpreter,
+//! constant folding and tests of other engines.
 //!
 //! RFC 9669 §4. A 32-bit operation sees the low halves and zeroes the upper half of its result.
 
@@ -63,7 +63,8 @@ pub fn neg(wide: bool, value: u64) -> u64 {
     }
 }
 
-/// Sign-extends the low `bits` (8, 16 or 32) of `value`; to 32 bits with a zero upper half if not `wide`.
+/// Sign-extends the low `bits` (8, 16 or 32) of `value`; to 32 bits with a zero upper half if not
+/// `wide`.
 pub fn sign_extend(wide: bool, bits: u8, value: u64) -> u64 {
     let shift = 64 - u32::from(bits.clamp(1, 64));
     let value = ((value << shift) as i64 >> shift) as u64;

@@ -1,8 +1,9 @@
-//! The other syntax: `mov %r0, 0`, `ldxdw %r0, [%r1+2]`, `jne %r1, 2, +1`, as in the `-- asm` sections of the
-//! bpf_conformance suite.
+//! The other syntax: `mov %r0, 0`, `ldxdw %r0, [%r1+2]`, `jne %r1, 2, +1`, as in the `-- asm`
+//! sections of the bpf_conformance suite.
 //!
-//! The mnemonics are a closed list of their own (RFC 9669 names none), but they only choose a [`Shape`]; which bits
-//! that is comes from the table. A jump to `exit`, where no such label is, goes to the last `exit` instruction.
+//! The mnemonics are a closed list of their own (RFC 9669 names none), but they only choose a
+//! [`Shape`]; which bits that is comes from the table. A jump to `exit`, where no such label is,
+//! goes to the last `exit` instruction.
 
 use crate::asm::{AsmError, AsmErrorKind, Builder, split_label};
 use crate::insn::{AluOp, AtomicOp, Code, EndKind, JumpOp, Width};
@@ -10,7 +11,8 @@ use crate::raw::Slot;
 use crate::table::{ImmKind, Shape, form_of};
 use crate::template::{Matched, TargetField, Token, tokens};
 
-/// Assembles a program in the syntax of bpf_conformance. All faults are reported, not only the first.
+/// Assembles a program in the syntax of bpf_conformance. All faults are reported, not only the
+/// first.
 ///
 /// # Errors
 /// One [`AsmError`] for each line at fault.

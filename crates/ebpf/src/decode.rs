@@ -1,4 +1,5 @@
-//! From bytes to [`Code`]: everything that is not exactly one row of the table is refused, with its slot number.
+//! From bytes to [`Code`]: everything that is not exactly one row of the table is refused, with its
+//! slot number.
 
 use crate::insn::{Callee, Code, Imm64, Insn, Pc, Reg, Source};
 use crate::raw::Slot;
@@ -81,8 +82,8 @@ pub enum DecodeErrorKind {
 
 /// Decodes a program. All faults are reported, not only the first.
 ///
-/// Map references by index (`src` 5 and 6) become the same [`Imm64`] as those by file descriptor (1 and 2), and clang's
-/// older `callx`, with the register in the immediate, the same as the newer.
+/// Map references by index (`src` 5 and 6) become the same [`Imm64`] as those by file descriptor (1
+/// and 2), and clang's older `callx`, with the register in the immediate, the same as the newer.
 ///
 /// # Errors
 /// One [`DecodeError`] for each slot at fault.

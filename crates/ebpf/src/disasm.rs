@@ -6,8 +6,9 @@ use crate::encode::encode_one;
 use crate::insn::{Code, Pc};
 use crate::template::render;
 
-/// The instruction at `pc` as text: `r1 = *(u64 *)(r10 - 8)`. Jump targets are distances in slots from the next
-/// instruction. What has no encoding, which decoded code never contains, prints as its debug form.
+/// The instruction at `pc` as text: `r1 = *(u64 *)(r10 - 8)`. Jump targets are distances in slots
+/// from the next instruction. What has no encoding, which decoded code never contains, prints as
+/// its debug form.
 pub fn disassemble(code: &Code, pc: Pc) -> String {
     match encode_one(code, pc) {
         Ok((form, slot, high)) => render(form, slot, high),
@@ -15,7 +16,8 @@ pub fn disassemble(code: &Code, pc: Pc) -> String {
     }
 }
 
-/// The whole program, one line an instruction, each with its slot number. The assembler reads it back.
+/// The whole program, one line an instruction, each with its slot number. The assembler reads it
+/// back.
 pub fn listing(code: &Code) -> String {
     let mut out = String::new();
     for pc in (0..code.insns().len() as u32).map(Pc) {

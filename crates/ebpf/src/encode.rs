@@ -4,7 +4,8 @@ use crate::insn::{Callee, Code, Imm64, Insn, Pc, Source};
 use crate::raw::Slot;
 use crate::table::{Form, ImmKind, Shape, form_of};
 
-/// Why an instruction has no encoding. Whoever built the [`Code`] is at fault: decoded code always encodes.
+/// Why an instruction has no encoding. Whoever built the [`Code`] is at fault: decoded code always
+/// encodes.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum EncodeError {
     /// The distance does not fit the field.

@@ -1,8 +1,10 @@
-//! The decoded instruction: what every consumer (verifier, code generator, interpreter, printer) matches on.
+//! The decoded instruction: what every consumer (verifier, code generator, interpreter, printer)
+//! matches on.
 //!
-//! A [`Code`] is a program whose jumps are already indices into its own instruction list ([`Pc`]), so nobody
-//! downstream counts 8-byte slots again; messages that quote the kernel's numbering use [`Code::slot`].
-//! Semantics: RFC 9669; `may_goto`, load-acquire and store-release follow the Linux documentation of ISA v4.
+//! A [`Code`] is a program whose jumps are already indices into its own instruction list ([`Pc`]),
+//! so nobody downstream counts 8-byte slots again; messages that quote the kernel's numbering use
+//! [`Code::slot`]. Semantics: RFC 9669; `may_goto`, load-acquire and store-release follow the Linux
+//! documentation of ISA v4.
 
 use std::fmt;
 
@@ -198,9 +200,11 @@ pub enum AtomicOp {
 pub enum Imm64 {
     /// A plain constant (src 0).
     Value(u64),
-    /// A map (src 1, `BPF_PSEUDO_MAP_FD`; src 5 by index): after loading an object, an index into its maps.
+    /// A map (src 1, `BPF_PSEUDO_MAP_FD`; src 5 by index): after loading an object, an index into
+    /// its maps.
     Map(u32),
-    /// Address of byte `offset` of the first value of map `map` (src 2; src 6 by index): `.data`, `.rodata`, `.bss`.
+    /// Address of byte `offset` of the first value of map `map` (src 2; src 6 by index): `.data`,
+    /// `.rodata`, `.bss`.
     MapValue {
         /// Index of the map.
         map: u32,
@@ -237,7 +241,8 @@ pub enum Insn {
         dst: Reg,
         src: Source,
     },
-    /// Sign-extending move from the low `bits` (8, 16, 32) of `src` (v4). A 32-bit one zeroes the upper half.
+    /// Sign-extending move from the low `bits` (8, 16, 32) of `src` (v4). A 32-bit one zeroes the
+    /// upper half.
     MovSx {
         wide: bool,
         bits: u8,
@@ -301,7 +306,8 @@ pub enum Insn {
         src: Source,
         target: Pc,
     },
-    /// `goto target`; `long` is v4's `gotol` with a 32-bit offset (kept so that encoding round-trips).
+    /// `goto target`; `long` is v4's `gotol` with a 32-bit offset (kept so that encoding
+    /// round-trips).
     Goto {
         target: Pc,
         long: bool,
@@ -313,7 +319,8 @@ pub enum Insn {
     Call {
         callee: Callee,
     },
-    /// Call through a register (clang emits it for unresolved indirect calls): decoded, refused by name.
+    /// Call through a register (clang emits it for unresolved indirect calls): decoded, refused by
+    /// name.
     CallReg {
         target: Reg,
     },
@@ -336,7 +343,8 @@ impl Insn {
         }
     }
 
-    /// The same with every place in the code that it names, jumps, local calls and addresses of functions, at what `moved` says of it.
+    /// The same with every place in the code that it names, jumps, local calls and addresses of
+    /// functions, at what `moved` says of it.
     pub fn retargeted(mut self, moved: impl Fn(Pc) -> Pc) -> Insn {
         match &mut self {
             Insn::Jump { target, .. }
@@ -355,7 +363,8 @@ impl Insn {
     }
 }
 
-/// A decoded program with resolved jumps. Entry is `Pc(0)`; local functions follow in the same list.
+/// A decoded program with resolved jumps. Entry is `Pc(0)`; local functions follow in the same
+/// list.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Code {
     insns: Vec<Insn>,

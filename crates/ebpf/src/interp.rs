@@ -1,10 +1,11 @@
 //! The reference interpreter: the meaning of a program, written to be read.
 //!
-//! Everything that the guest does wrong is a value ([`Outcome::Trap`]), so that differential tests can compare traps
-//! too. It trusts no verifier: unchecked code runs just as safely, only it may trap.
+//! Everything that the guest does wrong is a value ([`Outcome::Trap`]), so that differential tests
+//! can compare traps too. It trusts no verifier: unchecked code runs just as safely, only it may
+//! trap.
 //!
-//! Memory, maps and helpers come from a [`Machine`]. The stack of each call is 512 bytes with a gap to the next, so
-//! that an access outside a frame traps instead of meeting its caller's data.
+//! Memory, maps and helpers come from a [`Machine`]. The stack of each call is 512 bytes with a gap
+//! to the next, so that an access outside a frame traps instead of meeting its caller's data.
 //! Semantics: RFC 9669; `may_goto` counts per frame as in Linux.
 
 use crate::alu;
@@ -85,8 +86,8 @@ impl Default for Limits {
 
 /// The world around a program. [`Memory`] must hold [`stack_regions`].
 pub trait Machine: Memory {
-    /// Calls helper `id` with `r1` to `r5`; the result goes to `r0`. `callback` runs local functions for helpers such
-    /// as `bpf_loop`.
+    /// Calls helper `id` with `r1` to `r5`; the result goes to `r0`. `callback` runs local
+    /// functions for helpers such as `bpf_loop`.
     ///
     /// # Errors
     /// The trap.
@@ -140,7 +141,8 @@ pub struct Callback<'a> {
 }
 
 impl Callback<'_> {
-    /// Runs the local function whose address a program passed as `function` with `r1` to `r5`; returns its `r0`.
+    /// Runs the local function whose address a program passed as `function` with `r1` to `r5`;
+    /// returns its `r0`.
     ///
     /// # Errors
     /// The trap that ended it, or [`TrapKind::NotAFunction`].
@@ -206,7 +208,8 @@ struct Frame {
     may_goto: u64,
 }
 
-/// Runs one function and all that it calls. `state.depth` is that of its frame, on return as on entry.
+/// Runs one function and all that it calls. `state.depth` is that of its frame, on return as on
+/// entry.
 fn execute<M: Machine + ?Sized>(
     state: &mut Callback<'_>,
     machine: &mut M,
@@ -386,7 +389,8 @@ impl Cpu {
                 callee: Callee::Helper(id),
             } => {
                 self.regs[0] = machine.call_helper(id, self.args(), state)?;
-                // A helper may go on after a callback trapped; then this is not where a later trap comes from.
+                // A helper may go on after a callback trapped; then this is not where a later trap
+                // comes from.
                 state.trapped_at = None;
             }
             Insn::Call {

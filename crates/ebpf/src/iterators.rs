@@ -7,8 +7,8 @@ use crate::insn::Width;
 use crate::memory::Memory;
 use crate::trap::TrapKind;
 
-/// The functions of the number iterator (`warpbpf_abi::kfuncs`). Its 8 bytes are, as in Linux, the current number and
-/// the end; both are 0 in one that gives no more.
+/// The functions of the number iterator (`warpbpf_abi::kfuncs`). Its 8 bytes are, as in Linux, the
+/// current number and the end; both are 0 in one that gives no more.
 pub(crate) fn kfunc<M: Memory + ?Sized>(
     memory: &mut M,
     id: u32,

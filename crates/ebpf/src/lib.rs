@@ -1,7 +1,8 @@
 //! The eBPF instruction set: one table, and everything that follows from it.
 //!
-//! [`table`] says once what exists; [`decode()`] and [`encode()`] translate between bytes and [`Code`], [`assemble`]
-//! and [`disassemble`] between text and [`Code`], and [`interp`] is what it means: the oracle for every other engine.
+//! [`table`] says once what exists; [`decode()`] and [`encode()`] translate between bytes and
+//! [`Code`], [`assemble`] and [`disassemble`] between text and [`Code`], and [`interp`] is what it
+//! means: the oracle for every other engine.
 //!
 //! Absent on purpose: what maps and helpers do. An engine brings those; here they are numbers.
 

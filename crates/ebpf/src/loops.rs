@@ -6,8 +6,9 @@ use warpbpf_abi::maps::{E2BIG, EINVAL};
 use crate::interp::{Callback, Machine};
 use crate::trap::TrapKind;
 
-/// `bpf_loop`: calls `function` with 0, 1, … and `context` until it returns 1, at most `args[0]` times (32 bits), for
-/// machines that offer it. `args` are those of the helper: number, function, context, flags.
+/// `bpf_loop`: calls `function` with 0, 1, … and `context` until it returns 1, at most `args[0]`
+/// times (32 bits), for machines that offer it. `args` are those of the helper: number, function,
+/// context, flags.
 ///
 /// # Errors
 /// The trap that ended a call.

@@ -1,4 +1,5 @@
-//! Memory as the interpreter sees it: every access is checked, and a bad one is a trap, never undefined behaviour.
+//! Memory as the interpreter sees it: every access is checked, and a bad one is a trap, never
+//! undefined behaviour.
 
 use crate::insn::{AtomicOp, Width};
 use crate::trap::TrapKind;
@@ -17,8 +18,8 @@ pub trait Memory {
     /// The trap, if the access is not allowed.
     fn store(&mut self, address: u64, width: Width, value: u64) -> Result<(), TrapKind>;
 
-    /// Read-modify-write; returns the old value, zero-extended. `expected` matters to [`AtomicOp::CmpXchg`] only.
-    /// Whoever shares memory between threads overrides this.
+    /// Read-modify-write; returns the old value, zero-extended. `expected` matters to
+    /// [`AtomicOp::CmpXchg`] only. Whoever shares memory between threads overrides this.
     ///
     /// # Errors
     /// The trap, if the access is not allowed.

@@ -1,7 +1,7 @@
 //! The 8-byte slot as it stands in memory, before anyone knows what it means.
 //!
-//! The table, the object loader and the assembler all speak of fields; only this file knows where their bits are
-//! (RFC 9669 §3).
+//! The table, the object loader and the assembler all speak of fields; only this file knows where
+//! their bits are (RFC 9669 §3).
 
 /// One 8-byte slot. Registers are the raw four bits, so up to 15.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -1,9 +1,9 @@
 //! The instruction set, written once: every opcode with the fields that tell its variants apart.
 //!
-//! Decoder, encoder, disassembler, assembler, documentation and fuzzing all walk [`FORMS`]; to add an instruction, add
-//! a row here and follow the compiler through the exhaustive matches on [`Shape`].
-//! Sources: RFC 9669 and, for what it leaves out (`may_goto`, load-acquire, store-release, map references), the Linux
-//! documentation.
+//! Decoder, encoder, disassembler, assembler, documentation and fuzzing all walk [`FORMS`]; to add
+//! an instruction, add a row here and follow the compiler through the exhaustive matches on
+//! [`Shape`]. Sources: RFC 9669 and, for what it leaves out (`may_goto`, load-acquire,
+//! store-release, map references), the Linux documentation.
 //!
 //! # Templates
 //! [`Form::text`] is both what the disassembler prints and what the assembler accepts:
@@ -184,7 +184,8 @@ pub struct Form {
     pub doc: &'static str,
 }
 
-/// Every instruction. Where two rows share a [`Shape`], the first is what the encoder and disassembler use.
+/// Every instruction. Where two rows share a [`Shape`], the first is what the encoder and
+/// disassembler use.
 pub const FORMS: &[Form] = &BUILT.forms;
 
 /// The forms with this opcode, in table order.
@@ -197,7 +198,8 @@ pub fn forms_of(opcode: u8) -> impl Iterator<Item = &'static Form> {
     })
 }
 
-/// The canonical form of `shape`. `None` for combinations that do not exist, such as an 8-bit atomic addition.
+/// The canonical form of `shape`. `None` for combinations that do not exist, such as an 8-bit
+/// atomic addition.
 pub fn form_of(shape: Shape) -> Option<&'static Form> {
     FORMS.iter().find(|form| form.shape == shape)
 }

@@ -1,6 +1,7 @@
 //! The small language of [`Form::text`]: printing fields into it and matching a line against it.
 //!
-//! One template serves both directions, so the assembler accepts what the disassembler prints by construction.
+//! One template serves both directions, so the assembler accepts what the disassembler prints by
+//! construction.
 
 use std::fmt::Write as _;
 
@@ -101,7 +102,8 @@ impl Templates {
         )
     }
 
-    /// The first form that `line` fits. The error says which operand of a form that fits otherwise is out of range.
+    /// The first form that `line` fits. The error says which operand of a form that fits otherwise
+    /// is out of range.
     pub(crate) fn find<'a>(&self, line: &[Token<'a>]) -> Result<Option<Matched<'a>>, String> {
         let mut range = None;
         for (form, template) in &self.0 {
@@ -181,8 +183,8 @@ impl<'a> Matcher<'_, 'a> {
                 register.is_some_and(|register| *self.bound.src.get_or_insert(register) == register)
             }
             "i" => {
-                // 32 bits may be written signed or unsigned; where the operand is sign-extended to 64, `0xffffffff`
-                // would mean something else than it says.
+                // 32 bits may be written signed or unsigned; where the operand is sign-extended to
+                // 64, `0xffffffff` would mean something else than it says.
                 let wide = match form.shape {
                     Shape::Alu { wide, .. } | Shape::Jump { wide, .. } => wide,
                     Shape::Store { width, .. } => width == Width::W64,

@@ -5,7 +5,8 @@ use crate::insn::{Pc, Width};
 /// Deepest nesting of local calls, the entry function included.
 pub const MAX_FRAMES: u32 = 8;
 
-/// Why a program stopped early. The program is at fault, or asked for something that the machine does not have.
+/// Why a program stopped early. The program is at fault, or asked for something that the machine
+/// does not have.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum TrapKind {
     /// No memory there.

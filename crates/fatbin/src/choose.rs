@@ -1,8 +1,8 @@
 //! Which entry a driver takes, and whether the PTX beside it may stand in for it.
 //!
-//! Machine code wins over PTX, so an application usually runs SASS that was compiled on another machine. Instrumenting
-//! it through PTX is honest only if that PTX is the text the SASS was made from: another virtual architecture takes
-//! other `__CUDA_ARCH__` branches and is another program.
+//! Machine code wins over PTX, so an application usually runs SASS that was compiled on another
+//! machine. Instrumenting it through PTX is honest only if that PTX is the text the SASS was made
+//! from: another virtual architecture takes other `__CUDA_ARCH__` branches and is another program.
 
 use crate::container::{Entry, EntryKind};
 use crate::cubin::Cubin;
@@ -12,7 +12,8 @@ use crate::cubin::Cubin;
 pub struct Choice {
     /// The machine code that the driver runs.
     pub sass: Option<usize>,
-    /// The PTX that the driver compiles if there is no such machine code, or from which that machine code was made.
+    /// The PTX that the driver compiles if there is no such machine code, or from which that
+    /// machine code was made.
     pub ptx: Option<usize>,
     /// Why `ptx` is `None`, for the user.
     pub why_no_ptx: Option<String>,
@@ -20,9 +21,9 @@ pub struct Choice {
 
 /// What a driver does with `entries` on a device of compute capability `device`.
 ///
-/// SASS runs within its major version, from its own minor version up; with `a` on exactly its own. The highest minor
-/// wins, and of equals `a`, then `f`, then none. PTX runs on everything from its number up; with `a` on exactly its
-/// own, with `f` within the major version.
+/// SASS runs within its major version, from its own minor version up; with `a` on exactly its own.
+/// The highest minor wins, and of equals `a`, then `f`, then none. PTX runs on everything from its
+/// number up; with `a` on exactly its own, with `f` within the major version.
 /// <https://docs.nvidia.com/cuda/cuda-c-programming-guide/#compute-capabilities>
 pub fn choose(entries: &[Entry<'_>], device: (u32, u32)) -> Choice {
     let sass = machine_code(entries, device);
@@ -31,7 +32,8 @@ pub fn choose(entries: &[Entry<'_>], device: (u32, u32)) -> Choice {
     choose_unpacked(entries, device, cubin.as_deref())
 }
 
-/// [`choose`], where somebody has the `cubin` that [`machine_code`] names, and it need not be decompressed again.
+/// [`choose`], where somebody has the `cubin` that [`machine_code`] names, and it need not be
+/// decompressed again.
 pub fn choose_unpacked(entries: &[Entry<'_>], device: (u32, u32), cubin: Option<&[u8]>) -> Choice {
     let sass = machine_code(entries, device);
     let (ptx, why_no_ptx) = match sass {
@@ -74,7 +76,8 @@ fn source_of(
     sass: &Entry<'_>,
     cubin: Option<&[u8]>,
 ) -> (Option<usize>, Option<String>) {
-    // The cubin says from which `compute_N`; one too old or damaged to say so counts as made from its own number.
+    // The cubin says from which `compute_N`; one too old or damaged to say so counts as made from
+    // its own number.
     let virtual_arch = cubin
         .and_then(|bytes| Cubin::parse(bytes).ok())
         .and_then(|cubin| cubin.virtual_arch)

@@ -1,4 +1,5 @@
-//! The fatbin itself: walking entries and undoing their compression. The layout is in the crate's documentation.
+//! The fatbin itself: walking entries and undoing their compression. The layout is in the crate's
+//! documentation.
 
 use std::borrow::Cow;
 use std::io::Read;
@@ -41,7 +42,8 @@ pub enum EntryKind {
     Ptx,
     /// Machine code, an ELF.
     Elf,
-    /// A number this crate does not know (the device linker has some); its bytes are available all the same.
+    /// A number this crate does not know (the device linker has some); its bytes are available all
+    /// the same.
     Other(u16),
 }
 
@@ -97,7 +99,8 @@ impl<'a> Entry<'a> {
     /// The payload, decompressed if need be. PTX text comes without the NULs behind it.
     ///
     /// # Errors
-    /// [`FatbinError::Length`] and [`FatbinError::Damaged`] for a payload that does not decompress to what it promises.
+    /// [`FatbinError::Length`] and [`FatbinError::Damaged`] for a payload that does not decompress
+    /// to what it promises.
     pub fn payload(&self) -> Result<Cow<'a, [u8]>, FatbinError> {
         let whole = match self.compression {
             Compression::None => Cow::Borrowed(self.stored),
@@ -180,12 +183,13 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// Whole length in bytes of the fatbin that begins with `header`, its own header included. [`FATBIN_HEADER_BYTES`] of
-/// it are enough: with only a pointer in hand, read those, then this many.
+/// Whole length in bytes of the fatbin that begins with `header`, its own header included.
+/// [`FATBIN_HEADER_BYTES`] of it are enough: with only a pointer in hand, read those, then this
+/// many.
 ///
 /// # Errors
-/// [`FatbinError::ShortHeader`], [`FatbinError::Magic`], [`FatbinError::Version`]; [`FatbinError::Truncated`] for a
-/// length that no address space holds.
+/// [`FatbinError::ShortHeader`], [`FatbinError::Magic`], [`FatbinError::Version`];
+/// [`FatbinError::Truncated`] for a length that no address space holds.
 pub fn fatbin_len(header: &[u8]) -> Result<usize, FatbinError> {
     let Some(header) = header.get(..FATBIN_HEADER_BYTES) else {
         return Err(FatbinError::ShortHeader {
@@ -217,7 +221,8 @@ pub fn fatbin_len(header: &[u8]) -> Result<usize, FatbinError> {
 /// The entries of a fatbin, in file order. Bytes behind the fatbin are ignored.
 ///
 /// # Errors
-/// The first thing that does not fit, with the entry's number and offset. Payloads are not decompressed here.
+/// The first thing that does not fit, with the entry's number and offset. Payloads are not
+/// decompressed here.
 pub fn entries(bytes: &[u8]) -> Result<Vec<Entry<'_>>, FatbinError> {
     let whole = fatbin_len(bytes)?;
     let Some(fatbin) = bytes.get(..whole) else {

@@ -1,10 +1,11 @@
-//! The cubin: what the machine code's own metadata says about each kernel, so that a variant can be compared with the
-//! original (parameters, static shared memory, launch bounds) and shown to the user (registers).
+//! The cubin: what the machine code's own metadata says about each kernel, so that a variant can be
+//! compared with the original (parameters, static shared memory, launch bounds) and shown to the
+//! user (registers).
 //!
-//! A cubin is an ELF64 for machine 190. Beside the code in `.text.KERNEL` there are attribute lists, `.nv.info` for the
-//! file and `.nv.info.KERNEL` for each kernel: `u8 format` (1 no value, 2 one byte, 3 two bytes, 4 a length and that
-//! many bytes), `u8 attribute`, `u16 value or length`. The meaning of the attributes below was checked against
-//! `ptxas -v` and against the source.
+//! A cubin is an ELF64 for machine 190. Beside the code in `.text.KERNEL` there are attribute
+//! lists, `.nv.info` for the file and `.nv.info.KERNEL` for each kernel: `u8 format` (1 no value, 2
+//! one byte, 3 two bytes, 4 a length and that many bytes), `u8 attribute`, `u16 value or length`.
+//! The meaning of the attributes below was checked against `ptxas -v` and against the source.
 
 use object::elf;
 use std::collections::HashMap;
@@ -19,7 +20,8 @@ pub const CUBIN_HEADER_BYTES: usize = 64;
 const EM_CUDA: u16 = 190;
 /// `st_other` of a kernel; a device function lacks it.
 const STO_CUDA_ENTRY: u8 = 0x10;
-/// From sm_90 on the system keeps the first KiB of a block's shared memory, and the kernel's section includes it.
+/// From sm_90 on the system keeps the first KiB of a block's shared memory, and the kernel's
+/// section includes it.
 const RESERVED_SHARED: u64 = 1024;
 
 /// Attribute numbers.
@@ -81,7 +83,8 @@ pub struct Kernel {
     pub name: String,
     /// Registers per thread.
     pub registers: Option<u32>,
-    /// How many it may have, by an option of the compiler or its launch bounds; `None` if as many as there are.
+    /// How many it may have, by an option of the compiler or its launch bounds; `None` if as many
+    /// as there are.
     pub max_registers: Option<u32>,
     /// Static shared memory per block in bytes, without what the system keeps.
     pub static_shared: u32,
@@ -187,8 +190,8 @@ impl Cubin {
     }
 }
 
-/// The PTX that a cubin was assembled from, which `ptxas -lineinfo` and `-G` put into it line by line, without comments and `.loc`.
-/// `None` if it is not there.
+/// The PTX that a cubin was assembled from, which `ptxas -lineinfo` and `-G` put into it line by
+/// line, without comments and `.loc`. `None` if it is not there.
 pub fn embedded_ptx(bytes: &[u8]) -> Option<String> {
     let header = Header::parse(bytes).ok()?;
     let endian = header.endian().ok()?;
@@ -199,9 +202,9 @@ pub fn embedded_ptx(bytes: &[u8]) -> Option<String> {
     Some(text.replace('\0', "\n"))
 }
 
-/// Whole length in bytes of the ELF that begins with `header` ([`CUBIN_HEADER_BYTES`] of it). Both header tables stand
-/// behind everything else in what `ptxas` and `nvlink` write, so their ends are the file's end; `None` if it is not an
-/// ELF64 or the numbers overflow.
+/// Whole length in bytes of the ELF that begins with `header` ([`CUBIN_HEADER_BYTES`] of it). Both
+/// header tables stand behind everything else in what `ptxas` and `nvlink` write, so their ends are
+/// the file's end; `None` if it is not an ELF64 or the numbers overflow.
 pub fn cubin_len(header: &[u8]) -> Option<usize> {
     let header = header.get(..CUBIN_HEADER_BYTES)?;
     if !header.starts_with(b"\x7fELF\x02\x01") {

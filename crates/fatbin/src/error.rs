@@ -1,6 +1,8 @@
-//! What can be wrong with a container. Every variant says where, so that a broken file can be looked at.
+//! What can be wrong with a container. Every variant says where, so that a broken file can be
+//! looked at.
 
-/// A fatbin that cannot be read. The file is at fault (truncated, damaged, or newer than this crate), never the caller.
+/// A fatbin that cannot be read. The file is at fault (truncated, damaged, or newer than this
+/// crate), never the caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FatbinError {
     /// Fewer bytes than the 16 of the header.

@@ -1,13 +1,15 @@
-//! CUDA's code containers, read without external tools: the fatbin (a list of PTX texts and cubins, some compressed),
-//! the cubin (an ELF with the machine code of one architecture), and the rule by which a driver picks from them.
+//! CUDA's code containers, read without external tools: the fatbin (a list of PTX texts and cubins,
+//! some compressed), the cubin (an ELF with the machine code of one architecture), and the rule by
+//! which a driver picks from them.
 //!
-//! Pure: bytes in, borrowed views out. Following a pointer found in a wrapper is the caller's (unsafe) business; what
-//! a hook needs for it ([`fatbin_len`], [`cubin_len`]) is here.
+//! Pure: bytes in, borrowed views out. Following a pointer found in a wrapper is the caller's
+//! (unsafe) business; what a hook needs for it ([`fatbin_len`], [`cubin_len`]) is here.
 //!
 //! # Layout of a fatbin
 //!
-//! Measured on the output of `nvcc` 13.0 with `--compress-mode=none|speed|balance|size` for sm_75 … sm_120f. All
-//! numbers are little-endian. A fatbin is a 16-byte header and entries, one behind the other:
+//! Measured on the output of `nvcc` 13.0 with `--compress-mode=none|speed|balance|size` for sm_75 …
+//! sm_120f. All numbers are little-endian. A fatbin is a 16-byte header and entries, one behind the
+//! other:
 //!
 //! | at | size | meaning |
 //! |---|---|---|
@@ -33,9 +35,9 @@
 //! | 48 | 8 | zero in all samples |
 //! | 56 | 8 | length when decompressed, 0 if not compressed |
 //!
-//! An architecture's suffix is in the flags only: `sm_90a` is 90 with [`flags::ARCH_SPECIFIC`], `sm_120f` is 120 with
-//! [`flags::FAMILY_SPECIFIC`]. A PTX text ends in one NUL; an uncompressed one has the padding's
-//! behind it. LZ4 is the bare block format, zstd one frame.
+//! An architecture's suffix is in the flags only: `sm_90a` is 90 with [`flags::ARCH_SPECIFIC`],
+//! `sm_120f` is 120 with [`flags::FAMILY_SPECIFIC`]. A PTX text ends in one NUL; an uncompressed
+//! one has the padding's behind it. LZ4 is the bare block format, zstd one frame.
 
 mod choose;
 mod container;

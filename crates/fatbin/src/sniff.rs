@@ -18,8 +18,8 @@ pub enum ImageKind {
     Unknown,
 }
 
-/// What `bytes` begins with. Four bytes are enough for the binary kinds; PTX is recognised if `.version` stands in
-/// `bytes` behind white space and comments.
+/// What `bytes` begins with. Four bytes are enough for the binary kinds; PTX is recognised if
+/// `.version` stands in `bytes` behind white space and comments.
 pub fn sniff(bytes: &[u8]) -> ImageKind {
     if let Some(&[a, b, c, d]) = bytes.first_chunk::<4>() {
         match u32::from_le_bytes([a, b, c, d]) {

@@ -1,7 +1,7 @@
 //! The wrapper by which programs name their fatbins.
 
-/// First four bytes of a wrapper, the structure that `nvcc` gives to `__cudaRegisterFatBinary` and the runtime to
-/// `cuLibraryLoadData`.
+/// First four bytes of a wrapper, the structure that `nvcc` gives to `__cudaRegisterFatBinary` and
+/// the runtime to `cuLibraryLoadData`.
 pub const WRAPPER_MAGIC: u32 = 0x4662_43b1;
 
 /// The structure in section `.nvFatBinSegment` of a program built by `nvcc`.
@@ -10,7 +10,8 @@ pub const WRAPPER_MAGIC: u32 = 0x4662_43b1;
 pub struct FatbinWrapper {
     /// [`WRAPPER_MAGIC`].
     pub magic: u32,
-    /// 1: `filename_or_fatbins` is unused. 2: it is a NULL-terminated list of fatbins that the device linker made.
+    /// 1: `filename_or_fatbins` is unused. 2: it is a NULL-terminated list of fatbins that the
+    /// device linker made.
     pub version: u32,
     /// The fatbin.
     pub data: *const u64,

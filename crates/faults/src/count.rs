@@ -131,7 +131,8 @@ impl Row {
         let name = unsafe { std::slice::from_raw_parts(self.name.load(Ordering::Acquire), length) };
         line[26..26 + length].copy_from_slice(name);
         let to = (file + self.at * LINE) as *mut [u8; LINE];
-        // SAFETY: the row's own line in the mapping. Where two threads write it, they write the same but for a number.
+        // SAFETY: the row's own line in the mapping. Where two threads write it, they write the
+        // same but for a number.
         unsafe { to.write_volatile(line) };
     }
 }

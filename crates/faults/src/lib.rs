@@ -1,9 +1,11 @@
-//! Places that a test can make fail: code that may fail says so with a name, its *site*, and fails there if it is told to.
+//! Places that a test can make fail: code that may fail says so with a name, its *site*, and fails
+//! there if it is told to.
 //!
-//! A release build has no sites: each function here is a constant, nothing is left of a site in the code that is made, and
-//! nobody can trigger one from outside (`tests/release.rs`). Every other build has them, so that the agent is built once.
-//! There they do nothing before [`arm`], which the agent calls at its start: tools have the same sites and never fail. The
-//! variable `WARPBPF_FAULT` says which passes of which sites fail (`plan`), and the file `WARPBPF_FAULT_LOG` tells
+//! A release build has no sites: each function here is a constant, nothing is left of a site in the
+//! code that is made, and nobody can trigger one from outside (`tests/release.rs`). Every other
+//! build has them, so that the agent is built once. There they do nothing before [`arm`], which the
+//! agent calls at its start: tools have the same sites and never fail. The variable `WARPBPF_FAULT`
+//! says which passes of which sites fail (`plan`), and the file `WARPBPF_FAULT_LOG` tells
 //! afterwards which sites were passed, how often, and what failed (`count`).
 
 #[cfg(debug_assertions)]
@@ -11,14 +13,16 @@ mod count;
 #[cfg(debug_assertions)]
 mod plan;
 
-/// Reads the environment. Until then no pass is counted and none fails; without both variables that stays so.
+/// Reads the environment. Until then no pass is counted and none fails; without both variables that
+/// stays so.
 #[inline(always)]
 pub fn arm() {
     #[cfg(debug_assertions)]
     plan::arm();
 }
 
-/// [`arm`] was called and found a variable: who puts sites into a table of functions can leave the table alone otherwise.
+/// [`arm`] was called and found a variable: who puts sites into a table of functions can leave the
+/// table alone otherwise.
 #[inline(always)]
 pub fn armed() -> bool {
     #[cfg(debug_assertions)]

@@ -1,5 +1,6 @@
-//! What shall fail: `WARPBPF_FAULT=SITE:PASS`, the pass counted from 1; `SITE:PASS+` for that pass and all behind it;
-//! `SITE:PASS!` kills the process `WARPBPF_FAULT_TOOL` there instead, and the site goes on.
+//! What shall fail: `WARPBPF_FAULT=SITE:PASS`, the pass counted from 1; `SITE:PASS+` for that pass
+//! and all behind it; `SITE:PASS!` kills the process `WARPBPF_FAULT_TOOL` there instead, and the
+//! site goes on.
 
 use std::sync::OnceLock;
 
@@ -37,8 +38,8 @@ pub(crate) fn armed() -> bool {
     PLAN.get().is_some()
 }
 
-/// Counts a pass. No lock is taken and nothing allocated, because a site may be in code that runs inside the application's
-/// allocator.
+/// Counts a pass. No lock is taken and nothing allocated, because a site may be in code that runs
+/// inside the application's allocator.
 pub(crate) fn pass(site: &'static str) -> bool {
     let Some(plan) = PLAN.get() else {
         return false;

@@ -1,5 +1,6 @@
-//! What a release build has of sites: nothing. The compiler is called as cargo calls it there, on this crate alone, so that
-//! the gate needs no release build of everything; `cargo xtask build` looks into the real agent, too.
+//! What a release build has of sites: nothing. The compiler is called as cargo calls it there, on
+//! this crate alone, so that the gate needs no release build of everything; `cargo xtask build`
+//! looks into the real agent, too.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -58,7 +59,8 @@ fn a_release_build_has_no_sites() {
     for trace in TRACES {
         assert!(!has(&bytes, trace), "`{trace}` is in a release build");
     }
-    // Where the names of sites would be seen if they were there: this test itself is a build with sites.
+    // Where the names of sites would be seen if they were there: this test itself is a build with
+    // sites.
     let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
     warpbpf_faults::arm();
     assert_eq!(has(&own, "WARPBPF_FAULT_LOG"), cfg!(debug_assertions));

@@ -5,7 +5,8 @@ use std::marker::PhantomData;
 
 use crate::entity::Entity;
 
-/// A set of ids. It grows on insertion; two sets with the same members are equal whatever their capacity.
+/// A set of ids. It grows on insertion; two sets with the same members are equal whatever their
+/// capacity.
 #[derive(Clone)]
 pub struct BitSet<E = usize> {
     words: Vec<u64>,

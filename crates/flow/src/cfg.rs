@@ -78,7 +78,8 @@ impl<B: Entity> Cfg<B> {
         }
         order
     }
-    /// The blocks that the entry reaches, each before its successors (except along back edges). Starts with the entry.
+    /// The blocks that the entry reaches, each before its successors (except along back edges).
+    /// Starts with the entry.
     pub fn reverse_post_order(&self) -> Vec<B> {
         let mut order = self.post_order();
         order.reverse();

@@ -1,4 +1,5 @@
-//! One worklist solver for every dataflow analysis: an analysis says what a block does to a fact and how facts meet.
+//! One worklist solver for every dataflow analysis: an analysis says what a block does to a fact
+//! and how facts meet.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -15,8 +16,8 @@ pub enum Direction {
     Backward,
 }
 
-/// An analysis. `Fact` is a lattice of finite height (or [`join`](Self::join) widens), `join` goes up, and
-/// [`transfer`](Self::transfer) is monotone; then [`solve`] ends with the least solution.
+/// An analysis. `Fact` is a lattice of finite height (or [`join`](Self::join) widens), `join` goes
+/// up, and [`transfer`](Self::transfer) is monotone; then [`solve`] ends with the least solution.
 pub trait Analysis<B> {
     /// What is known at a point.
     type Fact: Clone;
@@ -25,7 +26,8 @@ pub trait Analysis<B> {
 
     /// What is known where nothing has flowed yet.
     fn bottom(&self) -> Self::Fact;
-    /// What is known where facts start: at the entry, or (backward) at the end of a block without successors.
+    /// What is known where facts start: at the entry, or (backward) at the end of a block without
+    /// successors.
     fn boundary(&self) -> Self::Fact;
     /// Adds `from` to `into`; true if `into` changed.
     fn join(&self, into: &mut Self::Fact, from: &Self::Fact) -> bool;
@@ -33,8 +35,8 @@ pub trait Analysis<B> {
     fn transfer(&self, block: B, fact: &mut Self::Fact);
 }
 
-/// What holds before and after each block, by number, in **program order** whatever the direction of flow.
-/// A block that the entry does not reach keeps [`Analysis::bottom`].
+/// What holds before and after each block, by number, in **program order** whatever the direction
+/// of flow. A block that the entry does not reach keeps [`Analysis::bottom`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Solution<F> {
     /// At the start of each block.

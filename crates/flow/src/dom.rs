@@ -1,7 +1,8 @@
-//! Dominators: which blocks every path to a block goes through. SSA construction and loop finding ask.
+//! Dominators: which blocks every path to a block goes through. SSA construction and loop finding
+//! ask.
 //!
-//! Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm" (2001): probe programs are small, and the simple
-//! algorithm wins there.
+//! Cooper, Harvey and Kennedy, "A Simple, Fast Dominance Algorithm" (2001): probe programs are
+//! small, and the simple algorithm wins there.
 
 use crate::bitset::BitSet;
 use crate::cfg::Cfg;
@@ -105,7 +106,8 @@ impl<B: Entity> DomTree<B> {
     pub fn is_reachable(&self, b: B) -> bool {
         self.enter[b.index()] != UNREACHED
     }
-    /// Every path from the entry to `b` goes through `a`; a block dominates itself. False if either is unreachable.
+    /// Every path from the entry to `b` goes through `a`; a block dominates itself. False if either
+    /// is unreachable.
     pub fn dominates(&self, a: B, b: B) -> bool {
         let at = self.enter[b.index()];
         self.is_reachable(a)
@@ -117,7 +119,8 @@ impl<B: Entity> DomTree<B> {
     pub fn pre_order(&self) -> &[B] {
         &self.pre_order
     }
-    /// Dominance frontier of each block by its number: the blocks where its dominance ends, where SSA needs phis.
+    /// Dominance frontier of each block by its number: the blocks where its dominance ends, where
+    /// SSA needs phis.
     pub fn frontiers(&self, cfg: &Cfg<B>) -> Vec<BitSet<B>> {
         let mut frontiers = vec![BitSet::new(); cfg.len()];
         for &b in &self.pre_order {

@@ -1,4 +1,5 @@
-//! Ids: a number with a type and a print prefix, so that a block is never taken for a value and a dump can be read.
+//! Ids: a number with a type and a print prefix, so that a block is never taken for a value and a
+//! dump can be read.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -9,13 +10,15 @@ pub trait Entity: Copy + Eq + Ord + std::hash::Hash + fmt::Debug {
     /// The id with number `index`.
     ///
     /// # Panics
-    /// If `index` does not fit into 32 bits: the tables that ids index would not fit into memory either.
+    /// If `index` does not fit into 32 bits: the tables that ids index would not fit into memory
+    /// either.
     fn new(index: usize) -> Self;
     /// Its number.
     fn index(self) -> usize;
 }
 
-/// Declares an id type: `entity! { /// A basic block. pub struct Block, "block" }` prints as `block3`.
+/// Declares an id type: `entity! { /// A basic block. pub struct Block, "block" }` prints as
+/// `block3`.
 #[macro_export]
 macro_rules! entity {
     ($(#[$meta:meta])* $vis:vis struct $name:ident, $prefix:literal) => {

@@ -1,8 +1,9 @@
-//! Graphs and fixpoints: numbered things, sets of them, control-flow graphs, dominators, loops and one dataflow solver.
+//! Graphs and fixpoints: numbered things, sets of them, control-flow graphs, dominators, loops and
+//! one dataflow solver.
 //!
-//! Every analysis of the workspace stands on this crate, whichever instruction set it reads, so nothing here knows
-//! one. It allocates and computes; it never fails on a well-formed graph, and a block that the entry does not reach
-//! is an ordinary answer (`None`), not an error.
+//! Every analysis of the workspace stands on this crate, whichever instruction set it reads, so
+//! nothing here knows one. It allocates and computes; it never fails on a well-formed graph, and a
+//! block that the entry does not reach is an ordinary answer (`None`), not an error.
 #![forbid(unsafe_code)]
 
 pub mod bitset;

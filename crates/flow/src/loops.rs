@@ -69,7 +69,8 @@ impl<B: Entity> Loops<B> {
                 depth: 0,
             });
         }
-        // Outer before inner: an inner loop has fewer blocks. The sort is stable, so the order is the same every run.
+        // Outer before inner: an inner loop has fewer blocks. The sort is stable, so the order is
+        // the same every run.
         found.sort_by_key(|l| std::cmp::Reverse(l.blocks.len()));
         let mut innermost = vec![None; cfg.len()];
         let mut loops: EntityMap<LoopId, Loop<B>> = EntityMap::new();
@@ -112,7 +113,8 @@ impl<B: Entity> Loops<B> {
     pub fn depth(&self, b: B) -> u32 {
         self.innermost(b).map_or(0, |l| self.loops[l].depth)
     }
-    /// Edges that jump back to a block that does not dominate their start: cycles that are not natural loops.
+    /// Edges that jump back to a block that does not dominate their start: cycles that are not
+    /// natural loops.
     pub fn irreducible_edges(&self) -> &[(B, B)] {
         &self.irreducible
     }

@@ -92,7 +92,8 @@ proptest! {
             for b in cfg.blocks() {
                 prop_assert_eq!(dom.dominates(a, b), dominates(&cfg, a, b), "{} over {}", a, b);
             }
-            // The immediate dominator is the strict dominator that all other strict dominators dominate.
+            // The immediate dominator is the strict dominator that all other strict dominators
+            // dominate.
             let naive = cfg.blocks().find(|&d| d != a && dominates(&cfg, d, a)
                 && cfg.blocks().all(|e| e == a || !dominates(&cfg, e, a) || dominates(&cfg, e, d)));
             prop_assert_eq!(dom.idom(a), naive);

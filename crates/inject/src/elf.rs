@@ -1,4 +1,5 @@
-//! Functions of a library as it lies in the memory of a process: the file may be another one by now, or in a container.
+//! Functions of a library as it lies in the memory of a process: the file may be another one by
+//! now, or in a container.
 
 use std::ops::Range;
 
@@ -18,7 +19,8 @@ const SYMBOL: u64 = 24;
 const IFUNC: u8 = 10;
 /// Most symbols that are looked at one by one, in a library without a table of hashes.
 const MOST: u32 = 1 << 16;
-/// Most symbols whose names have hashes that end alike: a chain that is longer is damaged, and each costs some calls.
+/// Most symbols whose names have hashes that end alike: a chain that is longer is damaged, and each
+/// costs some calls.
 const MOST_ALIKE: u32 = 1 << 12;
 /// Most entries of a dynamic section that are looked at: libraries have some thirty.
 const MOST_TAGS: u64 = 4096;
@@ -67,7 +69,8 @@ impl<'m> Library<'m> {
                 word.copy_from_slice(&words[at..at + 8]);
                 u64::from_le_bytes(word)
             });
-            // The loader of glibc writes addresses where the file has offsets; that of the vDSO does not.
+            // The loader of glibc writes addresses where the file has offsets; that of the vDSO
+            // does not.
             let address = if value < base {
                 value.wrapping_add(bias)
             } else {

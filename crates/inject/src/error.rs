@@ -123,7 +123,8 @@ fn hint(seccomp: bool) -> &'static str {
 }
 
 impl InjectError {
-    /// Somebody in the process has closed a descriptor, or opened another file in its place, while it was in use.
+    /// Somebody in the process has closed a descriptor, or opened another file in its place, while
+    /// it was in use.
     pub(crate) fn is_of_descriptors(&self) -> bool {
         // What glibc says where the file that it reads is not there any more, or is another one.
         const NOT_READ: [&str; 6] = [
@@ -144,11 +145,13 @@ impl InjectError {
         }
     }
 
-    /// What the operating system said of a call on a process; one that is gone is [`InjectError::Ended`].
+    /// What the operating system said of a call on a process; one that is gone is
+    /// [`InjectError::Ended`].
     pub(crate) fn os(pid: u32, call: &'static str, source: std::io::Error) -> InjectError {
         match source.raw_os_error() {
             Some(libc::ESRCH) => InjectError::Ended { pid },
-            // Nothing is mapped there, which is how the memory of a process looks that is about to end.
+            // Nothing is mapped there, which is how the memory of a process looks that is about to
+            // end.
             Some(libc::EIO) if proc::ends(pid) => InjectError::Ended { pid },
             _ => InjectError::Os { pid, call, source },
         }

@@ -1,4 +1,5 @@
-//! What a process says of itself: it may be hostile, and its memory and its lists of mappings are what it made them.
+//! What a process says of itself: it may be hostile, and its memory and its lists of mappings are
+//! what it made them.
 
 use warpbpf_fuzz::Target;
 

@@ -11,7 +11,8 @@ pub(crate) enum Hindrance {
     Moment,
     /// Its stack is not the one that it was made with.
     Stack,
-    /// It is in the C library, the loader or an allocator, and waits for none of the things that are known to be safe.
+    /// It is in the C library, the loader or an allocator, and waits for none of the things that
+    /// are known to be safe.
     Place,
     /// On its stack are words of calls that may be under way, of an allocator, the loader or libc.
     Words,

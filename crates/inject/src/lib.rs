@@ -1,10 +1,13 @@
-//! Puts an agent into a process that runs, and takes it out, by `ptrace`, so that the process does not notice.
+//! Puts an agent into a process that runs, and takes it out, by `ptrace`, so that the process does
+//! not notice.
 //!
-//! One thread of the process is stopped for some microseconds where that is safe (`place`), and made to start a new thread
-//! (`remote`). That thread loads the agent while all others run. When the agent knows what is to be changed of the process's
-//! code, all threads are stopped at once, and the few bytes are written from outside (`stop`): text is never writable. The two sides
-//! speak through a block of memory in the process (`warpbpf_wire::late`), and the tool gets one end of a socket pair that was made
-//! in the process, so that neither files nor networks have to be shared with it.
+//! One thread of the process is stopped for some microseconds where that is safe (`place`), and
+//! made to start a new thread (`remote`). That thread loads the agent while all others run. When
+//! the agent knows what is to be changed of the process's code, all threads are stopped at once,
+//! and the few bytes are written from outside (`stop`): text is never writable. The two sides speak
+//! through a block of memory in the process (`warpbpf_wire::late`), and the tool gets one end of a
+//! socket pair that was made in the process, so that neither files nor networks have to be shared
+//! with it.
 //!
 //! Whatever fails, the process goes on as before.
 
@@ -95,7 +98,8 @@ pub fn load_as_memory(pid: u32, library: &Path) -> Result<Done, InjectError> {
     on_thread(|| live::load(Subject::look(pid)?, library, true, began, &|| true))
 }
 
-/// Runs `work` on a thread of its own: when that ends, whatever happened, the kernel lets go of all that it held.
+/// Runs `work` on a thread of its own: when that ends, whatever happened, the kernel lets go of all
+/// that it held.
 fn on_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(work);

@@ -1,5 +1,5 @@
-//! The choreography: a block of memory in the process, a thread of its own that loads the agent, changes of code when the agent
-//! asks for them, and everything else as it was.
+//! The choreography: a block of memory in the process, a thread of its own that loads the agent,
+//! changes of code when the agent asks for them, and everything else as it was.
 
 use std::fs;
 use std::io;
@@ -103,8 +103,8 @@ pub(crate) fn attach(pid: u32, agent: &Path, goes_on: GoesOn<'_>) -> Result<Done
     load(subject, agent, false, began, goes_on)
 }
 
-/// Loads a library with the agent's function, whatever else is loaded; its file is brought along if the process cannot see it, or
-/// is said not to.
+/// Loads a library with the agent's function, whatever else is loaded; its file is brought along if
+/// the process cannot see it, or is said not to.
 pub(crate) fn load(
     subject: Subject,
     agent: &Path,
@@ -266,7 +266,8 @@ impl<'g> Live<'g> {
         Ok(done)
     }
 
-    /// Memory in the process, and what else it needs. What was made stands in the block, even after an error.
+    /// Memory in the process, and what else it needs. What was made stands in the block, even after
+    /// an error.
     fn make_block(&mut self, file: bool) -> Result<(), InjectError> {
         let pid = self.subject.pid;
         self.borrow(Purpose::Syscalls, |thread, memory, block| {
@@ -277,7 +278,8 @@ impl<'g> Live<'g> {
             };
             block.control = map(libc::PROT_READ | libc::PROT_WRITE)?;
             block.code = map(libc::PROT_READ | libc::PROT_EXEC)?;
-            // Until ours have numbers that nobody else's get, no other thread opens or closes anything.
+            // Until ours have numbers that nobody else's get, no other thread opens or closes
+            // anything.
             let others = Stopped::all_but(pid, thread.id())?;
             if file {
                 let mut name = AGENT_MEMORY.as_bytes().to_vec();
@@ -492,7 +494,8 @@ impl<'g> Live<'g> {
     }
 }
 
-/// The same file by a number that the process's next files do not get; as it is where its limit allows none.
+/// The same file by a number that the process's next files do not get; as it is where its limit
+/// allows none.
 fn above(thread: &mut Borrowed<'_>, low: u64) -> Result<i32, InjectError> {
     let arguments = [low, libc::F_DUPFD_CLOEXEC as u64, HIGH, 0, 0, 0];
     match thread.syscall("fcntl", libc::SYS_fcntl, arguments) {

@@ -1,4 +1,5 @@
-//! The memory of a process, through the kernel: what may not be written there can be written from here, as for a debugger.
+//! The memory of a process, through the kernel: what may not be written there can be written from
+//! here, as for a debugger.
 
 use std::fs::{File, OpenOptions};
 use std::io;

@@ -1,5 +1,5 @@
-//! Where a thread stands, by its instruction pointer and its stack: may it be borrowed for a call, is it in code that is about to
-//! change.
+//! Where a thread stands, by its instruction pointer and its stack: may it be borrowed for a call,
+//! is it in code that is about to change.
 //!
 //! A borrowed thread makes one call, `pthread_create`, which allocates. So it must not stand in an
 //! allocator, in the loader or in what libc does about threads: those have locks, and states that
@@ -20,7 +20,8 @@ use crate::proc::{self, Mapping};
 use crate::process::Subject;
 use crate::tracee::Tracee;
 
-/// Bytes of a stack that are searched. What is called from further out than this has been waiting for a deep call.
+/// Bytes of a stack that are searched. What is called from further out than this has been waiting
+/// for a deep call.
 const STACK: usize = 256 << 10;
 
 /// libc's allocator, which holds its lock and waits for nothing but that.
@@ -55,7 +56,8 @@ const OF_ALLOCATORS: &[i64] = &[
     libc::SYS_ioctl,
 ];
 
-/// Functions of libc that print, or call the application's handlers, and hold meanwhile what `pthread_create` needs.
+/// Functions of libc that print, or call the application's handlers, and hold meanwhile what
+/// `pthread_create` needs.
 const HELD: &[&str] = &["malloc_info", "malloc_stats", "fork", "vfork", "_Fork"];
 
 /// Other functions of libc in which a thread may hold what `pthread_create` needs.
@@ -195,7 +197,8 @@ impl Places {
                     continue;
                 }
             };
-            // An allocator in the place of libc's. One inside the executable is known by its entries only.
+            // An allocator in the place of libc's. One inside the executable is known by its
+            // entries only.
             match places.is_executable(subject, base) {
                 true => places.others.extend([malloc, free]),
                 false => places.others.extend(subject.code_of(base)),
@@ -244,10 +247,12 @@ impl Places {
             Some(number) if LOCKS.contains(&number) => {
                 vec![&self.unsafe_code, &self.allocator, &self.others]
             }
-            // libc's allocator makes no such call, and in the loader only constructors do, which may start threads.
+            // libc's allocator makes no such call, and in the loader only constructors do, which
+            // may start threads.
             Some(number) if OF_ALLOCATORS.contains(&number) => vec![&self.held, &self.others],
             Some(_) => vec![&self.held],
-            // It runs in the application's code: libc's allocator calls none, and the loader as above.
+            // It runs in the application's code: libc's allocator calls none, and the loader as
+            // above.
             None => vec![&self.held, &self.others],
         }
     }
@@ -278,7 +283,8 @@ impl Places {
         words.map(machine::address).chain(link).collect()
     }
 
-    /// It is in a restartable sequence: a call in the middle of one would make it forget that it has to be restarted.
+    /// It is in a restartable sequence: a call in the middle of one would make it forget that it
+    /// has to be restarted.
     pub(crate) fn is_in_sequence(&self, memory: &Memory, thread: &Tracee) -> bool {
         // `rseq_cs` is its third word.
         let there = thread.rseq().map(|rseq| memory.word(rseq.wrapping_add(8)));
@@ -316,7 +322,8 @@ mod tests {
 
     use super::*;
 
-    /// A file whose tables lie where nothing is mapped, as those of a whole library do that somebody mapped to read it.
+    /// A file whose tables lie where nothing is mapped, as those of a whole library do that
+    /// somebody mapped to read it.
     fn misleading() -> Vec<u8> {
         let mut file = vec![0; 4096];
         let mut put = |at: usize, value: &[u8]| file[at..at + value.len()].copy_from_slice(value);

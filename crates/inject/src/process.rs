@@ -123,8 +123,9 @@ impl Subject {
         self.maps.iter().filter(|m| m.code && m.file.1 != 0)
     }
 
-    /// Where the file begins that this code is of. Somebody may have mapped it besides, to read it, as the agent does while it searches for kernels: that has no
-    /// code, and lies in another order than a library that is loaded.
+    /// Where the file begins that this code is of. Somebody may have mapped it besides, to read it,
+    /// as the agent does while it searches for kernels: that has no code, and lies in another order
+    /// than a library that is loaded.
     fn base_of_code(&self, code: &Mapping) -> Option<u64> {
         let begins = |m: &&Mapping| {
             m.offset == 0
@@ -159,7 +160,8 @@ impl Subject {
     }
 }
 
-/// Name of the agent's file, and of the memory that stands for it where the process cannot see the file.
+/// Name of the agent's file, and of the memory that stands for it where the process cannot see the
+/// file.
 pub(crate) const AGENT_MEMORY: &str = "warpbpf-agent";
 
 fn is_agent(name: &str) -> bool {
@@ -200,7 +202,8 @@ fn machine(pid: u32, exe: &Path, maps: &[Mapping]) -> Result<(), InjectError> {
             }),
         };
     }
-    // Nothing that was loaded has a header: code of whatever kind is looked at where a thread of it stands.
+    // Nothing that was loaded has a header: code of whatever kind is looked at where a thread of it
+    // stands.
     Ok(())
 }
 

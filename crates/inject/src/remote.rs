@@ -1,7 +1,8 @@
-//! Calls in another process: a thread of it is stopped, makes a call for us, and goes on as if nothing had been.
+//! Calls in another process: a thread of it is stopped, makes a call for us, and goes on as if
+//! nothing had been.
 //!
-//! System calls can be made from anywhere. A function is called through a few bytes of our own in the process, by a call
-//! instruction and back by a return, so that shadow stacks hold.
+//! System calls can be made from anywhere. A function is called through a few bytes of our own in
+//! the process, by a call instruction and back by a return, so that shadow stacks hold.
 //!
 //! This process may be killed at any moment, and the kernel lets go of the thread then, as it is.
 //! So the thread finds its way home by itself: a signal frame with all of its state lies below its
@@ -79,7 +80,8 @@ pub(crate) struct Borrowed<'p> {
     frame: Frame,
 }
 
-/// Borrows a thread that stands where it may be borrowed, has it do `work`, and puts it back. Returns how long it stood, too.
+/// Borrows a thread that stands where it may be borrowed, has it do `work`, and puts it back.
+/// Returns how long it stood, too.
 ///
 /// # Errors
 /// [`InjectError`]; the thread is back where it was, or is on its way there.
@@ -231,7 +233,8 @@ impl<'p> Borrowed<'p> {
         }))
     }
 
-    /// Writes the frame below what the thread's stack holds: nothing of the thread's is changed by that.
+    /// Writes the frame below what the thread's stack holds: nothing of the thread's is changed by
+    /// that.
     fn write_frame(&self) -> Result<(), InjectError> {
         self.memory.write(self.frame.at, &self.frame.bytes)
     }
@@ -243,7 +246,8 @@ impl<'p> Borrowed<'p> {
         &mut self,
         work: impl FnOnce(&mut Self) -> Result<T, InjectError>,
     ) -> Result<T, InjectError> {
-        // Registers before the mask, which only the frame puts back. What it would do now leaves no trace.
+        // Registers before the mask, which only the frame puts back. What it would do now leaves no
+        // trace.
         let nothing = self.for_syscall(libc::SYS_getppid, [0; 6]);
         self.tracee.set(&nothing)?;
         self.tracee.set_mask(self.mask | ALL_BUT_FAULTS)?;
@@ -254,7 +258,8 @@ impl<'p> Borrowed<'p> {
             // It holds what it holds: it goes home when it has done what it was told.
             return done;
         }
-        // The kernel goes on with a system call that our stop interrupted only from a stop like that.
+        // The kernel goes on with a system call that our stop interrupted only from a stop like
+        // that.
         let stopped = self.tracee.stop_again(STOP);
         self.tracee.set_vectors(&self.vectors)?;
         self.tracee.set_mask(self.mask)?;
@@ -302,8 +307,9 @@ impl<'p> Borrowed<'p> {
         }
     }
 
-    /// Has the thread call what the code at `stub` calls: the function given here, with two more arguments than are needed. `done`
-    /// is where the system call behind it stands, whose number is in that code too.
+    /// Has the thread call what the code at `stub` calls: the function given here, with two more
+    /// arguments than are needed. `done` is where the system call behind it stands, whose number is
+    /// in that code too.
     ///
     /// # Errors
     /// [`InjectError::Crashed`], [`InjectError::Stuck`].
@@ -322,7 +328,8 @@ impl<'p> Borrowed<'p> {
             if let Some(answer) = machine::returned(&self.tracee.current()?, done) {
                 // On its way in: what the function answered was put aside by the stub.
                 self.until_syscall(end)?;
-                // The call may have used the frame's first word, and other calls would return by it.
+                // The call may have used the frame's first word, and other calls would return by
+                // it.
                 self.write_frame()?;
                 return Ok(answer);
             }

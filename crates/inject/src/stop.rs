@@ -90,7 +90,8 @@ impl Drop for Stopped {
 /// is a thread that does not count.
 ///
 /// # Errors
-/// [`InjectError::InTheWay`], [`InjectError::Changed`], [`InjectError::Unstoppable`]: nothing was changed.
+/// [`InjectError::InTheWay`], [`InjectError::Changed`], [`InjectError::Unstoppable`]: nothing was
+/// changed.
 pub(crate) fn change(
     pid: u32,
     memory: &Memory,

@@ -1,4 +1,5 @@
-//! One thread of another process, held by `ptrace`: stopped, looked at, moved, and let go as if nothing had been.
+//! One thread of another process, held by `ptrace`: stopped, looked at, moved, and let go as if
+//! nothing had been.
 //!
 //! All calls for a thread must come from the same thread here, as the kernel wants it.
 
@@ -21,8 +22,8 @@ const PTRACE_GET_RSEQ_CONFIGURATION: u32 = 0x420f;
 /// More than a set of registers for a second stack has.
 const MOST_SECOND: usize = 64;
 
-/// System calls that a stop ends with `EINTR` instead of having them go on, and that can be begun again because they have
-/// done nothing yet. `close` and `connect` have.
+/// System calls that a stop ends with `EINTR` instead of having them go on, and that can be begun
+/// again because they have done nothing yet. `close` and `connect` have.
 const AGAIN: &[i64] = &[
     libc::SYS_read,
     libc::SYS_write,
@@ -87,7 +88,8 @@ pub(crate) enum Stop {
     Group,
 }
 
-/// A thread that is traced. It goes on when this is dropped, if it is stopped; else at the end of this thread.
+/// A thread that is traced. It goes on when this is dropped, if it is stopped; else at the end of
+/// this thread.
 #[derive(Debug)]
 pub(crate) struct Tracee {
     pub(crate) thread: u32,
@@ -131,7 +133,8 @@ impl Tracee {
             },
         }
         let before = match machine::LOOKS_BEFORE {
-            // A kernel that does not say is no reason to fail: the call is then ended, as by a signal.
+            // A kernel that does not say is no reason to fail: the call is then ended, as by a
+            // signal.
             true => proc::text(format!("/proc/{pid}/task/{thread}/syscall")),
             false => Ok(String::new()),
         };
@@ -355,7 +358,8 @@ impl Tracee {
         Ok(())
     }
 
-    /// Where its restartable sequence is described, which says whether it is in one; `None` where the kernel has none for it.
+    /// Where its restartable sequence is described, which says whether it is in one; `None` where
+    /// the kernel has none for it.
     pub(crate) fn rseq(&self) -> Option<u64> {
         /// `struct ptrace_rseq_configuration`
         #[repr(C)]
@@ -389,8 +393,8 @@ impl Tracee {
         machine::can_be_moved(&self.registers, self.waiting.as_ref())
     }
 
-    /// Stops it once more where it is, from a stop in a system call, so that what it goes on with is judged by the kernel as
-    /// after any stop: a system call that was interrupted goes on.
+    /// Stops it once more where it is, from a stop in a system call, so that what it goes on with
+    /// is judged by the kernel as after any stop: a system call that was interrupted goes on.
     pub(crate) fn stop_again(&self, limit: Duration) -> Result<(), InjectError> {
         ptrace(libc::PTRACE_INTERRUPT, self.thread, 0, 0).map_err(|e| self.failed("ptrace", e))?;
         // It may be running: then it only has to stop.

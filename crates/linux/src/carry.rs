@@ -1,9 +1,11 @@
-//! Values that one side writes, brought to the other: from Linux's programs to those of the GPU, and back.
+//! Values that one side writes, brought to the other: from Linux's programs to those of the GPU,
+//! and back.
 //!
-//! Only one of the two for each map, by what the proof knows of the GPU's programs. Where they only read a map, what Linux's
-//! programs write there is the device's too. Where they write to an array or to variables, what they change is added to Linux's words:
-//! an addition loses nothing, whoever else counts. A hash that they write to stays on its side, for Linux has no way to add to
-//! its values from outside.
+//! Only one of the two for each map, by what the proof knows of the GPU's programs. Where they only
+//! read a map, what Linux's programs write there is the device's too. Where they write to an array
+//! or to variables, what they change is added to Linux's words: an addition loses nothing, whoever
+//! else counts. A hash that they write to stays on its side, for Linux has no way to add to its
+//! values from outside.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -48,8 +50,8 @@ fn pause(silent: bool, took: Duration, all: u32) -> Duration {
     least.max(took * PART * all)
 }
 
-/// What Linux's map holds, with `bytes` of each value, is what an application begins with; nothing of before counts. Zeros of an array,
-/// which are there anyway, are not noted.
+/// What Linux's map holds, with `bytes` of each value, is what an application begins with; nothing
+/// of before counts. Zeros of an array, which are there anyway, are not noted.
 ///
 /// # Errors
 /// Linux's.
@@ -67,11 +69,12 @@ pub fn adopt(map: &LinuxMap, ledger: &mut Ledger, bytes: usize) -> Result<Entrie
     Ok(entries)
 }
 
-/// Brings what Linux's programs have written to the device, by `write`: a value for a key, or nothing for one that is gone.
+/// Brings what Linux's programs have written to the device, by `write`: a value for a key, or
+/// nothing for one that is gone.
 ///
 /// # Errors
-/// The first of Linux's or of `write`, when all other keys have been brought too; but `EIO`, nobody answers, at once. A key that the
-/// device does not have can be gone from there.
+/// The first of Linux's or of `write`, when all other keys have been brought too; but `EIO`, nobody
+/// answers, at once. A key that the device does not have can be gone from there.
 pub fn to_device(map: &LinuxMap, ledger: &mut Ledger, write: &mut Write<'_>) -> Result<(), Errno> {
     let keyed = !map.spec().has_indices();
     let mut keys = map.keys()?;

@@ -1,6 +1,7 @@
 //! Ring buffers and perf buffers of Linux, whose records are taken out and go to a [`Sink`].
 //!
-//! A record that finds no room there stays in Linux's ring, which drops and tells its program as it always does.
+//! A record that finds no room there stays in Linux's ring, which drops and tells its program as it
+//! always does.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering;

@@ -8,7 +8,8 @@ use warpbpf_object::BtfError;
 
 use crate::section::SectionError;
 
-/// What stops programs of Linux from being loaded or attached. `Display` is the whole message for the user.
+/// What stops programs of Linux from being loaded or attached. `Display` is the whole message for
+/// the user.
 #[derive(Debug, thiserror::Error)]
 #[expect(missing_docs, reason = "fields are named in the messages")]
 pub enum LinuxError {

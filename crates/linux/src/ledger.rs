@@ -1,6 +1,8 @@
-//! What both sides of a shared map held when they were last brought together, so that what each has changed since is known.
+//! What both sides of a shared map held when they were last brought together, so that what each has
+//! changed since is known.
 //!
-//! A value is what stands on the device and what programs of Linux have changed since then, word by word ([`combine`]).
+//! A value is what stands on the device and what programs of Linux have changed since then, word by
+//! word ([`combine`]).
 
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
@@ -10,8 +12,8 @@ use crate::memory::Memory;
 /// Of one map, with one application.
 #[derive(Debug, Default, Clone)]
 pub struct Ledger {
-    /// What Linux's map held when the application was last given its contents, and what the tool has written since; zeros where
-    /// nothing stands.
+    /// What Linux's map held when the application was last given its contents, and what the tool
+    /// has written since; zeros where nothing stands.
     base: BTreeMap<Vec<u8>, Vec<u8>>,
     /// What the device held when that was last added to Linux's values; zeros where nothing stands.
     given: BTreeMap<Vec<u8>, Vec<u8>>,
@@ -59,7 +61,8 @@ impl Ledger {
         self.given.insert(key.to_vec(), value.to_vec());
     }
 
-    /// The device holds these words, which the tool wrote and Linux holds too. What else it has changed is still to be added.
+    /// The device holds these words, which the tool wrote and Linux holds too. What else it has
+    /// changed is still to be added.
     pub fn give(&mut self, key: &[u8], bytes: usize, words: &[(usize, [u8; 8])]) {
         let mut given = self.given(key, bytes);
         let places = given.as_chunks_mut::<8>().0;
@@ -67,7 +70,8 @@ impl Ledger {
         self.set_given(key, &given);
     }
 
-    /// Adds to Linux's words, of a value that begins at `start`, what the device has changed since the last time.
+    /// Adds to Linux's words, of a value that begins at `start`, what the device has changed since
+    /// the last time.
     pub fn add(&mut self, memory: &Memory, key: &[u8], start: u64, device: &[u8]) {
         let mut base = self.base(key, device.len());
         let given = self.given(key, device.len());
@@ -116,8 +120,8 @@ impl Ledger {
     }
 }
 
-/// What stands on the device, and what Linux's programs have changed since `base`: the sum for words that both count in, and
-/// for all others what the one side that changed them wrote.
+/// What stands on the device, and what Linux's programs have changed since `base`: the sum for
+/// words that both count in, and for all others what the one side that changed them wrote.
 pub fn combine(device: &mut [u8], linux: &[u8], base: &[u8]) {
     let mut at = 0;
     while at < device.len() {
@@ -141,7 +145,8 @@ mod tests {
 
     #[test]
     fn words_of_one_side_are_its_and_words_of_both_are_summed() {
-        // Both count; only the device writes; only Linux writes; four bytes, of which both count one half.
+        // Both count; only the device writes; only Linux writes; four bytes, of which both count
+        // one half.
         let base = [5u64, 7, 7].map(u64::to_le_bytes).concat();
         let mut device = [15u64, 99, 7].map(u64::to_le_bytes).concat();
         let mut linux = [6u64, 7, 3].map(u64::to_le_bytes).concat();

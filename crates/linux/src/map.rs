@@ -105,8 +105,8 @@ impl LinuxMap {
         self.memory.as_ref()
     }
 
-    /// Maps its values, if it is an array, so that what others count can be added to them. Linux maps none with locks or timers in
-    /// them, and such a map goes on without.
+    /// Maps its values, if it is an array, so that what others count can be added to them. Linux
+    /// maps none with locks or timers in them, and such a map goes on without.
     pub fn share(&mut self) {
         if self.spec.flags & F_MMAPABLE == 0 {
             return;
@@ -203,7 +203,8 @@ impl LinuxMap {
         Ok(next)
     }
 
-    /// All keys, each once. While others come and go, some may be missing: that one is not there, only a lookup tells.
+    /// All keys, each once. While others come and go, some may be missing: that one is not there,
+    /// only a lookup tells.
     ///
     /// # Errors
     /// Linux's.

@@ -1,7 +1,7 @@
 //! Memory that more than one side has mapped: behind arrays with `BPF_F_MMAPABLE` and behind rings.
 //!
-//! A map of Linux, or a memfd that a tool maps in its own way besides. All sides touch it at the same time, so it is only
-//! accessed by atomics.
+//! A map of Linux, or a memfd that a tool maps in its own way besides. All sides touch it at the
+//! same time, so it is only accessed by atomics.
 
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -94,7 +94,8 @@ impl Memory {
     /// If it is outside.
     pub fn word(&self, at: u64) -> &AtomicU64 {
         assert!(at.is_multiple_of(8) && at + 8 <= self.bytes, "word {at}");
-        // SAFETY: inside the mapping and aligned, which is page-aligned; other accesses are atomic, or the tool's.
+        // SAFETY: inside the mapping and aligned, which is page-aligned; other accesses are atomic,
+        // or the tool's.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at as usize).cast()) }
     }
 

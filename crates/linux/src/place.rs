@@ -1,4 +1,5 @@
-//! From what a section names to what Linux is asked for: numbers of tracepoints, offsets of functions in files.
+//! From what a section names to what Linux is asked for: numbers of tracepoints, offsets of
+//! functions in files.
 
 use std::path::{Path, PathBuf};
 

@@ -1,4 +1,5 @@
-//! A program of an object in Linux: loaded with descriptors in place of its maps, and attached where its section says.
+//! A program of an object in Linux: loaded with descriptors in place of its maps, and attached
+//! where its section says.
 
 use std::os::fd::{AsRawFd as _, OwnedFd, RawFd};
 use std::path::Path;

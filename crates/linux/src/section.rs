@@ -1,4 +1,5 @@
-//! Sections of programs that Linux runs: libbpf's names, and `uprobe.k` for a probe of Linux's where `uprobe` is one in the application.
+//! Sections of programs that Linux runs: libbpf's names, and `uprobe.k` for a probe of Linux's
+//! where `uprobe` is one in the application.
 
 use crate::uapi::{ATTACH_TRACE_FENTRY, ATTACH_TRACE_FEXIT, ATTACH_TRACE_RAW_TP, prog_type};
 

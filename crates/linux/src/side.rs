@@ -1,8 +1,10 @@
-//! Linux's side of an object: the programs of it that Linux runs, and the maps that those have, alone or with programs elsewhere.
+//! Linux's side of an object: the programs of it that Linux runs, and the maps that those have,
+//! alone or with programs elsewhere.
 //!
-//! Each application has maps of its own on its devices, and Linux has one of each. What a shared map holds is what Linux's map holds
-//! and, of each application, what its devices have changed since Linux's values and theirs were last brought together
-//! ([`Ledger`]): each word of 8 bytes is a sum.
+//! Each application has maps of its own on its devices, and Linux has one of each. What a shared
+//! map holds is what Linux's map holds and, of each application, what its devices have changed
+//! since Linux's values and theirs were last brought together ([`Ledger`]): each word of 8 bytes is
+//! a sum.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsRawFd as _, OwnedFd};
@@ -36,7 +38,8 @@ pub enum Use {
     Written,
 }
 
-/// Most bytes that a map may begin with: they go to the application in one message, and it waits for them.
+/// Most bytes that a map may begin with: they go to the application in one message, and it waits
+/// for them.
 const MOST_BEGUN: usize = 128 << 20;
 /// What an entry takes beside its key and its value.
 const PER_ENTRY: usize = 32;
@@ -92,7 +95,8 @@ impl SideMap {
         &self.map
     }
 
-    /// Its records, if it is a ring, that came since the last call, and how many were lost meanwhile.
+    /// Its records, if it is a ring, that came since the last call, and how many were lost
+    /// meanwhile.
     pub fn take_records(&self) -> Option<(VecDeque<Vec<u8>>, u64)> {
         self.records.as_ref().map(|records| records.take())
     }
@@ -142,8 +146,9 @@ pub struct Standing {
 }
 
 impl Side {
-    /// Makes the maps, and has Linux prove the programs, which are all that the object has. `others` are the maps, by index, that programs
-    /// elsewhere have, and `kernel` Linux's types, or why there are none. Nothing runs before [`Side::attach`].
+    /// Makes the maps, and has Linux prove the programs, which are all that the object has.
+    /// `others` are the maps, by index, that programs elsewhere have, and `kernel` Linux's types,
+    /// or why there are none. Nothing runs before [`Side::attach`].
     ///
     /// # Errors
     /// [`LinuxError`]; then nothing is left behind.
@@ -320,7 +325,8 @@ impl Side {
         Ok(())
     }
 
-    /// Has Linux run the programs from now on, until this is dropped. The process may be killed: links are its descriptors.
+    /// Has Linux run the programs from now on, until this is dropped. The process may be killed:
+    /// links are its descriptors.
     ///
     /// # Errors
     /// [`LinuxError`]; then none runs.
@@ -349,8 +355,8 @@ impl Side {
         self.maps.iter().map(|(index, map)| (*index, map))
     }
 
-    /// Where a global variable that Linux's programs have stands: in which map's memory, at which byte, and how many bytes it has. `None` if there is
-    /// none, or it is a constant.
+    /// Where a global variable that Linux's programs have stands: in which map's memory, at which
+    /// byte, and how many bytes it has. `None` if there is none, or it is a constant.
     pub fn variable(&self, types: &Btf, name: &str) -> Option<Variable<'_>> {
         let place = |side: &SideMap| {
             let ty = side.def.value_type.filter(|_| !side.def.is_constant())?;
@@ -385,7 +391,8 @@ impl Side {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// What the maps of an application, known by this number from now on, begin with: what Linux's hold now.
+    /// What the maps of an application, known by this number from now on, begin with: what Linux's
+    /// hold now.
     ///
     /// # Errors
     /// Linux's.
@@ -420,8 +427,9 @@ impl Side {
         Ok(begun)
     }
 
-    /// Brings values of one map from one side to the other, for an application that lives: by `write` to its device where programs there
-    /// only read, and else from `device` to Linux's words, where those can be added to.
+    /// Brings values of one map from one side to the other, for an application that lives: by
+    /// `write` to its device where programs there only read, and else from `device` to Linux's
+    /// words, where those can be added to.
     ///
     /// # Errors
     /// Linux's, and those of `write` and `device`.
@@ -457,8 +465,8 @@ impl Side {
         carried
     }
 
-    /// What Linux's map holds, and what devices of these applications have changed beside that: key and values, of which there are several
-    /// where each CPU or multiprocessor has its own.
+    /// What Linux's map holds, and what devices of these applications have changed beside that: key
+    /// and values, of which there are several where each CPU or multiprocessor has its own.
     ///
     /// # Errors
     /// Linux's.

@@ -1,6 +1,7 @@
 //! Linux as it is asked: `bpf()`, `perf_event_open()`, and what else its programs need.
 //!
-//! System calls are made directly: in a tool under `warpbpf loader` libc's functions of these names are the loader's own.
+//! System calls are made directly: in a tool under `warpbpf loader` libc's functions of these names
+//! are the loader's own.
 
 use std::ffi::{CString, c_long};
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
@@ -38,7 +39,8 @@ pub trait Linux: Send + Sync {
     fn enable(&self, event: &OwnedFd, enabled: bool);
 }
 
-/// Where a program of the kernel is wanted: at the start of a function or (true) at its end, or at a tracepoint.
+/// Where a program of the kernel is wanted: at the start of a function or (true) at its end, or at
+/// a tracepoint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Place {
     /// A function of the kernel, by name.
@@ -130,8 +132,8 @@ pub fn raw(number: c_long, args: [u64; 6]) -> i64 {
     let [a, b, c, d, e, f] = args;
     let result: i64;
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: the tool's own system call, with its own arguments; the kernel checks them. Only the registers named here
-    // are changed.
+    // SAFETY: the tool's own system call, with its own arguments; the kernel checks them. Only the
+    // registers named here are changed.
     unsafe {
         std::arch::asm!(
             "syscall",
@@ -257,7 +259,8 @@ impl Linux for Host {
     }
 }
 
-/// An event at a function that is named by a text, for a process and a CPU. `ENOENT` if the kernel has no events of this kind.
+/// An event at a function that is named by a text, for a process and a CPU. `ENOENT` if the kernel
+/// has no events of this kind.
 fn at_function(
     kind: &str,
     text: &str,

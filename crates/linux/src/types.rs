@@ -1,5 +1,5 @@
-//! Types: those of the running kernel, by which functions and typed tracepoints are found, and those of an object as Linux takes
-//! them, with lines of its source for the verifier's text.
+//! Types: those of the running kernel, by which functions and typed tracepoints are found, and
+//! those of an object as Linux takes them, with lines of its source for the verifier's text.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -183,7 +183,8 @@ pub struct Records {
 }
 
 impl ObjectTypes {
-    /// Gives them to Linux; `None` if there are none, or it does not take them: programs can do without.
+    /// Gives them to Linux; `None` if there are none, or it does not take them: programs can do
+    /// without.
     pub fn load(linux: &dyn Linux, object: &Object) -> Option<ObjectTypes> {
         let lines = object.programs.iter().flat_map(|program| &program.lines);
         let mut texts: Vec<&str> = lines.flat_map(|line| [&*line.file, &*line.text]).collect();
@@ -247,7 +248,8 @@ mod tests {
     use super::*;
     use crate::sys::Place;
 
-    /// Types with their names behind each other: kind, name, and what it refers to. Strings begin behind `before` bytes of others.
+    /// Types with their names behind each other: kind, name, and what it refers to. Strings begin
+    /// behind `before` bytes of others.
     fn section(before: u32, types: &[(u32, &str, u32)]) -> Vec<u8> {
         let (mut body, mut strings) = (Vec::new(), vec![0u8]);
         for (kind, name, refers) in types {
@@ -271,7 +273,8 @@ mod tests {
     const FUNC: u32 = 12;
     const TYPEDEF: u32 = 8;
 
-    /// A Linux whose types have these names, by number from 1; the second is gone when it is asked for.
+    /// A Linux whose types have these names, by number from 1; the second is gone when it is asked
+    /// for.
     struct Named(&'static [&'static str], Mutex<Vec<(RawFd, usize)>>);
 
     impl Linux for Named {
@@ -299,7 +302,8 @@ mod tests {
                     // Numbers of descriptors are used again.
                     let (_, id) = known.iter().rev().find(|(known, _)| *known == fd).unwrap();
                     let address = u64::from_ne_bytes(fields[8..16].try_into().unwrap());
-                    // SAFETY: the code under test names its own structure, and in it room for a name.
+                    // SAFETY: the code under test names its own structure, and in it room for a
+                    // name.
                     unsafe {
                         let name = *((address as usize + INFO_NAME) as *const u64) as *mut u8;
                         let text = self.0[id - 1].as_bytes();

@@ -1,5 +1,6 @@
-//! Numbers of Linux's interface that no other crate knows: commands of `bpf()`, types of programs, offsets in
-//! `union bpf_attr` and in what `BPF_OBJ_GET_INFO_BY_FD` answers (`include/uapi/linux/bpf.h`, `perf_event.h` of Linux 6.12).
+//! Numbers of Linux's interface that no other crate knows: commands of `bpf()`, types of programs,
+//! offsets in `union bpf_attr` and in what `BPF_OBJ_GET_INFO_BY_FD` answers
+//! (`include/uapi/linux/bpf.h`, `perf_event.h` of Linux 6.12).
 
 /// Commands of `bpf()`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -108,7 +109,8 @@ pub mod prog_type {
     pub const EXT: u32 = 28;
     /// At hooks of security modules.
     pub const LSM: u32 = 29;
-    /// Those that are attached in ways of their own: without Linux there is nothing that could look like an attachment.
+    /// Those that are attached in ways of their own: without Linux there is nothing that could look
+    /// like an attachment.
     pub const OF_LINUX: &[u32] = &[
         RAW_TRACEPOINT,
         RAW_TRACEPOINT_WRITABLE,

@@ -12,7 +12,8 @@ pub struct Variable<'s> {
 }
 
 impl Variable<'_> {
-    /// Gives it a value; what of that finds no room is left out. Only stores to memory: it may be done where a signal's handler may.
+    /// Gives it a value; what of that finds no room is left out. Only stores to memory: it may be
+    /// done where a signal's handler may.
     pub fn set(&self, value: u64) {
         let value = value.to_le_bytes();
         self.memory

@@ -1,5 +1,6 @@
-//! Values of CPUs that no multiprocessor is. libbpf has a tool write and read a value for each possible CPU, of which there are more than multiprocessors: what
-//! it writes for the others no device has, and it is kept here so that the tool reads what it wrote.
+//! Values of CPUs that no multiprocessor is. libbpf has a tool write and read a value for each
+//! possible CPU, of which there are more than multiprocessors: what it writes for the others no
+//! device has, and it is kept here so that the tool reads what it wrote.
 
 use std::collections::BTreeMap;
 
@@ -21,8 +22,9 @@ impl Beyond {
         self.0.insert(key.to_vec(), Rest { from, bytes });
     }
 
-    /// A key was removed: who puts it there again begins with zeros. `before`: the tool had written it before there was a device, which is to be forgotten; of all
-    /// others nothing is kept, as a tool may remove keys without end.
+    /// A key was removed: who puts it there again begins with zeros. `before`: the tool had written
+    /// it before there was a device, which is to be forgotten; of all others nothing is kept, as a
+    /// tool may remove keys without end.
     pub fn removed(&mut self, key: &[u8], before: bool) {
         if !before {
             self.0.remove(key);
@@ -35,8 +37,9 @@ impl Beyond {
         self.0.insert(key.to_vec(), nothing);
     }
 
-    /// Puts what is known behind the first `from` bytes of a key's value, which are the device's. `before`: what the tool had written
-    /// before there was a device, for keys that it has not written since.
+    /// Puts what is known behind the first `from` bytes of a key's value, which are the device's.
+    /// `before`: what the tool had written before there was a device, for keys that it has not
+    /// written since.
     pub fn add(&self, key: &[u8], value: &mut [u8], from: usize, before: Option<&[u8]>) {
         let (start, bytes) = match self.0.get(key) {
             Some(rest) => (rest.from, &*rest.bytes),

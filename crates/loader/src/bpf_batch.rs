@@ -158,7 +158,8 @@ impl Kernel {
             let number = u64::from(batch.done);
             let key_at = keys_at + number * key.len() as u64;
             let value_at = values_at + number * bytes as u64;
-            // Nothing is taken that cannot be given: first it is seen whether the places can be written.
+            // Nothing is taken that cannot be given: first it is seen whether the places can be
+            // written.
             let taken = (user.write(key_at, key))
                 .and_then(|()| user.write(value_at, &vec![0; bytes]))
                 .and_then(|()| self.take(at, key))

@@ -178,8 +178,8 @@ impl Kernel {
         Ok(Some(section))
     }
 
-    /// The same of a probe of a function of the application, on the CPU. As in Linux the file is what counts, and who opens it
-    /// by which name does not.
+    /// The same of a probe of a function of the application, on the CPU. As in Linux the file is
+    /// what counts, and who opens it by which name does not.
     fn section_of_function(&self, at: usize, path: &str, offset: u64, ret: bool) -> Option<String> {
         let prog = self.progs.get(at)?;
         let name = &prog.name;

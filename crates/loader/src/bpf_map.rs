@@ -1,5 +1,5 @@
-//! `bpf()` for maps. Before an application is connected they are held here; then the device holds them, and what is asked
-//! is answered from copies of its memory, what is changed is changed there.
+//! `bpf()` for maps. Before an application is connected they are held here; then the device holds
+//! them, and what is asked is answered from copies of its memory, what is changed is changed there.
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
@@ -200,7 +200,8 @@ impl Kernel {
         Ok(value)
     }
 
-    /// One value of a large hash, asked for by itself if a copy would have to be made for it only because the tool has changed something: it may be about to change every entry.
+    /// One value of a large hash, asked for by itself if a copy would have to be made for it only
+    /// because the tool has changed something: it may be about to change every entry.
     fn lookup_one(&self, at: usize, key: &[u8]) -> Option<Result<Vec<u8>, Errno>> {
         let kind = self.map(at).ok()?.spec.kind();
         let (session, number) = self.session_of(at)?;
@@ -596,7 +597,8 @@ impl Kernel {
         }
     }
 
-    /// Notes the keys that the device's map has now, and their values where the copy says them already.
+    /// Notes the keys that the device's map has now, and their values where the copy says them
+    /// already.
     pub(crate) fn start_walk(&mut self, at: usize) -> Result<(), Errno> {
         let (spec, is_shadow) = (self.map(at)?.spec, self.map(at)?.shadow.is_some());
         let mut entries = Entries::new(spec.key_size);

@@ -1,8 +1,9 @@
 //! `bpf()` for programs.
 //!
-//! Whether a probe is one of a GPU's kernel is known only when it is attached. A program that can only be one (its C name
-//! starts with `cuda__`, or its section is `gpu/…`) is proved when it is loaded, so that the tool gets the verifier's text
-//! where it expects it; any other is proved when it is attached to a kernel.
+//! Whether a probe is one of a GPU's kernel is known only when it is attached. A program that can
+//! only be one (its C name starts with `cuda__`, or its section is `gpu/…`) is proved when it is
+//! loaded, so that the tool gets the verifier's text where it expects it; any other is proved when
+//! it is attached to a kernel.
 
 use std::sync::Arc;
 

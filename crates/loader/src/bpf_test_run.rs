@@ -1,8 +1,9 @@
 //! `BPF_PROG_TEST_RUN`: a GPU's program once, as one thread, on the CPU, against the tool's maps.
 //!
-//! There may be no GPU yet when a tool asks for it, so the reference interpreter runs the program. What it is given is the
-//! context of a GPU's program (`struct wbpf_kernel_ctx` and the like), from which the helpers tell where the thread is;
-//! nothing given is thread 0 of a grid of one. Maps are those that the tool sees by `bpf()`.
+//! There may be no GPU yet when a tool asks for it, so the reference interpreter runs the program.
+//! What it is given is the context of a GPU's program (`struct wbpf_kernel_ctx` and the like), from
+//! which the helpers tell where the thread is; nothing given is thread 0 of a grid of one. Maps are
+//! those that the tool sees by `bpf()`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -125,7 +126,8 @@ impl Kernel {
     }
 }
 
-/// A program that is tried, as it was proved: tools run one for each thread of what would be a grid, and a proof takes longer than a run.
+/// A program that is tried, as it was proved: tools run one for each thread of what would be a
+/// grid, and a proof takes longer than a run.
 #[derive(Debug)]
 pub(crate) struct Proved {
     of: Basis,
@@ -161,7 +163,8 @@ impl Kernel {
         Basis { maps, constants }
     }
 
-    /// A program with its proof, which is made where there is none of the same. Options are those of this kernel, always.
+    /// A program with its proof, which is made where there is none of the same. Options are those
+    /// of this kernel, always.
     fn tried(&mut self, at: usize) -> Result<Arc<Proved>, String> {
         let gone = "the program is gone";
         let prog = self.progs.get(at).ok_or(gone)?;
@@ -375,7 +378,8 @@ mod tests {
     fn it_runs_as_long_as_its_proof_allows() {
         let mut tool = Tool::new();
         tool.kernel.config.options.budget = Some(3 * cpu::FUEL);
-        // Counts its rounds, of three instructions, until `may_goto` ends them, for which the proof counts more.
+        // Counts its rounds, of three instructions, until `may_goto` ends them, for which the proof
+        // counts more.
         let counts = [
             (0xb7, 0, 0, 0, 0),
             (0xe5, 0, 0, 2, 0),

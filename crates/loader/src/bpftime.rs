@@ -1,5 +1,6 @@
-//! What bpftime's tools and their users expect beside `bpf()`: the functions by which maps of type 1527 are read and looked into, which
-//! they look up by name because libbpf has none, and variables of the environment.
+//! What bpftime's tools and their users expect beside `bpf()`: the functions by which maps of type
+//! 1527 are read and looked into, which they look up by name because libbpf has none, and variables
+//! of the environment.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -12,7 +13,8 @@ use crate::kernel::Handle;
 /// Gets a record, its bytes, and what the tool wants to be given.
 pub type Take = unsafe extern "C" fn(*const c_void, u64, *mut c_void);
 
-/// Variables of bpftime's that ask for something that is not done here. Those that only say how it works there mean nothing.
+/// Variables of bpftime's that ask for something that is not done here. Those that only say how it
+/// works there mean nothing.
 const NOT_SERVED: &[(&str, &str)] = &[
     (
         "BPFTIME_PTXPASS_LIBRARIES",
@@ -133,13 +135,15 @@ pub fn poll(fd: c_int, context: *mut c_void, take: Option<Take>) -> c_int {
     };
     let taken = records.take();
     for record in &taken {
-        // SAFETY: the tool's own function, called as bpftime calls it, with bytes that outlive the call.
+        // SAFETY: the tool's own function, called as bpftime calls it, with bytes that outlive the
+        // call.
         unsafe { take(record.as_ptr().cast(), record.len() as u64, context) };
     }
     c_int::try_from(taken.len()).unwrap_or(c_int::MAX)
 }
 
-/// bpftime's call for the records of a map of type 1527: gives each to `take`, and says how many there were.
+/// bpftime's call for the records of a map of type 1527: gives each to `take`, and says how many
+/// there were.
 #[unsafe(no_mangle)]
 extern "C" fn bpftime_syscall_server__poll_gpu_ringbuf_map(
     fd: c_int,

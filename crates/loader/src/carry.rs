@@ -1,4 +1,5 @@
-//! Which maps of the tool are carried from one side to the other, and which way ([`warpbpf_linux::carry`]).
+//! Which maps of the tool are carried from one side to the other, and which way
+//! ([`warpbpf_linux::carry`]).
 
 use std::collections::BTreeSet;
 
@@ -19,7 +20,8 @@ impl Kernel {
         self.written = self.written_by_all(programs);
     }
 
-    /// The same of what is attached now, where an application runs: what its programs wrote to before was carried to Linux, and still is.
+    /// The same of what is attached now, where an application runs: what its programs wrote to
+    /// before was carried to Linux, and still is.
     pub(crate) fn note_more_written(&mut self) {
         if self.maps.iter().any(|(_, map)| map.shadow.is_some()) {
             let now = self.written_by_all(&self.attached());

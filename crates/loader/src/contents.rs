@@ -167,7 +167,8 @@ impl Contents {
         }
     }
 
-    /// Makes descriptors readable whose rings have something to read, writable those that have room, and the others not.
+    /// Makes descriptors readable whose rings have something to read, writable those that have
+    /// room, and the others not.
     pub fn refresh(&self) {
         match self {
             Contents::Ring(ring) => ring.refresh(),

@@ -1,6 +1,8 @@
-//! The CUDA context that tools of bpftime's count on. There, maps of its GPU types lie in a context of the tool's process, which is current
-//! on the thread that made them, and tools launch kernels of their own in it. Here maps lie in the application's, so a tool is
-//! given a context when it is seen to use the driver itself, once on each thread that is. One that does not costs the GPU nothing.
+//! The CUDA context that tools of bpftime's count on. There, maps of its GPU types lie in a context
+//! of the tool's process, which is current on the thread that made them, and tools launch kernels
+//! of their own in it. Here maps lie in the application's, so a tool is given a context when it is
+//! seen to use the driver itself, once on each thread that is. One that does not costs the GPU
+//! nothing.
 
 use std::cell::Cell;
 use std::ffi::{CStr, c_char, c_int};
@@ -48,7 +50,8 @@ unsafe extern "C" fn before_dlopen(path: *const c_char, flags: c_int) -> usize {
     next_dlopen()
 }
 
-/// The tool has made a map. If that is of a GPU type, and the tool has loaded the driver before, it has a context from now on.
+/// The tool has made a map. If that is of a GPU type, and the tool has loaded the driver before, it
+/// has a context from now on.
 pub fn map_was_made(fd: RawFd) {
     let made = {
         let kernel = global::kernel();
@@ -75,15 +78,15 @@ fn is_loaded() -> bool {
     !handle.is_null()
 }
 
-/// Makes the first device's primary context current on this thread, if it has none. Once: a thread that has put its context away, or
-/// uses several, is not interfered with.
+/// Makes the first device's primary context current on this thread, if it has none. Once: a thread
+/// that has put its context away, or uses several, is not interfered with.
 fn give(driver: &CStr) {
     if GIVEN.get() {
         return;
     }
     let opened = match warpbpf_driver::open(&driver.to_string_lossy()) {
-        // The tool's own call is about to say so, and it may try another name then. Where only the tool's `RUNPATH` leads to the driver
-        // that call finds it, and this thread's next map does.
+        // The tool's own call is about to say so, and it may try another name then. Where only the
+        // tool's `RUNPATH` leads to the driver that call finds it, and this thread's next map does.
         Err(LoadError::Open { .. }) => return,
         opened => opened,
     };

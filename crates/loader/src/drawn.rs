@@ -1,5 +1,5 @@
-//! Rings of the tool that records of Linux's rings go to: a map that programs of Linux and of the GPU write to is one ring for the
-//! tool, or one for each CPU.
+//! Rings of the tool that records of Linux's rings go to: a map that programs of Linux and of the
+//! GPU write to is one ring for the tool, or one for each CPU.
 
 use std::sync::Arc;
 

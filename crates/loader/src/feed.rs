@@ -1,7 +1,9 @@
-//! Records that the tool gives to an application: from the ring that it fills ([`crate::user_ring`]) to the one on the device.
+//! Records that the tool gives to an application: from the ring that it fills
+//! ([`crate::user_ring`]) to the one on the device.
 //!
-//! Those that are there before the application are its first contents. Later ones are sent some at a time; a record that
-//! finds no room on the device stays here, with all behind it, and is sent again.
+//! Those that are there before the application are its first contents. Later ones are sent some at
+//! a time; a record that finds no room on the device stays here, with all behind it, and is sent
+//! again.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -53,7 +55,8 @@ impl Feed {
         self.send(0, OpCode::Update, Portion::All, tell)
     }
 
-    /// The next records, as operations under a number of the caller's; `None` if there is nothing to do now.
+    /// The next records, as operations under a number of the caller's; `None` if there is nothing
+    /// to do now.
     pub fn next(&mut self, token: u64, tell: fn(&str)) -> Option<Vec<u8>> {
         self.send(token, OpCode::Push, PORTION, tell)
     }
@@ -195,7 +198,8 @@ mod tests {
             assert!(write(&ring, record, 0));
         }
         assert_eq!(next(&mut feed, 7), [b"c", b"d", b"e", b"f"]);
-        // An answer to something else changes nothing; a ring that is full keeps the rest back, in order.
+        // An answer to something else changes nothing; a ring that is full keeps the rest back, in
+        // order.
         feed.answered(6, &Ok(vec![Outcome::done(Vec::new()); 4]), tell);
         assert_eq!(feed.next(8, tell), None);
         let full = Outcome::failed(ENOSPC as i32);

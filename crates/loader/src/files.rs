@@ -1,4 +1,5 @@
-//! Files that libbpf reads to find out how to ask for probes. What they say here is what [`crate::perf`] understands.
+//! Files that libbpf reads to find out how to ask for probes. What they say here is what
+//! [`crate::perf`] understands.
 
 use std::path::Path;
 
@@ -14,7 +15,8 @@ pub const TRACEPOINT: u64 = 0x7762_0003;
 
 const TRACING: &[&str] = &["/sys/kernel/tracing", "/sys/kernel/debug/tracing"];
 
-/// What a file says; `None` for those that are as they are. `linux` if programs may be given to Linux.
+/// What a file says; `None` for those that are as they are. `linux` if programs may be given to
+/// Linux.
 pub fn contents(path: &str, cpus: u32, linux: bool) -> Option<String> {
     let devices = path.strip_prefix("/sys/bus/event_source/devices/");
     match devices {
@@ -33,7 +35,8 @@ pub fn contents(path: &str, cpus: u32, linux: bool) -> Option<String> {
         let event = path.strip_prefix(root)?.strip_prefix("/events/")?;
         event.strip_suffix("/id").map(|_| *root)
     });
-    // Where tracepoints can be seen, one that does not exist stays so; and if Linux takes programs, they are attached there.
+    // Where tracepoints can be seen, one that does not exist stays so; and if Linux takes programs,
+    // they are attached there.
     let hidden = |root: &str| {
         !Path::new(root).join("events").is_dir() || (!linux && Path::new(path).exists())
     };

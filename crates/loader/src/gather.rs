@@ -47,7 +47,8 @@ impl Kernel {
         self.gather_beside(programs, &[], &MapNames::new())
     }
 
-    /// The same with the maps of other programs too, which are not in it themselves; maps that have a name already keep it.
+    /// The same with the maps of other programs too, which are not in it themselves; maps that have
+    /// a name already keep it.
     ///
     /// # Errors
     /// As above.
@@ -156,8 +157,8 @@ impl Kernel {
         })
     }
 
-    /// Programs that can only be for a GPU, attached or not: an application has their maps from the start, so that they can be
-    /// attached later.
+    /// Programs that can only be for a GPU, attached or not: an application has their maps from the
+    /// start, so that they can be attached later.
     pub(crate) fn loaded_for_gpu(&self) -> Vec<usize> {
         let mine = (self.progs.iter()).filter(|(_, prog)| prog.is_for_gpu() && !prog.in_linux);
         mine.map(|(at, _)| at).collect()
@@ -224,7 +225,8 @@ impl Kernel {
     }
 }
 
-/// libbpf names a data section's map by the object and the section, both shortened; what it may hold is in its flags.
+/// libbpf names a data section's map by the object and the section, both shortened; what it may
+/// hold is in its flags.
 fn section_name(map: &Map) -> String {
     let base = if map.spec.flags & BPF_F_RDONLY_PROG != 0 {
         ".rodata"
@@ -236,7 +238,8 @@ fn section_name(map: &Map) -> String {
     base.to_owned()
 }
 
-/// The same names, numbers behind those that occur again or are taken. A map without a name gets one.
+/// The same names, numbers behind those that occur again or are taken. A map without a name gets
+/// one.
 fn unique(names: impl Iterator<Item = String>, taken: &[&str]) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
     for name in names {

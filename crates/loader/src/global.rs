@@ -1,5 +1,5 @@
-//! The one kernel of this process, and the moments at which something must happen: when applications may start, when the
-//! tool waits, when all is over.
+//! The one kernel of this process, and the moments at which something must happen: when
+//! applications may start, when the tool waits, when all is over.
 
 use std::io::Write as _;
 use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, RawFd};
@@ -27,7 +27,8 @@ use crate::passed;
 use crate::remote;
 use crate::updates;
 
-/// CPUs that the tool believes in. No GPU has as many multiprocessors; those that are missing have zeros.
+/// CPUs that the tool believes in. No GPU has as many multiprocessors; those that are missing have
+/// zeros.
 const CPUS: u32 = 256;
 /// Threads whose values a lookup in a per-thread array gives, as bpftime does.
 const THREADS: u64 = 1024;
@@ -39,7 +40,8 @@ const LOOK: Duration = Duration::from_micros(500);
 const LAUNCHED: Duration = Duration::from_secs(2);
 /// How long records of Linux's ring buffers wait at most.
 const DRAWN_EVERY: Duration = Duration::from_millis(1);
-/// How long a tool that waits without end after the last event is left to be sure that it has nothing to say.
+/// How long a tool that waits without end after the last event is left to be sure that it has
+/// nothing to say.
 const SILENT: Duration = Duration::from_millis(50);
 
 /// Environment: a descriptor that is told, a line each, `ranges` (what is attached needs the
@@ -132,7 +134,8 @@ fn plain(text: &str) -> std::borrow::Cow<'_, str> {
     out.into()
 }
 
-/// Has who started this process know what is to be said if a signal ends it, which nobody in it can say then.
+/// Has who started this process know what is to be said if a signal ends it, which nobody in it can
+/// say then.
 fn leave_word(left: &mut Vec<String>) {
     let words = live().last_words();
     if words != *left {
@@ -229,7 +232,8 @@ fn start() -> MutexGuard<'static, Start> {
     START.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Looks whether a call of the tool has changed what is attached, and waits until applications that run have it.
+/// Looks whether a call of the tool has changed what is attached, and waits until applications that
+/// run have it.
 pub fn noticed() {
     let change = updates::take();
     let Some(kernel) = existing() else { return };
@@ -401,14 +405,16 @@ pub fn open() {
     }
 }
 
-/// What is attached chooses launches by what an application says by NVTX, which it must be started for.
+/// What is attached chooses launches by what an application says by NVTX, which it must be started
+/// for.
 fn wants_ranges() -> bool {
     let attached = existing().map(|kernel| kernel.attached());
     let mut attached = attached.into_iter().flatten();
     attached.any(|(_, section)| ChoiceRequest::of_section(&section).needs_nvtx())
 }
 
-/// What the control socket can be found by: the name that was given, or what bpftime's variable stands for.
+/// What the control socket can be found by: the name that was given, or what bpftime's variable
+/// stands for.
 fn link() -> Option<&'static Path> {
     static PLACE: OnceLock<Option<PathBuf>> = OnceLock::new();
     let place = PLACE.get_or_init(|| {
@@ -444,7 +450,8 @@ fn notified() -> Option<RawFd> {
 
 fn notify(line: &str) {
     let Some(fd) = notified() else { return };
-    // SAFETY: the descriptor was made for this process by who started it, and stays open: the file is not dropped.
+    // SAFETY: the descriptor was made for this process by who started it, and stays open: the file
+    // is not dropped.
     let mut file = std::mem::ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(fd) });
     // Who does not listen any more does not wait either.
     let _ = file.write_all(format!("{line}\n").as_bytes());
@@ -528,7 +535,8 @@ fn done() {
     }
 }
 
-/// The tool is about to wait; `endless` if nothing but an event or a signal ends it. What it gives is for [`after_wait`].
+/// The tool is about to wait; `endless` if nothing but an event or a signal ends it. What it gives
+/// is for [`after_wait`].
 pub fn before_wait(endless: bool) -> bool {
     let Some(kernel) = existing() else {
         return false;

@@ -1,5 +1,5 @@
-//! What stands between the tool's calls and our code: a guard against hearing ourselves, a net for panics, and a fence
-//! around processes that the tool forks.
+//! What stands between the tool's calls and our code: a guard against hearing ourselves, a net for
+//! panics, and a fence around processes that the tool forks.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -13,13 +13,14 @@ thread_local! {
 /// The process whose kernel this is; 0 before there is one.
 static OWNER: AtomicU32 = AtomicU32::new(0);
 
-/// This process has a kernel from now on. Its children have none: they have neither its threads nor, maybe, its locks.
+/// This process has a kernel from now on. Its children have none: they have neither its threads
+/// nor, maybe, its locks.
 pub fn own_process() {
     OWNER.store(std::process::id(), Ordering::Relaxed);
 }
 
-/// This process was forked from one with a kernel. One that was forked before the first `bpf()` may have a kernel of its
-/// own.
+/// This process was forked from one with a kernel. One that was forked before the first `bpf()` may
+/// have a kernel of its own.
 fn is_forked() -> bool {
     let owner = OWNER.load(Ordering::Relaxed);
     owner != 0 && owner != std::process::id()
@@ -38,8 +39,8 @@ pub fn is_inside() -> bool {
     INSIDE.with(Cell::get)
 }
 
-/// Runs `body`, during which calls of this thread are not the tool's. `None` if it runs already, or panicked, or in
-/// a child of the tool.
+/// Runs `body`, during which calls of this thread are not the tool's. `None` if it runs already, or
+/// panicked, or in a child of the tool.
 pub fn inside<T>(body: impl FnOnce() -> T) -> Option<T> {
     if is_inside() || is_forked() {
         return None;
@@ -65,7 +66,8 @@ mod tests {
     fn a_forked_child_is_nobody_s_kernel() {
         own_process();
         assert_eq!(inside(|| 7), Some(7));
-        // SAFETY: the child runs no more than what is here, which takes no lock, and ends without destructors.
+        // SAFETY: the child runs no more than what is here, which takes no lock, and ends without
+        // destructors.
         let child = unsafe { libc::fork() };
         if child == 0 {
             let status = i32::from(inside(|| ()).is_some());

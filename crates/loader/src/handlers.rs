@@ -1,8 +1,10 @@
-//! `SEC("gpu/…")` in libbpf: a handler that loads such programs as probes and attaches them by their section.
+//! `SEC("gpu/…")` in libbpf: a handler that loads such programs as probes and attaches them by
+//! their section.
 //!
-//! A section name is no part of `union bpf_attr`. libbpf calls a handler of ours just before it loads a program and when it
-//! attaches it, and each time it can be asked for the section. That needs libbpf as a shared library: of one that is
-//! linked statically nothing can be found by name, and a tool has to register the handler itself (docs/loader.md).
+//! A section name is no part of `union bpf_attr`. libbpf calls a handler of ours just before it
+//! loads a program and when it attaches it, and each time it can be asked for the section. That
+//! needs libbpf as a shared library: of one that is linked statically nothing can be found by name,
+//! and a tool has to register the handler itself (docs/loader.md).
 
 use std::cell::RefCell;
 
@@ -19,8 +21,8 @@ pub fn announce(name: &str, section: &str) {
     NEXT.with(|next| *next.borrow_mut() = (name.to_owned(), section.to_owned()));
 }
 
-/// The section of a program with this shortened name, if it is the one that was announced. libbpf loads a program that
-/// is refused a second time, for the verifier's text.
+/// The section of a program with this shortened name, if it is the one that was announced. libbpf
+/// loads a program that is refused a second time, for the verifier's text.
 pub fn section_of(short_name: &str) -> Option<String> {
     NEXT.with(|next| {
         let next = next.borrow();
@@ -76,7 +78,8 @@ mod libbpf {
             attach: Some(attach),
         };
         type Register = unsafe extern "C" fn(*const c_char, c_int, c_int, *const Handler) -> c_int;
-        // SAFETY: libbpf's function of this name has this type since 0.8, and copies what it is given.
+        // SAFETY: libbpf's function of this name has this type since 0.8, and copies what it is
+        // given.
         unsafe {
             let function = std::mem::transmute::<*mut c_void, Register>(function);
             function(c"gpu+".as_ptr(), prog_type::KPROBE as c_int, 0, &handler);
@@ -124,7 +127,8 @@ mod libbpf {
             Err(error) => return -error.raw_os_error(),
         };
         type Attach = unsafe extern "C" fn(*const Program, c_int) -> *mut Link;
-        // SAFETY: libbpf's function of this name has this type; it takes the descriptor over if it succeeds.
+        // SAFETY: libbpf's function of this name has this type; it takes the descriptor over if it
+        // succeeds.
         unsafe {
             let function = std::mem::transmute::<*mut c_void, Attach>(function);
             let made = function(program, fd);

@@ -1,8 +1,8 @@
 //! The symbols of libc that the tool and libbpf find here first.
 //!
-//! Each asks the kernel of this process if the call is about something of ours, and else hands it on as it came. Calls
-//! of libc that have a variable number of arguments take all that fit in registers, which both supported calling
-//! conventions allow.
+//! Each asks the kernel of this process if the call is about something of ours, and else hands it
+//! on as it came. Calls of libc that have a variable number of arguments take all that fit in
+//! registers, which both supported calling conventions allow.
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_uint, c_void};
 use std::os::fd::{AsRawFd as _, IntoRawFd as _, RawFd};
@@ -81,7 +81,8 @@ extern "C" fn syscall(number: c_long, a: u64, b: u64, c: u64, d: u64, e: u64, f:
     answer(raw(number, [a, b, c, d, e, f]))
 }
 
-/// A call by number of which we know by name: what it does to a descriptor is the same. (libbpf moves descriptors so since 1.4.)
+/// A call by number of which we know by name: what it does to a descriptor is the same. (libbpf
+/// moves descriptors so since 1.4.)
 fn by_name(number: c_long, [a, b, c, d, e, f]: [u64; 6]) -> Option<c_long> {
     let (fd, second, third) = (a as c_int, b as c_int, c as c_int);
     let result = match number {
@@ -429,7 +430,8 @@ extern "C" fn openat64(folder: c_int, path: *const c_char, flags: c_int, mode: c
 #[unsafe(no_mangle)]
 extern "C" fn fopen(path: *const c_char, mode: *const c_char) -> *mut c_void {
     match instead(path) {
-        // SAFETY: a descriptor that is ours to give away, and the tool's mode, which is for reading.
+        // SAFETY: a descriptor that is ours to give away, and the tool's mode, which is for
+        // reading.
         Some(fd) => unsafe { libc::fdopen(fd, mode).cast() },
         None => next!(
             c"fopen",
@@ -447,7 +449,8 @@ extern "C" fn fopen64(path: *const c_char, mode: *const c_char) -> *mut c_void {
 
 #[unsafe(no_mangle)]
 extern "C" fn sysconf(name: c_int) -> c_long {
-    // Tools size per-CPU values by it, and what is written to them has the size of the CPUs that we say there are.
+    // Tools size per-CPU values by it, and what is written to them has the size of the CPUs that we
+    // say there are.
     if name == libc::_SC_NPROCESSORS_CONF && !is_inside() {
         return inside(global::cpus).map_or(1, c_long::from);
     }

@@ -219,7 +219,8 @@ impl Kernel {
     }
 }
 
-/// Linux hashes the code by SHA-1; any number that is the same for the same code serves those who compare.
+/// Linux hashes the code by SHA-1; any number that is the same for the same code serves those who
+/// compare.
 fn tag(code: &[u8]) -> u64 {
     code.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
         (hash ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3)

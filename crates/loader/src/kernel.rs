@@ -1,7 +1,9 @@
-//! What the tool believes to be the kernel: descriptors, the objects behind them, and the commands of `bpf()`.
+//! What the tool believes to be the kernel: descriptors, the objects behind them, and the commands
+//! of `bpf()`.
 //!
-//! No call into libc and no global state is here: descriptors come from a [`Descriptors`], memory of the tool from a
-//! [`User`], what the GPU holds from a [`Session`]. Each command is a method beside those of its kind.
+//! No call into libc and no global state is here: descriptors come from a [`Descriptors`], memory
+//! of the tool from a [`User`], what the GPU holds from a [`Session`]. Each command is a method
+//! beside those of its kind.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::RawFd;
@@ -23,7 +25,8 @@ use crate::uapi::{Command, attr};
 use crate::updates::Change;
 use crate::user::User;
 
-/// Where descriptors come from. They must be real, so that the tool can poll, duplicate and close them.
+/// Where descriptors come from. They must be real, so that the tool can poll, duplicate and close
+/// them.
 pub trait Descriptors {
     /// A new one, closed on `exec`: another name of that of `notify` if there is one.
     ///
@@ -40,7 +43,8 @@ pub type Tell = fn(&str);
 pub struct Config {
     /// CPUs that user space believes in: slots of per-CPU values.
     pub cpus: u32,
-    /// Threads of which a lookup in a per-thread array gives the values, for maps that do not say `map_extra`.
+    /// Threads of which a lookup in a per-thread array gives the values, for maps that do not say
+    /// `map_extra`.
     pub threads: u64,
     /// Options of the verifier and of the session.
     pub options: warpbpf_session::Options,
@@ -61,7 +65,8 @@ pub enum Handle {
     Perf(usize),
 }
 
-/// Objects of one kind by place. Places are never used twice, so a place and 1 is an id, and order is order of creation.
+/// Objects of one kind by place. Places are never used twice, so a place and 1 is an id, and order
+/// is order of creation.
 #[derive(Debug)]
 pub struct Table<T>(Vec<Option<T>>);
 
@@ -104,15 +109,16 @@ pub struct Kernel {
     pub(crate) descriptors: Box<dyn Descriptors + Send>,
     pub(crate) fds: BTreeMap<RawFd, Handle>,
     pub(crate) pins: BTreeMap<String, Handle>,
-    /// What is under way from the tool to itself by messages, by the identity of its file, and how often.
+    /// What is under way from the tool to itself by messages, by the identity of its file, and how
+    /// often.
     pub(crate) passed: BTreeMap<u64, (Handle, u32)>,
     pub(crate) maps: Table<Map>,
     pub(crate) progs: Table<Prog>,
     pub(crate) links: Table<Link>,
     pub(crate) btfs: Table<Btf>,
     pub(crate) perfs: Table<Perf>,
-    /// Descriptors of other processes that ask here, by the number of their connection; those of the tool are at 0 while
-    /// another one asks.
+    /// Descriptors of other processes that ask here, by the number of their connection; those of
+    /// the tool are at 0 while another one asks.
     pub(crate) others: BTreeMap<u64, BTreeMap<RawFd, Handle>>,
     /// The number that another process has for its next descriptor.
     pub(crate) reserved: Option<RawFd>,
@@ -126,7 +132,8 @@ pub struct Kernel {
     pub(crate) session: Option<Arc<dyn Session>>,
     /// Counts changes of what is attached.
     pub(crate) version: u64,
-    /// Programs that processes will launch, by the number of the process, each with its section there.
+    /// Programs that processes will launch, by the number of the process, each with its section
+    /// there.
     pub(crate) launches: BTreeMap<u32, (usize, String)>,
 }
 
@@ -373,7 +380,8 @@ impl Kernel {
         }
     }
 
-    /// What another process asks, over its connection `number`, with `reserved` for a descriptor of its own.
+    /// What another process asks, over its connection `number`, with `reserved` for a descriptor of
+    /// its own.
     pub fn asked_by<T>(
         &mut self,
         number: u64,
@@ -397,7 +405,8 @@ impl Kernel {
         self.collect();
     }
 
-    /// The tool has closed a descriptor, or put another file behind it. What nobody holds any more is gone.
+    /// The tool has closed a descriptor, or put another file behind it. What nobody holds any more
+    /// is gone.
     pub fn closed(&mut self, fd: RawFd) {
         if self.fds.remove(&fd).is_some() {
             self.collect();
@@ -450,7 +459,8 @@ impl Kernel {
         self.perfs.retain(|at| holds(Handle::Perf(at)));
         let perfs: Vec<usize> = self.perfs.iter().map(|(at, _)| at).collect();
         let links = self.links.iter().count();
-        // A link of the old kind lives as long as its event, one of the new kind as long as it is open.
+        // A link of the old kind lives as long as its event, one of the new kind as long as it is
+        // open.
         let alive: Vec<usize> = (self.links.iter())
             .filter(|(at, link)| match link.event {
                 Some(event) => perfs.contains(&event),

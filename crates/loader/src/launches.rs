@@ -1,7 +1,9 @@
-//! A program of the tool's that another process launches as a kernel, with the tool's maps: `warpbpf launch-inside`.
+//! A program of the tool's that another process launches as a kernel, with the tool's maps:
+//! `warpbpf launch-inside`.
 //!
-//! That process is an application like any other, but for what it is given: this program alone, at the start of an empty kernel of its
-//! name, and the contents of maps that the tool sees by then. So what one leaves is what the next begins with.
+//! That process is an application like any other, but for what it is given: this program alone, at
+//! the start of an empty kernel of its name, and the contents of maps that the tool sees by then.
+//! So what one leaves is what the next begins with.
 
 use rustix::io::Errno;
 use warpbpf_maps::MapView;
@@ -14,7 +16,8 @@ impl Kernel {
     /// A process wants to launch the program of this name.
     ///
     /// # Errors
-    /// `EBUSY` while another process launches one, `ENOENT` without such a program, `EINVAL` if it is for something else than a GPU, `EACCES` with the proof's text on standard error.
+    /// `EBUSY` while another process launches one, `ENOENT` without such a program, `EINVAL` if it
+    /// is for something else than a GPU, `EACCES` with the proof's text on standard error.
     pub fn launch_wanted(&mut self, pid: u32, name: &str) -> Result<i64, Errno> {
         if self.launches.keys().any(|other| *other != pid) {
             return Err(Errno::BUSY);
@@ -50,7 +53,8 @@ impl Kernel {
             return Vec::new();
         };
         let own = || map.contents.entries(&map.spec, self.slot(&map.spec));
-        // What Linux holds was made the tool's own just before, and all that is counted from now on is told apart from that.
+        // What Linux holds was made the tool's own just before, and all that is counted from now on
+        // is told apart from that.
         if map.shadow.is_some() {
             return own();
         }

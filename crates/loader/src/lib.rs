@@ -1,12 +1,15 @@
-//! Answers `bpf()` in a tool that is linked with libbpf, so that it drives warpbpf without a change.
+//! Answers `bpf()` in a tool that is linked with libbpf, so that it drives warpbpf without a
+//! change.
 //!
-//! The library is preloaded into the tool. [`hooks`] stands in front of the calls of libc that libbpf makes; the
-//! [`Kernel`] is what they ask: maps, programs, links and types behind descriptors, without any I/O of its own. When the
-//! tool has attached programs to GPU kernels, [`gather`] makes one object of them, and [`live`] sends it to the agent of
-//! each application that connects, and brings back what their maps hold and their events, which [`ring`] lays out as
+//! The library is preloaded into the tool. [`hooks`] stands in front of the calls of libc that
+//! libbpf makes; the [`Kernel`] is what they ask: maps, programs, links and types behind
+//! descriptors, without any I/O of its own. When the tool has attached programs to GPU kernels,
+//! [`gather`] makes one object of them, and [`live`] sends it to the agent of each application that
+//! connects, and brings back what their maps hold and their events, which [`ring`] lays out as
 //! Linux does.
 //!
-//! Nothing else of the tool is touched: what is not about a descriptor of ours goes to libc as it came.
+//! Nothing else of the tool is touched: what is not about a descriptor of ours goes to libc as it
+//! came.
 
 use warpbpf_linux::{memory, spec, uapi};
 

@@ -58,7 +58,8 @@ impl Kernel {
         here.any(|(_, prog)| prog.all_maps().any(|at| at == map))
     }
 
-    /// Loads a program into Linux; `given` is the tool's command, if there is more to it than `prog` knows.
+    /// Loads a program into Linux; `given` is the tool's command, if there is more to it than
+    /// `prog` knows.
     ///
     /// # Errors
     /// The kernel's, and of maps that it cannot have.

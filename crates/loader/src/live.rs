@@ -1,7 +1,8 @@
-//! The applications: one thread that listens for their agents, sends each the object, and hands on events; and the copies
-//! of maps that commands are answered from.
+//! The applications: one thread that listens for their agents, sends each the object, and hands on
+//! events; and the copies of maps that commands are answered from.
 //!
-//! Lock order: the kernel's, then the state here. The thread takes the kernel's only while it holds nothing.
+//! Lock order: the kernel's, then the state here. The thread takes the kernel's only while it holds
+//! nothing.
 
 mod after;
 mod asked;
@@ -31,8 +32,8 @@ use crate::kernel::{Kernel, Tell};
 use crate::offer::Offer;
 use crate::sink::{Queue, Sink};
 
-/// How long an agent may take to answer. Where Linux answers, such calls do not fail, so this is for one that stands still, and not for one that gets little of
-/// the CPU.
+/// How long an agent may take to answer. Where Linux answers, such calls do not fail, so this is
+/// for one that stands still, and not for one that gets little of the CPU.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Said where a program is not launched after all.
 const NOT_ALONE: &str =
@@ -173,7 +174,8 @@ impl Live {
         self.state().given.push_back((pid, socket));
     }
 
-    /// What is new of processes that ran already, in a word: `attached`, each launch is seen from now on; `refused`; `left`.
+    /// What is new of processes that ran already, in a word: `attached`, each launch is seen from
+    /// now on; `refused`; `left`.
     pub fn arrivals(&self) -> Vec<(u32, &'static str)> {
         let mut state = self.state();
         let away = std::mem::take(&mut state.turned_away);
@@ -200,7 +202,8 @@ impl Live {
         })
     }
 
-    /// The process of this number that launches a program has done so, with that program in it. `None` if it is not here.
+    /// The process of this number that launches a program has done so, with that program in it.
+    /// `None` if it is not here.
     pub fn launched(&self, pid: u32) -> Option<bool> {
         let state = self.state();
         let mut agents = state.agents.iter().rev();
@@ -208,7 +211,8 @@ impl Live {
         Some(agent.instrumented)
     }
 
-    /// All launches are of originals from now on, but for those of a program that is not attached at all.
+    /// All launches are of originals from now on, but for those of a program that is not attached
+    /// at all.
     pub fn detach(&self) {
         let mut state = self.state();
         let agents = state.agents.iter_mut();
@@ -245,7 +249,8 @@ impl Live {
         }
     }
 
-    /// One round of the thread: `offer` makes what a new agent is given, in a process of this number if that is known. True if something came.
+    /// One round of the thread: `offer` makes what a new agent is given, in a process of this
+    /// number if that is known. True if something came.
     pub fn round(&self, offer: &mut dyn FnMut(Option<u32>) -> Result<Offer, String>) -> bool {
         let (accepted, mut busy) = {
             let mut state = self.state();
@@ -443,7 +448,8 @@ impl Agent {
                 }
             }
             ToTool::Changed(changed) => {
-                // With other programs other fields are added up, also where nobody waits for the answer any more.
+                // With other programs other fields are added up, also where nobody waits for the
+                // answer any more.
                 if changed.refused.is_none() && !changed.maps.is_empty() {
                     self.maps = plans(&changed.maps);
                 }

@@ -1,4 +1,5 @@
-//! Maps that the tool has in its address space: rings that it reads by itself, and arrays that it reads and writes.
+//! Maps that the tool has in its address space: rings that it reads by itself, and arrays that it
+//! reads and writes.
 
 use std::sync::atomic::Ordering;
 
@@ -63,16 +64,18 @@ impl Kernel {
             .collect()
     }
 
-    /// Makes descriptors readable whose rings have something to read, writable those that have room, and the others not.
+    /// Makes descriptors readable whose rings have something to read, writable those that have
+    /// room, and the others not.
     pub fn refresh(&self) {
         self.maps.iter().for_each(|(_, map)| map.contents.refresh());
     }
 
-    /// Brings what the tool has mapped and what the device and Linux hold together: where the tool has written, its word goes
-    /// to them; all else comes from there.
+    /// Brings what the tool has mapped and what the device and Linux hold together: where the tool
+    /// has written, its word goes to them; all else comes from there.
     pub fn synchronise(&mut self) {
         for at in self.mapped() {
-            // A device that does not answer leaves the tool with what it had, and is not asked for each map.
+            // A device that does not answer leaves the tool with what it had, and is not asked for
+            // each map.
             if self.synchronise_map(at) == Err(Errno::IO) {
                 return;
             }

@@ -1,11 +1,13 @@
-//! Files that become readable when there is something to read, or writable when there is room: what the tool polls.
+//! Files that become readable when there is something to read, or writable when there is room: what
+//! the tool polls.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-/// An eventfd. Its descriptors in the tool are duplicates, so that this one stays whatever the tool does with its own.
+/// An eventfd. Its descriptors in the tool are duplicates, so that this one stays whatever the tool
+/// does with its own.
 #[derive(Debug)]
 pub struct Notify(OwnedFd);
 

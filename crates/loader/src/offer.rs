@@ -1,4 +1,5 @@
-//! What an application is given: the object, and what its maps hold at first, made when it connects.
+//! What an application is given: the object, and what its maps hold at first, made when it
+//! connects.
 
 use warpbpf_object::{MapDef, MapKind, Object};
 use warpbpf_wire::Options;
@@ -44,7 +45,8 @@ pub struct Preset {
 }
 
 impl Offer {
-    /// Makes it for the process with this number, if that is known: from what is attached now, or from what it will launch.
+    /// Makes it for the process with this number, if that is known: from what is attached now, or
+    /// from what it will launch.
     ///
     /// # Errors
     /// Text for the tool's author.
@@ -115,8 +117,8 @@ impl Offer {
     }
 }
 
-/// Programs as an object with the maps of these others, and of all that are loaded and may come later. If one of the latter cannot
-/// be had, it keeps nothing out that is attached.
+/// Programs as an object with the maps of these others, and of all that are loaded and may come
+/// later. If one of the latter cannot be had, it keeps nothing out that is attached.
 fn with_maps_of_all(
     kernel: &Kernel,
     programs: &Programs,

@@ -91,7 +91,8 @@ unsafe fn rights(header: *const libc::msghdr) -> Vec<RawFd> {
     rights_in(control)
 }
 
-/// The same of the bytes: each message has its length, a level and a type, and begins at a multiple of 8.
+/// The same of the bytes: each message has its length, a level and a type, and begins at a multiple
+/// of 8.
 fn rights_in(mut control: &[u8]) -> Vec<RawFd> {
     const HEADER: usize = size_of::<libc::cmsghdr>();
     let mut all = Vec::new();

@@ -1,4 +1,5 @@
-//! `perf_event_open` for what libbpf opens: probes by name, and the rings that `bpf_perf_event_output` writes to.
+//! `perf_event_open` for what libbpf opens: probes by name, and the rings that
+//! `bpf_perf_event_output` writes to.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

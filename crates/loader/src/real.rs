@@ -1,7 +1,8 @@
 //! The calls that our symbols stand in front of.
 //!
-//! System calls without a wrapper of libc's own are made directly: that needs no look-up, which could allocate, and
-//! allocators call `mmap`. The others are libc's, because they are cancellation points or keep state.
+//! System calls without a wrapper of libc's own are made directly: that needs no look-up, which
+//! could allocate, and allocators call `mmap`. The others are libc's, because they are cancellation
+//! points or keep state.
 
 use std::ffi::{CStr, c_int, c_long, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};

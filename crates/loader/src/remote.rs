@@ -1,8 +1,9 @@
 //! `bpf()` of one process answered by the kernel of another: `bpftool` looks into a tool that runs.
 //!
-//! The one that asks sends command, address and size; the tool reads and writes its memory itself, as the kernel would
-//! (`process_vm_readv`, which the one that asks allows). Descriptors are numbers of the one that asks: it reserves the next
-//! one beforehand, and says when one was closed or duplicated.
+//! The one that asks sends command, address and size; the tool reads and writes its memory itself,
+//! as the kernel would (`process_vm_readv`, which the one that asks allows). Descriptors are
+//! numbers of the one that asks: it reserves the next one beforehand, and says when one was closed
+//! or duplicated.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -204,7 +205,8 @@ pub fn inside_another() -> Option<&'static Inside> {
         if let Ok(pid) = warpbpf_wire::peer(&stream).map(|peer| peer.pid)
             && let Some(pid) = pid
         {
-            // SAFETY: it only permits the other process, of the same user, to reach this one's memory.
+            // SAFETY: it only permits the other process, of the same user, to reach this one's
+            // memory.
             unsafe { libc::prctl(libc::PR_SET_PTRACER, libc::c_ulong::from(pid)) };
         }
         guard::own_process();

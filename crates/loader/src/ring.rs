@@ -1,7 +1,8 @@
-//! The two kinds of rings that tools read by themselves, with Linux's layout: `BPF_MAP_TYPE_RINGBUF` and the ring of a perf
-//! event.
+//! The two kinds of rings that tools read by themselves, with Linux's layout:
+//! `BPF_MAP_TYPE_RINGBUF` and the ring of a perf event.
 //!
-//! Writers are our threads alone, readers the tool's. A record that does not fit is not written: the caller keeps it.
+//! Writers are our threads alone, readers the tool's. A record that does not fit is not written:
+//! the caller keeps it.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Mutex, PoisonError};
@@ -83,7 +84,8 @@ impl Ring {
         let at = |position: u64| 2 * PAGE + (position & (self.size - 1));
         let length = payload.len() as u32;
         debug_assert_eq!(length & (ringbuf::BUSY | ringbuf::DISCARD), 0);
-        // The header does not wrap: positions are multiples of 8. Its second half is a page offset that readers ignore.
+        // The header does not wrap: positions are multiples of 8. Its second half is a page offset
+        // that readers ignore.
         self.memory
             .word(at(head))
             .store(u64::from(length), Ordering::Relaxed);

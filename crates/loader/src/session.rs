@@ -1,4 +1,5 @@
-//! What the GPU holds, as the commands of `bpf()` need it. The real one is in `live`; tests bring their own.
+//! What the GPU holds, as the commands of `bpf()` need it. The real one is in `live`; tests bring
+//! their own.
 
 use std::sync::Arc;
 
@@ -29,7 +30,8 @@ pub trait Session: Send + Sync {
     /// `EIO` when the application does not answer.
     fn copied(&self, number: u32) -> Result<Option<Copied>, Errno>;
 
-    /// The next lookup is better an operation, because the map is large and a copy of it would have to be made for that lookup, which may be alone.
+    /// The next lookup is better an operation, because the map is large and a copy of it would have
+    /// to be made for that lookup, which may be alone.
     fn asks_singly(&self, number: u32) -> bool;
 
     /// Such an operation was not served: the next lookups are of a copy.

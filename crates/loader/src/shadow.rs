@@ -44,7 +44,8 @@ impl Shadow {
 }
 
 impl Kernel {
-    /// The descriptor that the tool maps instead of our memory: of a map that only programs of Linux use.
+    /// The descriptor that the tool maps instead of our memory: of a map that only programs of
+    /// Linux use.
     pub(crate) fn mapped_in_linux(&self, at: usize) -> Option<RawFd> {
         let shadow = self.maps.get(at)?.shadow.as_ref()?;
         let wanted = self.maps.get(at)?.spec.flags & F_MMAPABLE != 0;

@@ -84,7 +84,8 @@ impl Sink {
 /// Bytes of events of one map that wait for room in their sink.
 const MOST_WAITING: usize = 16 << 20;
 
-/// Events of one map in their order. Each map has its own, so that one that is not read keeps no other's back.
+/// Events of one map in their order. Each map has its own, so that one that is not read keeps no
+/// other's back.
 #[derive(Default)]
 pub(crate) struct Queue {
     events: VecDeque<(u32, Vec<u8>)>,

@@ -1,4 +1,5 @@
-//! Calls that change what is attached. The thread that made one waits until applications that run have it.
+//! Calls that change what is attached. The thread that made one waits until applications that run
+//! have it.
 
 use std::cell::Cell;
 

@@ -1,7 +1,7 @@
 //! The tool's memory as `bpf()` sees it: addresses that may be wrong.
 //!
-//! The kernel copies with fault handling, and so do we: by `process_vm_readv` on ourselves, which gives `EFAULT` where
-//! a pointer of the tool is bad, instead of killing it inside our code.
+//! The kernel copies with fault handling, and so do we: by `process_vm_readv` on ourselves, which
+//! gives `EFAULT` where a pointer of the tool is bad, instead of killing it inside our code.
 
 use rustix::io::Errno;
 
@@ -101,8 +101,9 @@ fn copy(pid: libc::pid_t, address: u64, local: libc::iovec, read: bool) -> Resul
         iov_base: address as usize as *mut libc::c_void,
         iov_len: local.iov_len,
     };
-    // SAFETY: `local` is a live buffer of the caller, written only when `read`; `remote` is checked by the kernel. The
-    // tool's memory may change under us as under the kernel: bytes are copied, nothing is referred to.
+    // SAFETY: `local` is a live buffer of the caller, written only when `read`; `remote` is checked
+    // by the kernel. The tool's memory may change under us as under the kernel: bytes are copied,
+    // nothing is referred to.
     let done = unsafe {
         if read {
             libc::process_vm_readv(pid, &local, 1, &remote, 1, 0)

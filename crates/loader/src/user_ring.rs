@@ -1,8 +1,10 @@
-//! `BPF_MAP_TYPE_USER_RINGBUF`: a ring that the tool fills by itself, through libbpf's `user_ring_buffer`, with Linux's layout.
+//! `BPF_MAP_TYPE_USER_RINGBUF`: a ring that the tool fills by itself, through libbpf's
+//! `user_ring_buffer`, with Linux's layout.
 //!
-//! It lies in the tool, and the application's ring on its device: records wait here until an application takes them
-//! ([`crate::feed`]). The tool writes records and the producer's position, we read them and move the consumer's. What the
-//! tool wrote is checked as Linux checks it when a program drains.
+//! It lies in the tool, and the application's ring on its device: records wait here until an
+//! application takes them ([`crate::feed`]). The tool writes records and the producer's position,
+//! we read them and move the consumer's. What the tool wrote is checked as Linux checks it when a
+//! program drains.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -77,8 +79,8 @@ struct Record {
     payload: Option<Vec<u8>>,
 }
 
-/// Records that are on their way to an application. Nobody else gets any until it is dropped; those that were not
-/// [`Lent::keep`]-ed are lent again then.
+/// Records that are on their way to an application. Nobody else gets any until it is dropped; those
+/// that were not [`Lent::keep`]-ed are lent again then.
 #[derive(Debug)]
 pub struct Lent {
     ring: Arc<UserRing>,
@@ -148,8 +150,8 @@ impl UserRing {
         self.refresh();
     }
 
-    /// Lends the records that are submitted, up to the first that is not; `None` if there are none, or somebody has some.
-    /// Discarded ones in front of them are gone.
+    /// Lends the records that are submitted, up to the first that is not; `None` if there are none,
+    /// or somebody has some. Discarded ones in front of them are gone.
     ///
     /// # Errors
     /// [`Broken`], if that is found in front.

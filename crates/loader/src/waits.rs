@@ -1,7 +1,9 @@
-//! The symbols of libc by which the tool waits, which tell what it is about: it is ready, it has looked at its events, it is done.
+//! The symbols of libc by which the tool waits, which tell what it is about: it is ready, it has
+//! looked at its events, it is done.
 //!
-//! The CUDA driver in the tool's process waits all the time, on threads of its own and in calls of the tool's, and says nothing by it. So
-//! each knows where its caller goes on: a few instructions put that address behind the arguments.
+//! The CUDA driver in the tool's process waits all the time, on threads of its own and in calls of
+//! the tool's, and says nothing by it. So each knows where its caller goes on: a few instructions
+//! put that address behind the arguments.
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,8 +27,8 @@ fn waiting<T>(caller: usize, endless: bool, wait: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Callers that were looked up, by a few bits of their addresses: twice the address, and one more for the driver's. The driver stays
-/// where it is.
+/// Callers that were looked up, by a few bits of their addresses: twice the address, and one more
+/// for the driver's. The driver stays where it is.
 static CALLERS: [AtomicUsize; 64] = [const { AtomicUsize::new(0) }; 64];
 
 /// Code of the CUDA driver lies there.
@@ -37,7 +39,8 @@ fn is_in_driver(address: usize) -> bool {
         return known % 2 == 1;
     }
     let Some(all) = loaded() else {
-        // Libraries come or go just now. It is taken for the tool's own, and is looked up again the next time.
+        // Libraries come or go just now. It is taken for the tool's own, and is looked up again the
+        // next time.
         return false;
     };
     let before = all.iter().filter(|file| file.base <= address);
@@ -47,7 +50,8 @@ fn is_in_driver(address: usize) -> bool {
     found
 }
 
-/// Defines a symbol that calls the function with its arguments and, in the next register, the address at which its caller goes on.
+/// Defines a symbol that calls the function with its arguments and, in the next register, the
+/// address at which its caller goes on.
 macro_rules! told_its_caller {
     ($($symbol:ident => $function:ident, $x86_64:literal, $aarch64:literal;)*) => {$(
         /// As libc's.

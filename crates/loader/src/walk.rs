@@ -1,5 +1,6 @@
-//! A walk through the keys of a device's map, as tools make one: key after key, each asked for by the one before it, or in
-//! batches by a number. The keys are those that were there when it began, so that changes meanwhile do not send it in circles.
+//! A walk through the keys of a device's map, as tools make one: key after key, each asked for by
+//! the one before it, or in batches by a number. The keys are those that were there when it began,
+//! so that changes meanwhile do not send it in circles.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};

@@ -1,5 +1,6 @@
-//! How long the host takes to read every entry of a large hash out of a snapshot: milliseconds, and how often the time of
-//! one pass over the same bytes; with slots of 32 bytes, then with dense ones. The target is 50 ms for a million entries, copy and all.
+//! How long the host takes to read every entry of a large hash out of a snapshot: milliseconds, and
+//! how often the time of one pass over the same bytes; with slots of 32 bytes, then with dense
+//! ones. The target is 50 ms for a million entries, copy and all.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
 use std::collections::BTreeMap;

@@ -1,5 +1,6 @@
-//! ARRAY and the data sections. Where programs only add to a value, each multiprocessor has a copy of its own and the
-//! map's value is their sum: contention on one address is the whole cost of a counter.
+//! ARRAY and the data sections. Where programs only add to a value, each multiprocessor has a copy
+//! of its own and the map's value is their sum: contention on one address is the whole cost of a
+//! counter.
 
 use std::collections::BTreeSet;
 
@@ -121,7 +122,8 @@ pub(crate) fn fields(value_size: u32, uses: &[SumUse]) -> Result<Vec<SumField>, 
     Ok(fields.into_iter().collect())
 }
 
-/// The value of `key`: the copy, or the sum of the copies. Bytes outside the summed fields are those of the first copy.
+/// The value of `key`: the copy, or the sum of the copies. Bytes outside the summed fields are
+/// those of the first copy.
 ///
 /// `bytes` is as long as the layout and `key` is below `max_entries`.
 pub(crate) fn value(layout: &ArrayLayout, fields: &[SumField], bytes: &[u8], key: u32) -> Vec<u8> {
@@ -143,7 +145,8 @@ pub(crate) fn value(layout: &ArrayLayout, fields: &[SumField], bytes: &[u8], key
     value
 }
 
-/// Keys in order, without those whose copies are zeros everywhere: at once where many that lie together are.
+/// Keys in order, without those whose copies are zeros everywhere: at once where many that lie
+/// together are.
 pub(crate) fn keys_set<'a>(layout: &'a ArrayLayout, bytes: &'a [u8]) -> impl Iterator<Item = u32> {
     const BLOCK: usize = 4096;
     static ZEROS: [u8; BLOCK] = [0; BLOCK];
@@ -176,7 +179,8 @@ pub(crate) fn copy<'a>(layout: &ArrayLayout, bytes: &'a [u8], shard: u32, key: u
     )
 }
 
-/// The writes that set the value of `key`: the first copy holds it, the others become zero where they are added to it.
+/// The writes that set the value of `key`: the first copy holds it, the others become zero where
+/// they are added to it.
 pub(crate) fn store(layout: &ArrayLayout, key: u32, value: &[u8]) -> Vec<Write> {
     let copies = if layout.summed { layout.shards } else { 1 };
     (0..copies)

@@ -1,4 +1,5 @@
-//! BLOOM_FILTER: bits that values set. It may say yes to a value that was never put in, and never no to one that was.
+//! BLOOM_FILTER: bits that values set. It may say yes to a value that was never put in, and never
+//! no to one that was.
 
 use std::collections::BTreeMap;
 

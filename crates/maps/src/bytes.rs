@@ -1,4 +1,5 @@
-//! Little-endian reads and writes in snapshots, whose length was checked against the layout when the view was made.
+//! Little-endian reads and writes in snapshots, whose length was checked against the layout when
+//! the view was made.
 
 /// The `len` bytes at `at`.
 pub(crate) fn slice(bytes: &[u8], at: u64, len: u64) -> &[u8] {

@@ -10,8 +10,9 @@ use crate::map_plan::{MapPlan, Write};
 use crate::part::{Part, check_key, check_value, has_copies, unsupported};
 use crate::{array, bloom, hash, hosted, lru, percpu, queue, user_ring};
 
-/// The writes that give `key` the value `value` in a map that no kernel uses now; `bytes` is a snapshot of all of it.
-/// They must be done in order. `flags` is `BPF_ANY`, `BPF_NOEXIST` or `BPF_EXIST`.
+/// The writes that give `key` the value `value` in a map that no kernel uses now; `bytes` is a
+/// snapshot of all of it. They must be done in order. `flags` is `BPF_ANY`, `BPF_NOEXIST` or
+/// `BPF_EXIST`.
 ///
 /// # Errors
 /// [`AccessError`], whose [`AccessError::errno`] is Linux's.
@@ -78,7 +79,8 @@ pub(crate) fn update(
     }
 }
 
-/// The writes that remove `key` from a hash that no kernel uses now; `bytes` is a snapshot of all of it.
+/// The writes that remove `key` from a hash that no kernel uses now; `bytes` is a snapshot of all
+/// of it.
 ///
 /// # Errors
 /// [`AccessError`], whose [`AccessError::errno`] is Linux's.
@@ -98,8 +100,8 @@ pub(crate) fn delete(plan: &MapPlan, bytes: &[u8], key: &[u8]) -> Result<Vec<Wri
     }
 }
 
-/// The value that comes out of a queue or stack next, and the writes that take it out; no kernel uses the map now and
-/// `bytes` is a snapshot of all of it. The writes must be done in order.
+/// The value that comes out of a queue or stack next, and the writes that take it out; no kernel
+/// uses the map now and `bytes` is a snapshot of all of it. The writes must be done in order.
 ///
 /// # Errors
 /// [`AccessError`], whose [`AccessError::errno`] is Linux's.

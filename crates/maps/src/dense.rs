@@ -1,4 +1,5 @@
-//! Dense slots of a HASH, which hold its keys as what is left of their hash: what `hash` does with other slots, where it differs.
+//! Dense slots of a HASH, which hold its keys as what is left of their hash: what `hash` does with
+//! other slots, where it differs.
 
 use warpbpf_abi::layout::HashLayout;
 
@@ -6,7 +7,8 @@ use crate::bytes::{slice, u64_at};
 use crate::map_plan::Write;
 use crate::probe::probe;
 
-/// The bytes of the key that a slot belongs to, of which the layout's `key_size` count, if the key is there.
+/// The bytes of the key that a slot belongs to, of which the layout's `key_size` count, if the key
+/// is there.
 pub(crate) fn key(layout: &HashLayout, slot: u64, word: u64) -> Option<[u8; 8]> {
     if word & HashLayout::GONE != 0 {
         return None;
@@ -45,8 +47,8 @@ pub(crate) fn each(layout: &HashLayout, bytes: &[u8], mut each: impl FnMut(&[u8]
     }
 }
 
-/// The write that puts a key which is not there into a quiet map. `None` without a slot in reach that is the key's or was never
-/// used.
+/// The write that puts a key which is not there into a quiet map. `None` without a slot in reach
+/// that is the key's or was never used.
 pub(crate) fn insert(
     layout: &HashLayout,
     bytes: &[u8],

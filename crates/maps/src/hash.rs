@@ -1,5 +1,6 @@
-//! HASH, GPU_HASH and PERCPU_HASH: open addressing, as `HashLayout` tells it. The host reads any snapshot, and changes a map
-//! while no kernel runs; compaction takes back what deleted keys and overwritten values left behind.
+//! HASH, GPU_HASH and PERCPU_HASH: open addressing, as `HashLayout` tells it. The host reads any
+//! snapshot, and changes a map while no kernel runs; compaction takes back what deleted keys and
+//! overwritten values left behind.
 
 use std::borrow::Cow;
 
@@ -126,8 +127,8 @@ impl Node<'_> {
     }
 }
 
-/// The copies of a value as they are shown: types that have one for each multiprocessor show all, on a device with one
-/// multiprocessor too.
+/// The copies of a value as they are shown: types that have one for each multiprocessor show all,
+/// on a device with one multiprocessor too.
 pub(crate) fn shown(map_type: MapType, size: u32, copies: &[u8]) -> Value {
     let stride = size.next_multiple_of(8) as usize;
     let mut values = copies
@@ -140,8 +141,8 @@ pub(crate) fn shown(map_type: MapType, size: u32, copies: &[u8]) -> Value {
     }
 }
 
-/// All copies of a value that the host gives. `value` is one value, for every multiprocessor, or as in Linux one per
-/// multiprocessor, each padded to 8 bytes.
+/// All copies of a value that the host gives. `value` is one value, for every multiprocessor, or as
+/// in Linux one per multiprocessor, each padded to 8 bytes.
 pub(crate) fn given(
     map: &str,
     size: u32,
@@ -165,8 +166,8 @@ pub(crate) fn given(
     })
 }
 
-/// All keys of the snapshot, in slot order. A slot whose node does not hold a key of its tag is left out: it was
-/// published while the copy was under way, behind the copy's back.
+/// All keys of the snapshot, in slot order. A slot whose node does not hold a key of its tag is
+/// left out: it was published while the copy was under way, behind the copy's back.
 pub(crate) fn nodes<'a>(
     layout: &HashLayout,
     bytes: &'a [u8],
@@ -175,8 +176,8 @@ pub(crate) fn nodes<'a>(
     (0..layout.slots()).filter_map(move |slot| node_of(&layout, bytes, slot))
 }
 
-/// Every key with its first value, as [`nodes`] gives them, for maps so large that what is computed per slot counts: keys
-/// of the usual sizes are hashed without a loop.
+/// Every key with its first value, as [`nodes`] gives them, for maps so large that what is computed
+/// per slot counts: keys of the usual sizes are hashed without a loop.
 pub(crate) fn each(layout: &HashLayout, bytes: &[u8], each: impl FnMut(&[u8], &[u8])) {
     if layout.dense {
         return dense::each(layout, bytes, each);
@@ -206,8 +207,8 @@ fn walk(
         HashLayout::SLOTS,
         layout.slots() * layout.slot_stride(),
     );
-    // Which slots of a part hold a key is found out first, without a branch: where half of them do, a processor
-    // guesses half of those branches wrong, and that takes longer than all else.
+    // Which slots of a part hold a key is found out first, without a branch: where half of them do,
+    // a processor guesses half of those branches wrong, and that takes longer than all else.
     const PART: usize = 256;
     let mut with_key = [0; PART];
     for (part, places) in all.chunks(PART * stride).enumerate() {
@@ -267,12 +268,14 @@ pub(crate) fn find<'a>(layout: &HashLayout, bytes: &'a [u8], key: &[u8]) -> Opti
         .find(|node| *node.key == *key)
 }
 
-/// Bytes of slots that a lookup reads first: nearly every probe ends there, and they cost as much as one slot does.
+/// Bytes of slots that a lookup reads first: nearly every probe ends there, and they cost as much
+/// as one slot does.
 const NEAR: u64 = 1024;
 
-/// The value of `key` in a map that may change meanwhile: `read` fills bytes with what lies from an offset of it, mostly once, and at most five times
-/// unless tags collide. Each of the slots in the key's reach is read at most once, and the nodes that may be the key's where they lie apart; each aligned
-/// word is one that was there.
+/// The value of `key` in a map that may change meanwhile: `read` fills bytes with what lies from an
+/// offset of it, mostly once, and at most five times unless tags collide. Each of the slots in the
+/// key's reach is read at most once, and the nodes that may be the key's where they lie apart; each
+/// aligned word is one that was there.
 pub(crate) fn look_up<E>(
     layout: &HashLayout,
     map_type: MapType,
@@ -357,7 +360,8 @@ fn used(bytes: &[u8], shard: u32) -> i32 {
     u32_at(bytes, HashLayout::control(shard) + HashLayout::USED) as i32
 }
 
-/// The shard that counts one key more: the one with most room, so that lanes of every multiprocessor find some near by.
+/// The shard that counts one key more: the one with most room, so that lanes of every
+/// multiprocessor find some near by.
 fn room(layout: &HashLayout, bytes: &[u8]) -> Option<u32> {
     let left = |shard| i64::from(layout.quota(shard)) - i64::from(used(bytes, shard));
     (0..HashLayout::SHARDS)
@@ -399,8 +403,8 @@ pub(crate) fn check_flags(
     }
 }
 
-/// The writes that give `key` its value in a quiet map; `values` are all copies. A map that has used up its nodes or the
-/// slots near the key is compacted, and then the only write is all of it.
+/// The writes that give `key` its value in a quiet map; `values` are all copies. A map that has
+/// used up its nodes or the slots near the key is compacted, and then the only write is all of it.
 pub(crate) fn store(
     plan: &MapPlan,
     layout: &HashLayout,
@@ -456,16 +460,16 @@ fn store_fresh(layout: &HashLayout, fresh: &mut [u8], key: &[u8], values: &[u8])
     Some(())
 }
 
-/// The place, then the slot that publishes it. `None` without a free node, or without a slot in reach that is the key's or
-/// was never used.
+/// The place, then the slot that publishes it. `None` without a free node, or without a slot in
+/// reach that is the key's or was never used.
 fn insert(layout: &HashLayout, bytes: &[u8], key: &[u8], values: &[u8]) -> Option<Vec<Write>> {
     let hash = hash(key);
     if layout.dense {
         return dense::insert(layout, bytes, hash, values);
     }
     let tag = hash >> 32 << 32;
-    // A claim that nobody made good, because its kernel was ended, is as good as a dead slot; if it has no place yet, as
-    // an empty one, but then the home may be half full.
+    // A claim that nobody made good, because its kernel was ended, is as good as a dead slot; if it
+    // has no place yet, as an empty one, but then the home may be half full.
     let claimed = tag | HashLayout::CLAIMED;
     let (slot, word, own) = probe(layout, hash).find_map(|slot| {
         let word = u64_at(bytes, layout.slot(slot));
@@ -537,12 +541,13 @@ pub(crate) fn remove(
     ])
 }
 
-/// The whole map anew: the keys of `bytes` and the counters of refusals, without what deleted keys and overwritten values
-/// left behind. The map must be quiet, and `bytes` as long as the layout. An LRU map never needs it.
+/// The whole map anew: the keys of `bytes` and the counters of refusals, without what deleted keys
+/// and overwritten values left behind. The map must be quiet, and `bytes` as long as the layout. An
+/// LRU map never needs it.
 ///
 /// # Errors
-/// [`AccessError::Busy`] if so many keys collide that a bounded probe would not find one of them again;
-/// [`AccessError::Snapshot`] if `bytes` has another length.
+/// [`AccessError::Busy`] if so many keys collide that a bounded probe would not find one of them
+/// again; [`AccessError::Snapshot`] if `bytes` has another length.
 pub fn compact(map: &str, layout: &HashLayout, bytes: &[u8]) -> Result<Vec<u8>, AccessError> {
     if bytes.len() as u64 != layout.size() {
         return Err(AccessError::Snapshot {
@@ -561,8 +566,8 @@ pub fn compact(map: &str, layout: &HashLayout, bytes: &[u8]) -> Result<Vec<u8>, 
     Ok(fresh)
 }
 
-/// The beginning of a map by which [`wants_compaction`] can tell: all counters, and as many slots as give a fair picture, for
-/// keys are spread over them by their hash.
+/// The beginning of a map by which [`wants_compaction`] can tell: all counters, and as many slots
+/// as give a fair picture, for keys are spread over them by their hash.
 pub fn sample(layout: &HashLayout) -> u64 {
     layout.slot(layout.slots().min(SAMPLE))
 }
@@ -570,9 +575,10 @@ pub fn sample(layout: &HashLayout) -> u64 {
 /// Slots of a sample.
 const SAMPLE: u64 = 4096;
 
-/// Whether a map has used up so much that updates may soon give up (`-EBUSY`), and compaction would help: a quarter of the slots
-/// belong to keys that are gone (at most a half can be others'), or three quarters of the pool are handed out (at most half of it holds values). `bytes`
-/// are the map or a [`sample`] of it.
+/// Whether a map has used up so much that updates may soon give up (`-EBUSY`), and compaction would
+/// help: a quarter of the slots belong to keys that are gone (at most a half can be others'), or
+/// three quarters of the pool are handed out (at most half of it holds values). `bytes` are the map
+/// or a [`sample`] of it.
 pub fn wants_compaction(layout: &HashLayout, bytes: &[u8]) -> bool {
     let slots = (bytes.len() as u64).saturating_sub(HashLayout::SLOTS) / layout.slot_stride();
     let slots = slots.min(layout.slots());

@@ -1,5 +1,5 @@
-//! A hash that the user forced to the host (`HostedLayout`): how the host answers the lanes that ask for its keys, and how
-//! its entries are read from a copy.
+//! A hash that the user forced to the host (`HostedLayout`): how the host answers the lanes that
+//! ask for its keys, and how its entries are read from a copy.
 
 use std::collections::{HashMap, VecDeque};
 

@@ -1,6 +1,7 @@
-//! ARRAY_OF_MAPS and HASH_OF_MAPS: an array or a hash whose values name other maps of the session, as
-//! `warpbpf_abi::layout::inner` tells it. For the host a value is 4 bytes, the map's index in the session plus one, where
-//! Linux has a file descriptor or an id; its address on the device is filled in once that is known ([`resolve`]).
+//! ARRAY_OF_MAPS and HASH_OF_MAPS: an array or a hash whose values name other maps of the session,
+//! as `warpbpf_abi::layout::inner` tells it. For the host a value is 4 bytes, the map's index in
+//! the session plus one, where Linux has a file descriptor or an id; its address on the device is
+//! filled in once that is known ([`resolve`]).
 
 use warpbpf_abi::layout::{HashLayout, inner};
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, MapType, PLACE};
@@ -142,12 +143,15 @@ pub(crate) fn store(
     change::update(&plain(plan), bytes, key, &word, flags)
 }
 
-/// The writes that give `key` the map of `value`, an index plus one, which lies at `address`, while programs look for maps in `plan`: they
-/// must be done in order, each before the next one begins. A program reads the address alone, and a key's place is whole before its slot is
-/// published, so it finds the map before, or this one, or none. `bytes` is all of the map; programs write nothing there.
+/// The writes that give `key` the map of `value`, an index plus one, which lies at `address`, while
+/// programs look for maps in `plan`: they must be done in order, each before the next one begins. A
+/// program reads the address alone, and a key's place is whole before its slot is published, so it
+/// finds the map before, or this one, or none. `bytes` is all of the map; programs write nothing
+/// there.
 ///
 /// # Errors
-/// [`AccessError`], whose [`AccessError::errno`] is Linux's; [`AccessError::Busy`] where a hash would have to be made anew for the key.
+/// [`AccessError`], whose [`AccessError::errno`] is Linux's; [`AccessError::Busy`] where a hash
+/// would have to be made anew for the key.
 pub fn store_live(
     plan: &MapPlan,
     bytes: &[u8],
@@ -202,8 +206,9 @@ pub fn is_outer(plan: &MapPlan) -> bool {
     matches!(plan.map_type, MapType::ArrayOfMaps | MapType::HashOfMaps)
 }
 
-/// The writes that complete the image of a map of maps: the address of each map that is in it. `address` gives that of a
-/// map of the session, `None` if there is no such map; such a value stays null for programs.
+/// The writes that complete the image of a map of maps: the address of each map that is in it.
+/// `address` gives that of a map of the session, `None` if there is no such map; such a value stays
+/// null for programs.
 pub fn resolve(plan: &MapPlan, address: impl Fn(u32) -> Option<u64>) -> Vec<Write> {
     if !is_outer(plan) || plan.image.is_empty() {
         return Vec::new();
@@ -232,8 +237,8 @@ pub fn resolve(plan: &MapPlan, address: impl Fn(u32) -> Option<u64>) -> Vec<Writ
     writes
 }
 
-/// Whether `def` can be in `outer`, as Linux asks: type, sizes, number of entries, flags and `map_extra` are those that
-/// `outer` declares, because programs are compiled for them.
+/// Whether `def` can be in `outer`, as Linux asks: type, sizes, number of entries, flags and
+/// `map_extra` are those that `outer` declares, because programs are compiled for them.
 ///
 /// # Errors
 /// [`MapError::InnerMismatch`] names both maps and what differs.
@@ -242,7 +247,8 @@ pub fn check(outer: &MapDef, def: &MapDef) -> Result<(), MapError> {
         return Ok(());
     };
     let extra = |def: &MapDef| def.extra.get("map_extra").copied().unwrap_or(0);
-    // A hash that is asked for is another kind of map to a program; an array is the same wherever it lies.
+    // A hash that is asked for is another kind of map to a program; an array is the same wherever
+    // it lies.
     let asked = |def: &MapDef| u64::from(def.is_asked_for());
     let attributes = [
         (
@@ -297,7 +303,8 @@ pub fn check_all(defs: &[MapDef]) -> Result<(), MapError> {
     Ok(())
 }
 
-/// The map of maps that map `index` is or could be put into: programs then find it there, compiled for one copy.
+/// The map of maps that map `index` is or could be put into: programs then find it there, compiled
+/// for one copy.
 pub fn outer_of(defs: &[MapDef], index: usize) -> Option<&str> {
     let def = defs.get(index)?;
     defs.iter()

@@ -1,9 +1,10 @@
-//! What a context that has ended left of a map gives way to what the host writes later: else the old value would stand in front
-//! of the new one, or be counted into it again.
+//! What a context that has ended left of a map gives way to what the host writes later: else the
+//! old value would stand in front of the new one, or be counted into it again.
 //!
-//! Contexts that live hold what the host wrote. So the copy that is left loses the key, or where a key cannot go its value becomes zero: of fields that
-//! are added up those that were written, of all else everything, for one context's bytes are shown of it. Where
-//! each multiprocessor shows a value of its own, those of the context take theirs.
+//! Contexts that live hold what the host wrote. So the copy that is left loses the key, or where a
+//! key cannot go its value becomes zero: of fields that are added up those that were written, of
+//! all else everything, for one context's bytes are shown of it. Where each multiprocessor shows a
+//! value of its own, those of the context take theirs.
 
 use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::BPF_ANY;
@@ -17,7 +18,8 @@ use crate::{inner, merge, words};
 /// What the host did to a key in the contexts that live.
 #[derive(Debug, Clone, Copy)]
 pub enum Done<'a> {
-    /// It has a value now; this is the part of it that the context that has ended would have been given ([`merge::split`]).
+    /// It has a value now; this is the part of it that the context that has ended would have been
+    /// given ([`merge::split`]).
     Updated(&'a [u8]),
     /// It has some words of a value now, as [`words::pack`] has them.
     Words(&'a [u8]),
@@ -25,7 +27,8 @@ pub enum Done<'a> {
     Deleted,
 }
 
-/// The writes that make the copy `bytes` give way, none where it says nothing of the key. They must be done in order.
+/// The writes that make the copy `bytes` give way, none where it says nothing of the key. They must
+/// be done in order.
 pub fn superseded(plan: &MapPlan, bytes: &[u8], key: &[u8], done: Done<'_>) -> Vec<Write> {
     let value = MapView::new(plan, bytes).and_then(|view| view.lookup(key));
     let Ok(Some(value)) = value else {

@@ -1,10 +1,13 @@
-//! The host's half of every map: is a definition sound, how does it lie in device memory, what do the bytes mean.
+//! The host's half of every map: is a definition sound, how does it lie in device memory, what do
+//! the bytes mean.
 //!
-//! Nothing here touches a device. [`plan`] turns a definition into sizes and initial writes, [`MapView`] reads a
-//! snapshot of the device's bytes, [`update`] and [`delete`] answer with the bytes to write, and [`ring::Reader`] says
-//! which ranges to copy next. All offsets come from `warpbpf_abi::layout`, which the code generator uses too.
+//! Nothing here touches a device. [`plan`] turns a definition into sizes and initial writes,
+//! [`MapView`] reads a snapshot of the device's bytes, [`update`] and [`delete`] answer with the
+//! bytes to write, and [`ring::Reader`] says which ranges to copy next. All offsets come from
+//! `warpbpf_abi::layout`, which the code generator uses too.
 //!
-//! What a reader may see while a kernel runs, and what holds once it has ended and the snapshot was taken after it:
+//! What a reader may see while a kernel runs, and what holds once it has ended and the snapshot was
+//! taken after it:
 //!
 //! | type | while it runs | after its end |
 //! |---|---|---|

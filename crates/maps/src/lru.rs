@@ -1,5 +1,6 @@
-//! LRU_HASH and LRU_PERCPU_HASH: buckets of slots that are clocks, as `LruLayout` tells it. The host reads any snapshot, and
-//! changes a map while no kernel runs; when it is full, what the host puts in drops another key, as on the device.
+//! LRU_HASH and LRU_PERCPU_HASH: buckets of slots that are clocks, as `LruLayout` tells it. The
+//! host reads any snapshot, and changes a map while no kernel runs; when it is full, what the host
+//! puts in drops another key, as on the device.
 
 use warpbpf_abi::layout::{LruLayout, MapLayout, hash};
 use warpbpf_abi::maps::MapType;
@@ -72,8 +73,8 @@ impl Node<'_> {
     }
 }
 
-/// All keys of the snapshot, in slot order. A slot whose node does not hold a key that belongs there is left out: the node
-/// was taken for another key while the copy was under way.
+/// All keys of the snapshot, in slot order. A slot whose node does not hold a key that belongs
+/// there is left out: the node was taken for another key while the copy was under way.
 pub(crate) fn nodes<'a>(
     layout: &LruLayout,
     bytes: &'a [u8],
@@ -303,7 +304,8 @@ impl Edit<'_> {
         Some(())
     }
 
-    /// Moves a bucket's hand to the slot that a new key is to be written to, and gives its position and what is there.
+    /// Moves a bucket's hand to the slot that a new key is to be written to, and gives its position
+    /// and what is there.
     fn turn(&mut self, bucket: u64) -> (u64, u64) {
         let slots = (0..LruLayout::WAYS).map(|way| self.layout.slot(bucket, way));
         let slots: Vec<u64> = slots.collect();

@@ -9,8 +9,8 @@ use warpbpf_abi::maps::{MapType, Placement};
 /// Most bytes of device memory that one map may take.
 pub const MAX_BYTES: u64 = 8 << 30;
 
-/// Most bytes that a summed array may take with all its copies. A larger one is spread over so many lines that copies
-/// per multiprocessor would cost memory and save nothing.
+/// Most bytes that a summed array may take with all its copies. A larger one is spread over so many
+/// lines that copies per multiprocessor would cost memory and save nothing.
 pub const MAX_SHARDED_BYTES: u64 = 64 << 20;
 
 /// Bytes to put at an offset of a map's device memory.
@@ -31,7 +31,8 @@ pub struct SumUse {
     pub not_summable: Option<String>,
     /// What is done to values is more than adding; keys may come and go by helpers.
     pub more_than_adds: bool,
-    /// It runs on the CPU, and reads and writes as the host does: values are in one place for it, and are added up over devices all the same.
+    /// It runs on the CPU, and reads and writes as the host does: values are in one place for it,
+    /// and are added up over devices all the same.
     pub on_cpu: bool,
 }
 
@@ -72,8 +73,8 @@ impl MapPlan {
         self.layout.size()
     }
 
-    /// Bytes of a snapshot, from the first one on: of a user ring what stands before its records. 0 of a ring, whose
-    /// records are events.
+    /// Bytes of a snapshot, from the first one on: of a user ring what stands before its records. 0
+    /// of a ring, whose records are events.
     pub fn snapshot_bytes(&self) -> u64 {
         match self.layout {
             MapLayout::Ring(_) => 0,

@@ -1,7 +1,9 @@
-//! One view of a map that several GPU contexts have a part of each: what merging means, type by type.
+//! One view of a map that several GPU contexts have a part of each: what merging means, type by
+//! type.
 //!
-//! What programs only add to is summed. Values of multiprocessors and threads stand side by side, those of the first
-//! context first. Of any other value, and of what lies beside sums, the first part shows that is not all zero: the device that has something to say.
+//! What programs only add to is summed. Values of multiprocessors and threads stand side by side,
+//! those of the first context first. Of any other value, and of what lies beside sums, the first
+//! part shows that is not all zero: the device that has something to say.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +14,9 @@ use crate::bytes::{put, u32_at, u64_at};
 use crate::map_plan::MapPlan;
 use crate::value::{Counters, Entry, Value};
 
-/// The value of a key as a lookup gives it to the host: of a map with a value per multiprocessor or thread all of them, in
-/// a row. `parts` has the value in each context, in the order of contexts; `None` where there is no such key.
+/// The value of a key as a lookup gives it to the host: of a map with a value per multiprocessor or
+/// thread all of them, in a row. `parts` has the value in each context, in the order of contexts;
+/// `None` where there is no such key.
 pub fn flat(plan: &MapPlan, parts: &[Option<Vec<u8>>]) -> Option<Vec<u8>> {
     let there: Vec<&Vec<u8>> = parts.iter().flatten().collect();
     let first = *there.first()?;
@@ -56,7 +59,8 @@ pub fn in_a_row(plan: &MapPlan, value: Value) -> Vec<u8> {
     }
 }
 
-/// The values to give to each of `count` contexts where the host gives a key `value`, as [`flat`] would show it.
+/// The values to give to each of `count` contexts where the host gives a key `value`, as [`flat`]
+/// would show it.
 pub fn split(plan: &MapPlan, value: &[u8], count: usize) -> Vec<Vec<u8>> {
     if is_side_by_side(plan) {
         let each = part_bytes(plan);
@@ -179,8 +183,8 @@ pub(crate) fn value(plan: &MapPlan, parts: Vec<Option<Value>>) -> Option<Value> 
     }
 }
 
-/// The entries of all parts: of types without keys one after the other, else each key once, in the order in which the parts
-/// have them.
+/// The entries of all parts: of types without keys one after the other, else each key once, in the
+/// order in which the parts have them.
 pub(crate) fn entries(plan: &MapPlan, parts: Vec<impl Iterator<Item = Entry>>) -> Vec<Entry> {
     if matches!(plan.layout, MapLayout::Queue(_)) {
         return parts.into_iter().flatten().collect();

@@ -17,7 +17,8 @@ pub(crate) struct Part<'a> {
 }
 
 impl<'a> Part<'a> {
-    /// A view of `bytes`, a copy of all of the map's memory, or a snapshot ([`MapPlan::snapshot_bytes`]).
+    /// A view of `bytes`, a copy of all of the map's memory, or a snapshot
+    /// ([`MapPlan::snapshot_bytes`]).
     ///
     /// # Errors
     /// [`AccessError::Snapshot`] if `bytes` has another length than the layout.
@@ -34,7 +35,8 @@ impl<'a> Part<'a> {
         Ok(Part { plan, bytes })
     }
 
-    /// All entries: arrays in key order with every key, hashes in slot order. Values of maps of maps are as they lie there.
+    /// All entries: arrays in key order with every key, hashes in slot order. Values of maps of
+    /// maps are as they lie there.
     pub(crate) fn entries(self) -> Box<dyn Iterator<Item = Entry> + 'a> {
         let part = self;
         match &self.plan.layout {

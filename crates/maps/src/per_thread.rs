@@ -1,5 +1,5 @@
-//! bpftime's per-thread array (1502): a value per key and linear global thread. Threads beyond `map_extra` get NULL,
-//! and are counted, where bpftime wrote out of bounds.
+//! bpftime's per-thread array (1502): a value per key and linear global thread. Threads beyond
+//! `map_extra` get NULL, and are counted, where bpftime wrote out of bounds.
 
 use warpbpf_abi::layout::{MapLayout, PerThreadLayout};
 use warpbpf_abi::maps::PER_THREAD_DEFAULT;

@@ -1,5 +1,6 @@
-//! PERCPU_ARRAY: a copy per multiprocessor, and the host sees each of them. `%smid` chooses the copy, but a copy is not
-//! exclusive: many warps of one multiprocessor meet in it, so programs add to it atomically.
+//! PERCPU_ARRAY: a copy per multiprocessor, and the host sees each of them. `%smid` chooses the
+//! copy, but a copy is not exclusive: many warps of one multiprocessor meet in it, so programs add
+//! to it atomically.
 
 use warpbpf_abi::layout::{ArrayLayout, MapLayout};
 use warpbpf_abi::maps::MapType;
@@ -40,8 +41,8 @@ pub(crate) fn values(layout: &ArrayLayout, bytes: &[u8], key: u32) -> Vec<Vec<u8
         .collect()
 }
 
-/// The writes that set `key`. `value` is one value, for every multiprocessor, or as in Linux one per multiprocessor,
-/// each padded to 8 bytes.
+/// The writes that set `key`. `value` is one value, for every multiprocessor, or as in Linux one
+/// per multiprocessor, each padded to 8 bytes.
 pub(crate) fn store(
     map: &str,
     layout: &ArrayLayout,

@@ -1,4 +1,5 @@
-//! From a definition to a layout: everything that can be refused is refused here, before any memory is asked for.
+//! From a definition to a layout: everything that can be refused is refused here, before any memory
+//! is asked for.
 
 use warpbpf_abi::layout::{ArrayLayout, MapLayout};
 pub use warpbpf_abi::maps::Placement;
@@ -9,8 +10,9 @@ use crate::error::MapError;
 use crate::map_plan::{Hardware, MapPlan, SumUse, Write};
 use crate::{array, bloom, hash, hosted, inner, lru, per_thread, percpu, queue, ring, user_ring};
 
-/// Types that can be forced to the host: what has a fixed place for each value is reached there, what has keys is asked for.
-/// All others would need atomics that the device and the host do together, or waits without a bound.
+/// Types that can be forced to the host: what has a fixed place for each value is reached there,
+/// what has keys is asked for. All others would need atomics that the device and the host do
+/// together, or waits without a bound.
 const HOST_TYPES: &[MapType] = &[
     MapType::Array,
     MapType::PercpuArray,
@@ -25,7 +27,8 @@ const HOST_TYPES: &[MapType] = &[
 
 /// `BPF_F_NO_PREALLOC`: about host memory, so without effect here.
 pub(crate) const F_NO_PREALLOC: u32 = 1;
-/// `BPF_F_NO_COMMON_LRU`: a list of keys for each CPU; without effect here, where keys are dropped bucket by bucket.
+/// `BPF_F_NO_COMMON_LRU`: a list of keys for each CPU; without effect here, where keys are dropped
+/// bucket by bucket.
 pub(crate) const F_NO_COMMON_LRU: u32 = 1 << 1;
 /// `BPF_F_NUMA_NODE`: about host memory, so without effect here.
 pub(crate) const F_NUMA_NODE: u32 = 1 << 2;
@@ -34,7 +37,8 @@ pub(crate) const F_RDONLY_PROG: u32 = 1 << 7;
 /// `BPF_F_MMAPABLE`: the data sections carry it; host reads are copies anyway.
 pub(crate) const F_MMAPABLE: u32 = 1 << 10;
 
-/// Checks `def` and lays it out for a device of `sms` multiprocessors of which nothing else is known. See [`plan_on`].
+/// Checks `def` and lays it out for a device of `sms` multiprocessors of which nothing else is
+/// known. See [`plan_on`].
 ///
 /// # Errors
 /// As [`plan_on`].

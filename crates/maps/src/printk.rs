@@ -1,8 +1,8 @@
-//! `bpf_trace_printk` and `bpf_trace_vprintk` on the host: the device queues format and arguments, and the text is made
-//! here. What each conversion means is in [`warpbpf_abi::format`].
+//! `bpf_trace_printk` and `bpf_trace_vprintk` on the host: the device queues format and arguments,
+//! and the text is made here. What each conversion means is in [`warpbpf_abi::format`].
 //!
-//! The verifier refuses a format with a conversion that is not served; where one comes all the same, the text says what was
-//! wrong in its place, because the kernel has long gone on.
+//! The verifier refuses a format with a conversion that is not served; where one comes all the
+//! same, the text says what was wrong in its place, because the kernel has long gone on.
 
 use warpbpf_abi::format::{Conversion, MAX_VALUES, Piece, pieces};
 use warpbpf_abi::layout::printk as layout;
@@ -45,7 +45,8 @@ pub enum Format {
 }
 
 impl Message {
-    /// Reads the payload of a ring record; `None` if its size is not what its number of arguments and its format ask for.
+    /// Reads the payload of a ring record; `None` if its size is not what its number of arguments
+    /// and its format ask for.
     pub fn read(record: &[u8]) -> Option<Message> {
         if (record.len() as u64) < layout::size(0) {
             return None;
@@ -88,8 +89,9 @@ impl Message {
         })
     }
 
-    /// The text; `None` if nothing is where the record says that its format is. `string` gives the bytes from an offset of a
-    /// map on: for such a format, and for `%s`, whose value is `session index << 32 | offset` of a constant string.
+    /// The text; `None` if nothing is where the record says that its format is. `string` gives the
+    /// bytes from an offset of a map on: for such a format, and for `%s`, whose value is `session
+    /// index << 32 | offset` of a constant string.
     pub fn text<'a>(&self, string: impl Fn(u32, u32) -> Option<&'a [u8]>) -> Option<String> {
         let bytes = match &self.format {
             Format::At { map, offset, .. } => string(*map, *offset)?,

@@ -1,5 +1,5 @@
-//! QUEUE and STACK: nodes whose numbers stand in rings of cells or in a list, as `QueueLayout` tells it. The host reads any
-//! snapshot, and pushes and pops while no kernel runs.
+//! QUEUE and STACK: nodes whose numbers stand in rings of cells or in a list, as `QueueLayout`
+//! tells it. The host reads any snapshot, and pushes and pops while no kernel runs.
 
 use warpbpf_abi::layout::{MapLayout, QueueLayout};
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, MapType};
@@ -160,7 +160,8 @@ fn value<'a>(layout: &QueueLayout, bytes: &'a [u8], node: u64) -> &'a [u8] {
     slice(bytes, layout.node(node), u64::from(layout.value_size))
 }
 
-/// A stack's nodes from its top on. A list that does not end within the nodes was changed while it was copied.
+/// A stack's nodes from its top on. A list that does not end within the nodes was changed while it
+/// was copied.
 fn stacked(layout: &QueueLayout, bytes: &[u8]) -> Vec<u64> {
     let mut nodes = Vec::new();
     let mut next = u64_at(bytes, QueueLayout::VALUES) & 0xffff_ffff;

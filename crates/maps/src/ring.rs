@@ -1,18 +1,19 @@
-//! RINGBUF: the host's reader, as a state machine without a device. It names ranges to copy; what is in them is looked at
-//! where they come to lie, by whoever wants records ([`Chunk::records`]).
+//! RINGBUF: the host's reader, as a state machine without a device. It names ranges to copy; what
+//! is in them is looked at where they come to lie, by whoever wants records ([`Chunk::records`]).
 //!
 //! One round, in this order, each copy finished before the next begins:
 //!
 //! 1. copy [`Reader::commits`],
 //! 2. copy [`Reader::controls`],
-//! 3. [`Reader::cover`] answers with the chunks that are written; copy as many as there is room for, each ring's in their
-//!    order, and give them to [`Reader::take`],
+//! 3. [`Reader::cover`] answers with the chunks that are written; copy as many as there is room
+//!    for, each ring's in their order, and give them to [`Reader::take`],
 //! 4. write [`Reader::consumed`] to the device.
 //!
-//! Why a covered chunk is whole: commits only follow reservations. If the commit count of a sub-buffer, copied first,
-//! equals what `reserved`, copied later, says was reserved in it, then every record reserved there by then has been
-//! committed, and its bytes were fenced before the commit. That holds for a full sub-buffer, for the last one while
-//! nobody writes in it, and for one of which the host has taken only a part.
+//! Why a covered chunk is whole: commits only follow reservations. If the commit count of a
+//! sub-buffer, copied first, equals what `reserved`, copied later, says was reserved in it, then
+//! every record reserved there by then has been committed, and its bytes were fenced before the
+//! commit. That holds for a full sub-buffer, for the last one while nobody writes in it, and for
+//! one of which the host has taken only a part.
 
 use std::ops::Range;
 
@@ -73,7 +74,8 @@ fn wait_of(def: &MapDef, map_type: &'static str) -> Result<u32, MapError> {
     }
 }
 
-/// Rings of PERF_EVENT_ARRAY and bpftime's GPU_RINGBUF, whose `max_entries` tells no size: see [`RingLayout::events`].
+/// Rings of PERF_EVENT_ARRAY and bpftime's GPU_RINGBUF, whose `max_entries` tells no size: see
+/// [`RingLayout::events`].
 pub(crate) fn plan_events(
     def: &MapDef,
     map_type: MapType,
@@ -126,8 +128,8 @@ impl Chunk {
         self.range.is_empty()
     }
 
-    /// The longest beginning of it that has at most `most` bytes and ends with a record, which is known of the ends of
-    /// sub-buffers alone.
+    /// The longest beginning of it that has at most `most` bytes and ends with a record, which is
+    /// known of the ends of sub-buffers alone.
     pub fn beginning(&self, most: u64) -> Option<Chunk> {
         if self.len() <= most {
             return Some(self.clone());
@@ -150,11 +152,12 @@ impl Chunk {
         })
     }
 
-    /// Hands the records in `bytes`, which are the chunk's, to `each`, in the order of their reservation.
+    /// Hands the records in `bytes`, which are the chunk's, to `each`, in the order of their
+    /// reservation.
     ///
     /// # Errors
-    /// [`RingError::Length`]; [`RingError::Damaged`] for the first header that cannot be: what stands before it has been
-    /// handed out.
+    /// [`RingError::Length`]; [`RingError::Damaged`] for the first header that cannot be: what
+    /// stands before it has been handed out.
     pub fn records<'a>(
         &self,
         bytes: &'a [u8],
@@ -198,7 +201,8 @@ pub struct Record<'a> {
     pub payload: &'a [u8],
 }
 
-/// A ring that holds what no writer writes. The application wrote into our memory, or the wrong memory was copied.
+/// A ring that holds what no writer writes. The application wrote into our memory, or the wrong
+/// memory was copied.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum RingError {
     /// A copy of another length than asked for: the caller's bug.
@@ -371,8 +375,9 @@ impl Reader {
         self.lost.get(shard as usize).copied()
     }
 
-    /// Bytes that were reserved, but not yet taken, as of the last [`Reader::cover`]. After a kernel's end, a round
-    /// leaves none; what remains then belongs to threads that were killed between reserving and submitting.
+    /// Bytes that were reserved, but not yet taken, as of the last [`Reader::cover`]. After a
+    /// kernel's end, a round leaves none; what remains then belongs to threads that were killed
+    /// between reserving and submitting.
     pub fn pending(&self) -> u64 {
         self.reserved
             .iter()
@@ -382,8 +387,8 @@ impl Reader {
     }
 }
 
-/// Bytes of sub-buffer `sub` that have been reserved, all turns of the ring together, once `reserved` bytes of the ring
-/// have been.
+/// Bytes of sub-buffer `sub` that have been reserved, all turns of the ring together, once
+/// `reserved` bytes of the ring have been.
 fn reserved_in(layout: &RingLayout, sub: u64, reserved: u64) -> u64 {
     let turns = reserved / layout.shard_bytes;
     let within = (reserved % layout.shard_bytes).saturating_sub(sub * layout.sub_bytes());

@@ -1,5 +1,6 @@
-//! How often programs were ended in loops that are bounded when they run: an array of one number for each such program, which
-//! stands behind the object's own maps. So it is laid out, copied and added up as every map is.
+//! How often programs were ended in loops that are bounded when they run: an array of one number
+//! for each such program, which stands behind the object's own maps. So it is laid out, copied and
+//! added up as every map is.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,13 @@
-//! USER_RINGBUF: the host's producer, as a state machine without a device, in the manner of libbpf's `user_ring_buffer`.
+//! USER_RINGBUF: the host's producer, as a state machine without a device, in the manner of
+//! libbpf's `user_ring_buffer`.
 //!
-//! [`Producer::reserve`] gives room for a record, [`Producer::submit`] or [`Producer::discard`] gives it back, and
-//! [`Producer::writes`] says what to write to the device: records first, then the position behind them. The writes are done
-//! in their order, each finished before the next begins, so a program that sees the position sees the records.
+//! [`Producer::reserve`] gives room for a record, [`Producer::submit`] or [`Producer::discard`]
+//! gives it back, and [`Producer::writes`] says what to write to the device: records first, then
+//! the position behind them. The writes are done in their order, each finished before the next
+//! begins, so a program that sees the position sees the records.
 //!
-//! Records come out in the order in which they were reserved: one that was neither submitted nor discarded holds back all
-//! that follow.
+//! Records come out in the order in which they were reserved: one that was neither submitted nor
+//! discarded holds back all that follow.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -124,7 +126,8 @@ impl Producer {
     /// A producer of a ring whose positions are these.
     ///
     /// # Errors
-    /// [`BadPositions`]: the caller's snapshot is not of such a ring, or the application wrote into it.
+    /// [`BadPositions`]: the caller's snapshot is not of such a ring, or the application wrote into
+    /// it.
     pub fn new(
         layout: UserRingLayout,
         filled: u64,
@@ -143,13 +146,14 @@ impl Producer {
         })
     }
 
-    /// Where the device says how far programs are: eight bytes for [`Producer::consumed`], to be copied when there is no
-    /// room.
+    /// Where the device says how far programs are: eight bytes for [`Producer::consumed`], to be
+    /// copied when there is no room.
     pub fn consumer(&self) -> Range<u64> {
         UserRingLayout::CONSUMER..UserRingLayout::CONSUMER + 8
     }
 
-    /// Takes what the device said. A position that cannot be (the application wrote into our memory) is not believed.
+    /// Takes what the device said. A position that cannot be (the application wrote into our
+    /// memory) is not believed.
     pub fn consumed(&mut self, position: u64) {
         if (self.consumed..=self.next).contains(&position)
             && position.is_multiple_of(UserRingLayout::ALIGN)
@@ -274,7 +278,8 @@ fn header(length: u32) -> Vec<u8> {
     u64::from(length).to_le_bytes().to_vec()
 }
 
-/// The writes that add a record to a ring that no kernel uses now; `bytes` is a snapshot of all of it.
+/// The writes that add a record to a ring that no kernel uses now; `bytes` is a snapshot of all of
+/// it.
 pub(crate) fn push(
     plan: &MapPlan,
     layout: &UserRingLayout,

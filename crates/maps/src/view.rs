@@ -19,7 +19,8 @@ pub struct MapView<'a> {
 }
 
 impl<'a> MapView<'a> {
-    /// A view of `bytes`, a copy of all of the map's memory, or a snapshot ([`MapPlan::snapshot_bytes`]).
+    /// A view of `bytes`, a copy of all of the map's memory, or a snapshot
+    /// ([`MapPlan::snapshot_bytes`]).
     ///
     /// # Errors
     /// [`AccessError::Snapshot`] if `bytes` has another length than the layout.
@@ -79,9 +80,9 @@ impl<'a> MapView<'a> {
         }
     }
 
-    /// Every key of a map with one value per key, with its value, without a copy of either: what a large map is read by.
-    /// In the order of [`MapView::entries`]. Values of maps of maps are as they lie there. Nothing for maps with several
-    /// values per key, and rings.
+    /// Every key of a map with one value per key, with its value, without a copy of either: what a
+    /// large map is read by. In the order of [`MapView::entries`]. Values of maps of maps are as
+    /// they lie there. Nothing for maps with several values per key, and rings.
     pub fn each(&self, mut each: impl FnMut(&[u8], &[u8])) {
         if !self.others.is_empty() {
             for entry in self.entries() {
@@ -121,7 +122,8 @@ impl<'a> MapView<'a> {
         ))
     }
 
-    /// The value of `key` in one thread, zero or not; threads of a further context are counted behind those before. `None` if there is no such key or thread, or the map is of another
+    /// The value of `key` in one thread, zero or not; threads of a further context are counted
+    /// behind those before. `None` if there is no such key or thread, or the map is of another
     /// type.
     pub fn thread_value(&self, key: u32, thread: u64) -> Option<&'a [u8]> {
         let MapLayout::PerThread(layout) = &self.first.plan.layout else {
@@ -189,8 +191,9 @@ fn shown_lookup(part: Part<'_>, key: &[u8]) -> Result<Option<Value>, AccessError
     })
 }
 
-/// The value of `key` in a HASH that may change meanwhile, by reading what such a lookup needs and no more: `read` fills bytes
-/// with what lies from an offset of the map. `None` if this type has to be looked at as a whole.
+/// The value of `key` in a HASH that may change meanwhile, by reading what such a lookup needs and
+/// no more: `read` fills bytes with what lies from an offset of the map. `None` if this type has to
+/// be looked at as a whole.
 ///
 /// # Errors
 /// What `read` answers; inside, a key of another size.
@@ -210,8 +213,9 @@ pub fn look_up<E>(
     }
 }
 
-/// The writes that give `key` the value `value` in a map that no kernel uses now; `bytes` is a snapshot of all of it.
-/// They must be done in order. `flags` is `BPF_ANY`, `BPF_NOEXIST` or `BPF_EXIST`.
+/// The writes that give `key` the value `value` in a map that no kernel uses now; `bytes` is a
+/// snapshot of all of it. They must be done in order. `flags` is `BPF_ANY`, `BPF_NOEXIST` or
+/// `BPF_EXIST`.
 ///
 /// # Errors
 /// [`AccessError`], whose [`AccessError::errno`] is Linux's.
@@ -228,8 +232,9 @@ pub fn update(
     change::update(plan, bytes, key, value, flags)
 }
 
-/// The writes that remove `key` from a hash that no kernel uses now, or from a map of maps; `bytes` is a snapshot of all of it. Those of a map of
-/// maps may be done while programs look into it, in order ([`inner::store_live`]).
+/// The writes that remove `key` from a hash that no kernel uses now, or from a map of maps; `bytes`
+/// is a snapshot of all of it. Those of a map of maps may be done while programs look into it, in
+/// order ([`inner::store_live`]).
 ///
 /// # Errors
 /// [`AccessError`], whose [`AccessError::errno`] is Linux's.

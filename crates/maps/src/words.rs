@@ -1,6 +1,8 @@
-//! Some words of a value: what the host changes where kernels count into the others at the same time.
+//! Some words of a value: what the host changes where kernels count into the others at the same
+//! time.
 //!
-//! As one operation they are the value in whole words of 8 bytes, and behind it a byte for each word, which is not 0 if the word is meant.
+//! As one operation they are the value in whole words of 8 bytes, and behind it a byte for each
+//! word, which is not 0 if the word is meant.
 
 use std::ops::Range;
 
@@ -23,7 +25,8 @@ pub fn pack(value: &[u8], meant: impl IntoIterator<Item = usize>) -> Vec<u8> {
     packed
 }
 
-/// The value in whole words, and a mark for each; `None` if that is not what [`pack`] makes of values of this size.
+/// The value in whole words, and a mark for each; `None` if that is not what [`pack`] makes of
+/// values of this size.
 pub fn unpack(packed: &[u8], value_size: usize) -> Option<(&[u8], &[u8])> {
     let words = value_size.div_ceil(WORD);
     (packed.len() == words * (WORD + 1)).then(|| packed.split_at(words * WORD))
@@ -52,7 +55,8 @@ pub fn apply(words: &[u8], marks: &[u8], value: &mut [u8]) {
     }
 }
 
-/// What each of `count` contexts is given of packed words: as of a whole value, where the sum of fields is shown, the first has all of it.
+/// What each of `count` contexts is given of packed words: as of a whole value, where the sum of
+/// fields is shown, the first has all of it.
 pub fn split(plan: &MapPlan, packed: &[u8], count: usize) -> Vec<Vec<u8>> {
     let Some((value, marks)) = unpack(packed, plan.value_size as usize) else {
         return vec![packed.to_vec(); count];

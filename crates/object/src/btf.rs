@@ -1,8 +1,8 @@
 //! BTF, the type information of a BPF object: parsed once into plain values that answer questions.
 //!
-//! Maps are defined in it, events are printed by it, and refusals quote names from it. Every walk is bounded, because
-//! the bytes come from a file that nobody checked: a cycle of typedefs is an unknown size, not a hang.
-//! Format: the Linux documentation `bpf/btf.rst`.
+//! Maps are defined in it, events are printed by it, and refusals quote names from it. Every walk
+//! is bounded, because the bytes come from a file that nobody checked: a cycle of typedefs is an
+//! unknown size, not a hang. Format: the Linux documentation `bpf/btf.rst`.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -34,8 +34,8 @@ impl Btf {
         Btf::default().followed_by(bytes)
     }
 
-    /// These types and behind them those of a section that goes on from them, as the types of a module of Linux (`/sys/kernel/btf/MODULE`)
-    /// do from the kernel's.
+    /// These types and behind them those of a section that goes on from them, as the types of a
+    /// module of Linux (`/sys/kernel/btf/MODULE`) do from the kernel's.
     ///
     /// # Errors
     /// As [`Btf::parse`].
@@ -130,7 +130,8 @@ impl Btf {
         roots.iter().map(here).collect()
     }
 
-    /// Reads types from a file: raw ones as in `/sys/kernel/btf/vmlinux`, or the `.BTF` section of a BPF object.
+    /// Reads types from a file: raw ones as in `/sys/kernel/btf/vmlinux`, or the `.BTF` section of
+    /// a BPF object.
     ///
     /// # Errors
     /// [`ObjectError`]: neither of the two, damaged, or an object without types.
@@ -147,8 +148,8 @@ impl Btf {
         raw(elf::section_of_any(bytes, ".BTF")?.ok_or(ObjectError::NoBtf)?)
     }
 
-    /// The types as a section again, which also has these texts; and where in it each of them stands. `None` if a type has more parts
-    /// than the format can say.
+    /// The types as a section again, which also has these texts; and where in it each of them
+    /// stands. `None` if a type has more parts than the format can say.
     pub fn to_bytes(&self, texts: &[&str]) -> Option<(Vec<u8>, Vec<u32>)> {
         let mut strings = Strings::new();
         let places = texts.iter().map(|text| strings.add(text)).collect();
@@ -209,7 +210,8 @@ impl Btf {
         })
     }
 
-    /// Follows typedefs, `const`, `volatile`, `restrict` and tags. `None` for a dangling or circular chain.
+    /// Follows typedefs, `const`, `volatile`, `restrict` and tags. `None` for a dangling or
+    /// circular chain.
     pub fn strip(&self, id: TypeId) -> Option<(TypeId, &Type)> {
         let mut at = id;
         for _ in 0..MAX_DEPTH {
@@ -226,8 +228,8 @@ impl Btf {
         None
     }
 
-    /// Size of a value of type `id` in bytes. `None` for types without one (`void`, functions, forward
-    /// declarations) and for malformed chains.
+    /// Size of a value of type `id` in bytes. `None` for types without one (`void`, functions,
+    /// forward declarations) and for malformed chains.
     pub fn resolve_size(&self, id: TypeId) -> Option<u64> {
         let (mut id, mut factor) = (id, 1u64);
         for _ in 0..MAX_DEPTH {
@@ -264,7 +266,8 @@ impl Btf {
         None
     }
 
-    /// Fills offsets and sizes of data section `section`, which the file leaves to the symbol table.
+    /// Fills offsets and sizes of data section `section`, which the file leaves to the symbol
+    /// table.
     pub(crate) fn place_vars(
         &mut self,
         section: &str,
@@ -292,7 +295,8 @@ impl Btf {
             if name != section {
                 continue;
             }
-            // A linker has filled them in already, and names of static variables are not unique any more then.
+            // A linker has filled them in already, and names of static variables are not unique any
+            // more then.
             let inside = |var: &SectionVar| {
                 let end = var.offset.checked_add(var.size);
                 end.is_some_and(|end| end <= size)

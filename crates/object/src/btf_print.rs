@@ -77,7 +77,8 @@ impl Btf {
         }
     }
 
-    /// Layout of a struct or union, one line a field: offset and size in bytes, type, name. `None` for other types.
+    /// Layout of a struct or union, one line a field: offset and size in bytes, type, name. `None`
+    /// for other types.
     pub fn struct_layout(&self, id: TypeId) -> Option<String> {
         let (id, ty) = self.strip(id)?;
         let (Type::Struct { size, members, .. } | Type::Union { size, members, .. }) = ty else {
@@ -107,7 +108,8 @@ impl Btf {
         Some(out)
     }
 
-    /// Prints a value as C would initialise it: `{ .a = 1, .name = "x", .v = [1, 2] }`. Missing bytes show as `?`.
+    /// Prints a value as C would initialise it: `{ .a = 1, .name = "x", .v = [1, 2] }`. Missing
+    /// bytes show as `?`.
     pub fn format_value(&self, id: TypeId, bytes: &[u8]) -> String {
         let mut out = String::new();
         self.value(&mut out, id, bytes, 0);

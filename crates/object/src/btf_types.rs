@@ -33,7 +33,8 @@ pub struct Member {
 pub struct SectionVar {
     /// The [`Type::Var`].
     pub ty: TypeId,
-    /// Byte offset in its section. Unresolved in the file; [`crate::load`] fills it from the symbol table.
+    /// Byte offset in its section. Unresolved in the file; [`crate::load`] fills it from the symbol
+    /// table.
     pub offset: u32,
     /// Size in bytes.
     pub size: u32,

@@ -1,7 +1,8 @@
 //! BTF back to bytes, for objects that are put together from several.
 //!
-//! The format is that of the Linux documentation `bpf/btf.rst`. What [`crate::btf`] reads as one kind is written as the
-//! smaller of the two: an enumeration becomes `ENUM` if its values fit 32 bits, else `ENUM64`.
+//! The format is that of the Linux documentation `bpf/btf.rst`. What [`crate::btf`] reads as one
+//! kind is written as the smaller of the two: an enumeration becomes `ENUM` if its values fit 32
+//! bits, else `ENUM64`.
 
 use std::collections::HashMap;
 
@@ -45,7 +46,8 @@ impl Strings {
     }
 }
 
-/// A `.BTF` section. `types` starts with type 1. `None` if a type has more parts than its header can say (65,535).
+/// A `.BTF` section. `types` starts with type 1. `None` if a type has more parts than its header
+/// can say (65,535).
 pub(crate) fn section(types: &[Type], mut strings: Strings) -> Option<Vec<u8>> {
     let mut body = Vec::new();
     for ty in types {

@@ -211,7 +211,8 @@ impl<'a> Elf<'a> {
     }
 }
 
-/// What a relocation of data is: clang before version 13 gave those of 8 and 4 bytes the types of `lddw` and calls.
+/// What a relocation of data is: clang before version 13 gave those of 8 and 4 bytes the types of
+/// `lddw` and calls.
 fn of_data(kind: u32) -> u32 {
     match kind {
         R_BPF_64_64 => R_BPF_64_ABS64,

@@ -150,8 +150,8 @@ pub enum ObjectError {
         /// Why not, and what to do.
         advice: String,
     },
-    /// A CO-RE relocation that contradicts the types or the instruction that it belongs to, or fits several types of
-    /// the target in different ways.
+    /// A CO-RE relocation that contradicts the types or the instruction that it belongs to, or fits
+    /// several types of the target in different ways.
     #[error("`{function}` (slot {slot}): the CO-RE relocation ({kind}) of `{access}` {problem}")]
     CoRe {
         /// The function with the access.
@@ -181,7 +181,8 @@ pub enum ObjectError {
         /// Why it cannot be applied.
         problem: String,
     },
-    /// A map, variable or function reference that was baked into the code instead of left to the loader.
+    /// A map, variable or function reference that was baked into the code instead of left to the
+    /// loader.
     #[error(
         "program `{program}`: `{function}` (slot {slot}) is an `lddw` of kind {kind} without a relocation; only the loader can fill that in"
     )]

@@ -1,6 +1,7 @@
 //! Names of types with and without their flavor.
 
-/// `task` of `task___old`: what follows three underscores tells variants of one type apart in the program only.
+/// `task` of `task___old`: what follows three underscores tells variants of one type apart in the
+/// program only.
 pub(crate) fn essential(name: &str) -> &str {
     let bytes = name.as_bytes();
     // A flavor has something before and after the underscores, neither of which is one more.

@@ -17,7 +17,8 @@ pub(crate) struct Function {
 }
 
 impl Function {
-    /// Whether `slot` jumps to what stands beside the function, which will not be there in a program.
+    /// Whether `slot` jumps to what stands beside the function, which will not be there in a
+    /// program.
     pub(crate) fn jumps_out(&self, slot: u32) -> bool {
         let insn = self.slots[slot as usize];
         let class = insn.opcode & 7;
@@ -85,7 +86,8 @@ pub(crate) fn functions(elf: &Elf<'_>) -> Result<BTreeMap<(usize, u32), Function
     Ok(functions)
 }
 
-/// Entry points: global functions in named sections; if there is none, the only function of `.text`.
+/// Entry points: global functions in named sections; if there is none, the only function of
+/// `.text`.
 pub(crate) fn entries<'a>(
     elf: &Elf<'_>,
     functions: &'a BTreeMap<(usize, u32), Function>,

@@ -1,8 +1,9 @@
 //! An object without some of its programs and maps: those that another machine runs, or Linux.
 //!
-//! The bytes of the object change in place, nothing else: a program's symbol becomes a local one, so that its function is an entry
-//! point no more, and a map's variable an external one, which means nothing as long as no code names it. So whoever loads the
-//! object afterwards, here or in another process, sees the same.
+//! The bytes of the object change in place, nothing else: a program's symbol becomes a local one,
+//! so that its function is an entry point no more, and a map's variable an external one, which
+//! means nothing as long as no code names it. So whoever loads the object afterwards, here or in
+//! another process, sees the same.
 
 use std::collections::BTreeMap;
 
@@ -22,8 +23,8 @@ const EXTERN: u32 = 2;
 /// Bytes of a variable's linkage, which is the last that there is of it.
 const LINKAGE: usize = 4;
 
-/// The object without these programs, by the names of their C functions, and without these declared maps. No program that is left
-/// may name one of the maps.
+/// The object without these programs, by the names of their C functions, and without these declared
+/// maps. No program that is left may name one of the maps.
 ///
 /// # Errors
 /// [`ObjectError`]: the object cannot be read. No input makes it panic.
@@ -61,7 +62,8 @@ pub fn hide(bytes: &[u8], programs: &[&str], maps: &[&str]) -> Result<Vec<u8>, O
     Ok(out)
 }
 
-/// Where in a `.BTF` section, which was read before, the linkage of each variable stands, by the number of its type.
+/// Where in a `.BTF` section, which was read before, the linkage of each variable stands, by the
+/// number of its type.
 fn linkages(btf: &Btf, bytes: &[u8]) -> Result<BTreeMap<u32, usize>, BtfError> {
     let mut header = Reader::new(bytes, "the header");
     // Magic, version and flags.

@@ -1,4 +1,5 @@
-//! BPF object files: from the ELF that clang writes to relocated programs, maps, types and source lines.
+//! BPF object files: from the ELF that clang writes to relocated programs, maps, types and source
+//! lines.
 //!
 //! [`load`], [`load_with`] and [`load_all`] do no I/O; the caller brings the bytes. What they
 //! return is complete: each program's code starts with its entry function, holds every local
@@ -7,15 +8,17 @@
 //! by name, so nothing half-understood reaches the verifier: `.kconfig` externs, kernel symbols
 //! that are not served, `struct_ops`, the legacy `maps` section, arenas.
 //!
-//! [`link`] makes one object of several, [`assemble`] one of what a loader has passed to `bpf()`, and [`set_variables`] gives global variables other values, both as bytes of an
-//! object file again, [`hide`] leaves some programs and maps out, and [`relocate`] does CO-RE relocations in advance: what is loaded here and in the target process
-//! is then one and the same.
+//! [`link`] makes one object of several, [`assemble`] one of what a loader has passed to `bpf()`,
+//! and [`set_variables`] gives global variables other values, both as bytes of an object file
+//! again, [`hide`] leaves some programs and maps out, and [`relocate`] does CO-RE relocations in
+//! advance: what is loaded here and in the target process is then one and the same.
 //!
 //! Layers, each uses only those to its right: `relocate → load → link → program → hide → references
 //! → settings → core → data → map_defs → sections → btf_ext → btf_print → object → options → btf →
 //! functions → elf → btf_write → error → read → btf_types → flavor`.
 //!
-//! Absent on purpose: any meaning of section names, map types or helpers. Those belong to other crates.
+//! Absent on purpose: any meaning of section names, map types or helpers. Those belong to other
+//! crates.
 
 pub mod btf;
 mod btf_ext;

@@ -14,7 +14,8 @@ use crate::{data, map_defs};
 /// Loads a BPF object from the bytes of its ELF file.
 ///
 /// # Errors
-/// [`ObjectError`] says which section, program or symbol is at fault and what to change. No input makes it panic.
+/// [`ObjectError`] says which section, program or symbol is at fault and what to change. No input
+/// makes it panic.
 pub fn load(bytes: &[u8]) -> Result<Object, ObjectError> {
     load_with(bytes, &LoadOptions::default())
 }
@@ -22,7 +23,8 @@ pub fn load(bytes: &[u8]) -> Result<Object, ObjectError> {
 /// Loads a BPF object for a given target.
 ///
 /// # Errors
-/// Those of [`load`]. What the target does not have is no error but stands in [`Program::unresolved`](crate::Program::unresolved).
+/// Those of [`load`]. What the target does not have is no error but stands in
+/// [`Program::unresolved`](crate::Program::unresolved).
 pub fn load_with(bytes: &[u8], options: &LoadOptions<'_>) -> Result<Object, ObjectError> {
     load_all(bytes, options).map_err(ObjectErrors::first)
 }
@@ -35,8 +37,9 @@ pub fn load_all(bytes: &[u8], options: &LoadOptions<'_>) -> Result<Object, Objec
     load_wanted(bytes, options, &mut |_| true)
 }
 
-/// Loads an object with only the programs that `wanted` names, asked for each entry point's C function name. What is
-/// wrong with another program does not matter then (libbpf's `bpf_program__set_autoload`).
+/// Loads an object with only the programs that `wanted` names, asked for each entry point's C
+/// function name. What is wrong with another program does not matter then (libbpf's
+/// `bpf_program__set_autoload`).
 ///
 /// # Errors
 /// As [`load`], for what is shared by all programs and for those wanted.

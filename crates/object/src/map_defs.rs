@@ -1,7 +1,9 @@
-//! Maps declared in `.maps`: their attributes are encoded in the type of a variable that has no contents.
+//! Maps declared in `.maps`: their attributes are encoded in the type of a variable that has no
+//! contents.
 //!
-//! `__uint(name, n)` is a pointer to an array of `n` elements, `__ulong(name, n)` an enumerator with that value,
-//! `__type(name, t)` a pointer to `t`, and `__array(values, t)` an array of pointers to `t`.
+//! `__uint(name, n)` is a pointer to an array of `n` elements, `__ulong(name, n)` an enumerator
+//! with that value, `__type(name, t)` a pointer to `t`, and `__array(values, t)` an array of
+//! pointers to `t`.
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -13,7 +13,8 @@ use crate::btf::{Btf, TypeId};
 pub struct Object {
     /// Entry points, in the order of the file.
     pub programs: Vec<Program>,
-    /// Maps that the user declared, by their offset in `.maps`, then the data sections. Code refers to them by index.
+    /// Maps that the user declared, by their offset in `.maps`, then the data sections. Code refers
+    /// to them by index.
     pub maps: Vec<MapDef>,
     /// Text of the `license` section.
     pub license: Option<String>,
@@ -48,9 +49,10 @@ pub struct Program {
     pub functions: Vec<FunctionInfo>,
     /// Source lines, sorted by `pc`. Empty without `-g`.
     pub lines: Vec<LineInfo>,
-    /// Instructions that ask for what does not exist, and what that is, in words for the author: fields, types and
-    /// enumerators that the target does not have, weak kernel functions that are not served. Each of them is a call of
-    /// helper [`UNRESOLVED_CALL`](crate::UNRESOLVED_CALL), so that a program which asks first whether they exist can be accepted.
+    /// Instructions that ask for what does not exist, and what that is, in words for the author:
+    /// fields, types and enumerators that the target does not have, weak kernel functions that are
+    /// not served. Each of them is a call of helper [`UNRESOLVED_CALL`](crate::UNRESOLVED_CALL), so
+    /// that a program which asks first whether they exist can be accepted.
     pub unresolved: BTreeMap<Pc, String>,
 }
 
@@ -91,7 +93,8 @@ pub struct FunctionInfo {
     pub start: Pc,
     /// One past its last instruction.
     pub end: Pc,
-    /// The [`Type::Func`](crate::Type::Func), from which parameter types follow. `None` without `-g`.
+    /// The [`Type::Func`](crate::Type::Func), from which parameter types follow. `None` without
+    /// `-g`.
     pub btf: Option<TypeId>,
 }
 
@@ -127,11 +130,13 @@ pub struct MapDef {
     pub flags: u32,
     /// Declared, or made from a data section.
     pub kind: MapKind,
-    /// Every other attribute under its name in the definition: `pinning`, `map_extra`, `numa_node`, …
+    /// Every other attribute under its name in the definition: `pinning`, `map_extra`, `numa_node`,
+    /// …
     pub extra: BTreeMap<String, u64>,
     /// Type of a key, where the definition names one.
     pub key_type: Option<TypeId>,
-    /// Type of a value, where the definition names one; for a data section its [`Type::DataSec`](crate::Type::DataSec).
+    /// Type of a value, where the definition names one; for a data section its
+    /// [`Type::DataSec`](crate::Type::DataSec).
     pub value_type: Option<TypeId>,
     /// For a map of maps: what each value is (`__array(values, …)`).
     pub inner: Option<Box<MapDef>>,

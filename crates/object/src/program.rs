@@ -178,7 +178,8 @@ impl<'a> Linker<'a> {
         let end_of_code = Pc(code.insns().len() as u32);
         for (index, placed_here) in placed.iter().enumerate() {
             let function = placed_here.function;
-            // No function ends inside an `lddw` (`references`), so all of them start at an instruction.
+            // No function ends inside an `lddw` (`references`), so all of them start at an
+            // instruction.
             let pc_of = |placed: &Placed<'_>| code.pc_of_slot(placed.start).unwrap_or(end_of_code);
             let start = pc_of(placed_here);
             let end = placed.get(index + 1).map_or(end_of_code, pc_of);

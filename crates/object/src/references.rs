@@ -1,8 +1,10 @@
-//! What the instructions of a function refer to: maps, variables, other functions, kernel functions by name.
+//! What the instructions of a function refer to: maps, variables, other functions, kernel functions
+//! by name.
 //!
-//! The rules for what a relocation means are those of LLVM's `BPFRelocation.rst`: an `lddw` adds its immediate to the
-//! symbol, a call against a section symbol counts slots from the start of that section. Externs in `.ksyms` follow
-//! libbpf: what is weak and missing has address 0 and may not be called.
+//! The rules for what a relocation means are those of LLVM's `BPFRelocation.rst`: an `lddw` adds
+//! its immediate to the symbol, a call against a section symbol counts slots from the start of that
+//! section. Externs in `.ksyms` follow libbpf: what is weak and missing has address 0 and may not
+//! be called.
 
 use std::collections::BTreeMap;
 
@@ -54,7 +56,8 @@ pub(crate) struct Site<'l, 'a> {
 }
 
 impl<'a> Site<'_, 'a> {
-    /// What each instruction refers to, by slot within the function; `errors` gets what is wrong with others.
+    /// What each instruction refers to, by slot within the function; `errors` gets what is wrong
+    /// with others.
     pub(crate) fn references(&self, errors: &mut Vec<ObjectError>) -> BTreeMap<u32, Reference<'a>> {
         let function = self.function;
         let mut relocations = self.relocations();
@@ -245,7 +248,8 @@ impl<'a> Site<'_, 'a> {
             })
     }
 
-    /// A symbol that this object does not define: a kernel function that we serve, or one that may be missing.
+    /// A symbol that this object does not define: a kernel function that we serve, or one that may
+    /// be missing.
     fn external(
         &self,
         slot: u32,

@@ -1,4 +1,5 @@
-//! An object whose CO-RE relocations are done: for those who load it without the target's types at hand.
+//! An object whose CO-RE relocations are done: for those who load it without the target's types at
+//! hand.
 
 use crate::btf::Btf;
 use crate::core;
@@ -12,9 +13,10 @@ use crate::sections::types;
 /// Offset of the length of the CO-RE table in the header of `.BTF.ext`.
 const CORE_LEN: usize = 28;
 
-/// Resolves the CO-RE relocations of an object against `target` and writes the results into its code, so that
-/// [`crate::load`] sees in it what [`crate::load_with`] makes of the original. Only the texts of
-/// [`crate::Program::unresolved`] are lost. A function that no program reaches may stay as it is: [`crate::hide`] leaves such.
+/// Resolves the CO-RE relocations of an object against `target` and writes the results into its
+/// code, so that [`crate::load`] sees in it what [`crate::load_with`] makes of the original. Only
+/// the texts of [`crate::Program::unresolved`] are lost. A function that no program reaches may
+/// stay as it is: [`crate::hide`] leaves such.
 ///
 /// # Errors
 /// [`ObjectError`], as [`crate::load_with`]. No input makes it panic.

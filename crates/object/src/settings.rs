@@ -1,7 +1,9 @@
-//! Other values for global variables, before an object is loaded: what libbpf's skeletons do with `skel->rodata->x = 3`.
+//! Other values for global variables, before an object is loaded: what libbpf's skeletons do with
+//! `skel->rodata->x = 3`.
 //!
-//! The bytes of the object change, nothing else: whoever loads it afterwards, here or in another process, sees the same
-//! value, and the verifier takes that of a `const volatile` variable for a constant.
+//! The bytes of the object change, nothing else: whoever loads it afterwards, here or in another
+//! process, sees the same value, and the verifier takes that of a `const volatile` variable for a
+//! constant.
 
 use crate::btf::{Btf, Type, TypeId};
 use crate::elf::Elf;
@@ -65,8 +67,9 @@ pub enum SetError {
 
 /// Sets global variables, given as name and value, in the bytes of an object.
 ///
-/// A name may lead to a member or an element: `config.limits[2]`. A value is a number (decimal, or `0x` and hexadecimal),
-/// `true` or `false`, an enumerator, or text for an array of `char` (other arrays are set element by element).
+/// A name may lead to a member or an element: `config.limits[2]`. A value is a number (decimal, or
+/// `0x` and hexadecimal), `true` or `false`, an enumerator, or text for an array of `char` (other
+/// arrays are set element by element).
 ///
 /// # Errors
 /// [`SetError`]; then nothing is set. No input makes it panic.
@@ -324,7 +327,8 @@ fn encode(btf: &Btf, ty: TypeId, name: &str, value: &str) -> Result<Vec<u8>, Str
             _ => Err(format!("`{shown}` is a number")),
         },
         Some(Type::Array { element, count, .. }) => {
-            // Compilers tell `char` from `unsigned char` by name; the encoding bit for characters is hardly ever set.
+            // Compilers tell `char` from `unsigned char` by name; the encoding bit for characters
+            // is hardly ever set.
             let text =
                 matches!(btf.strip(*element), Some((_, Type::Int { name, .. })) if name == "char");
             if !text {

@@ -19,7 +19,8 @@ pub struct Attachment<'a> {
     pub fragment: &'a Fragment,
     /// What says whether it runs, if something does ([`warpbpf_abi::layout::gate`]).
     pub gate: Option<Gate>,
-    /// The bit that a launch sets in which it runs, where those are not the same for all of the kernel ([`warpbpf_abi::layout::launch::PARAM_CHOSEN`]).
+    /// The bit that a launch sets in which it runs, where those are not the same for all of the
+    /// kernel ([`warpbpf_abi::layout::launch::PARAM_CHOSEN`]).
     pub choice: Option<u32>,
 }
 
@@ -39,15 +40,17 @@ pub struct Options {
     pub first_global_slot: u32,
     /// Where the table lies.
     pub slot_space: SlotSpace,
-    /// Number of the first site in the middle of a kernel; those of a variant are numbered on from it, see
-    /// [`Variant::sites`](crate::Variant::sites).
+    /// Number of the first site in the middle of a kernel; those of a variant are numbered on from
+    /// it, see [`Variant::sites`](crate::Variant::sites).
     pub first_site: u32,
-    /// Put each program into the module once, as a function that its sites call, instead of inline at each site: the
-    /// kernel then needs registers for one call and not for many copies.
+    /// Put each program into the module once, as a function that its sites call, instead of inline
+    /// at each site: the kernel then needs registers for one call and not for many copies.
     pub out_of_line: bool,
-    /// Most registers of a thread (`.maxnreg`; what the kernel says itself is only lowered). An option of the compiler does not
-    /// bind kernels with launch bounds, and in a clone it would bind the application's own kernels.
+    /// Most registers of a thread (`.maxnreg`; what the kernel says itself is only lowered). An
+    /// option of the compiler does not bind kernels with launch bounds, and in a clone it would
+    /// bind the application's own kernels.
     pub max_registers: Option<u32>,
-    /// How tensor maps say what a copy moves. Without it copies of tensors are said to move 0 bytes.
+    /// How tensor maps say what a copy moves. Without it copies of tensors are said to move 0
+    /// bytes.
     pub tensors: Option<TensorLayout>,
 }

@@ -1,8 +1,9 @@
 //! Writes known addresses into a slice's text in place of its slot table.
 //!
-//! A module that has any variable of its own costs about 0.2 µs at each launch of its kernels (docs/measurements.md), as
-//! much as a small probe; an immediate costs nothing. The table stays in the text until the addresses are known, so that
-//! the text itself depends on nothing but the kernel and the programs.
+//! A module that has any variable of its own costs about 0.2 µs at each launch of its kernels
+//! (docs/measurements.md), as much as a small probe; an immediate costs nothing. The table stays in
+//! the text until the addresses are known, so that the text itself depends on nothing but the
+//! kernel and the programs.
 
 use warpbpf_abi::names::SLOTS;
 
@@ -11,8 +12,8 @@ use crate::error::PatchError;
 /// `slice` with the value of slot `k` taken from `slots[k]`.
 ///
 /// # Errors
-/// [`PatchError::Slots`] if the text reads a slot that `slots` lacks, or names the table in a form that the code generator
-/// and the splicer do not write.
+/// [`PatchError::Slots`] if the text reads a slot that `slots` lacks, or names the table in a form
+/// that the code generator and the splicer do not write.
 pub fn bake(slice: &str, slots: &[u64]) -> Result<String, PatchError> {
     let unreadable = |at: usize| {
         let line = slice[at..].lines().next().unwrap_or_default();

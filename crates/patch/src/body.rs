@@ -157,7 +157,8 @@ impl<'m, 'a> Body<'m, 'a> {
         })
     }
 
-    /// What a name in a statement stands for in the module; `None` where a name of the function hides it.
+    /// What a name in a statement stands for in the module; `None` where a name of the function
+    /// hides it.
     pub(crate) fn symbol(&self, statement: usize, name: &str) -> Option<Symbol<'m, 'a>> {
         let from = self.mentions.partition_point(|m| m.statement < statement);
         let here = self.mentions[from..].iter();
@@ -169,8 +170,9 @@ impl<'m, 'a> Body<'m, 'a> {
         found.map(|m| m.symbol)
     }
 
-    /// Where code may be put that runs just before statement `index`: not between it and its pragmas. Those of its block
-    /// stay in front: `nounroll` counts only where nothing stands between it and the label of its loop.
+    /// Where code may be put that runs just before statement `index`: not between it and its
+    /// pragmas. Those of its block stay in front: `nounroll` counts only where nothing stands
+    /// between it and the label of its loop.
     pub(crate) fn before(&self, index: usize) -> usize {
         let mut first = index;
         for at in (0..index).rev() {
@@ -184,7 +186,8 @@ impl<'m, 'a> Body<'m, 'a> {
     }
 }
 
-/// PTX ISA "Pragma Strings": those that say something of a basic block or function, and not of the next instruction.
+/// PTX ISA "Pragma Strings": those that say something of a basic block or function, and not of the
+/// next instruction.
 fn is_of_block(pragma: &str) -> bool {
     ["nounroll", "frequency", "enable_smem_spilling"]
         .iter()
@@ -263,8 +266,8 @@ impl<'m, 'a> Finder<'_, 'm, 'a> {
     }
 }
 
-/// The identifiers in a part of the text, PTX ISA "Identifiers". Operands hold no strings or comments that matter: a
-/// comment could only make us see a symbol too many.
+/// The identifiers in a part of the text, PTX ISA "Identifiers". Operands hold no strings or
+/// comments that matter: a comment could only make us see a symbol too many.
 fn words(text: &str, span: Span) -> impl Iterator<Item = (&str, Span)> {
     let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '$' | '%');
     let base = span.start;

@@ -1,5 +1,6 @@
-//! Sets the registers that fragments read at a site (`Capture`): what is known when the kernel is patched as immediates,
-//! which ptxas folds; the rest is copied out of the instruction's operands without changing any register of the kernel.
+//! Sets the registers that fragments read at a site (`Capture`): what is known when the kernel is
+//! patched as immediates, which ptxas folds; the rest is copied out of the instruction's operands
+//! without changing any register of the kernel.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -22,13 +23,13 @@ use crate::launch_args::LaunchArgs;
 use crate::operand::{SourceOperand, Word, base_and_offset, constant, expression, sources, words};
 use crate::tensor::{TensorLayout, bytes};
 
-/// A block of code in the making: the registers it declares, what runs before the site's instruction, and what runs where
-/// the programs do.
+/// A block of code in the making: the registers it declares, what runs before the site's
+/// instruction, and what runs where the programs do.
 #[derive(Default)]
 pub(crate) struct Block {
     registers: BTreeSet<(&'static str, String)>,
-    /// Before the instruction where the programs run behind it, and for lanes too that its guard holds back: it must
-    /// only read.
+    /// Before the instruction where the programs run behind it, and for lanes too that its guard
+    /// holds back: it must only read.
     pub(crate) early: String,
     /// Where the programs run.
     pub(crate) late: String,
@@ -229,12 +230,13 @@ impl<'b, 'a> Source<'_, 'b, '_, 'a> {
                 } else {
                     let now = block.register("b64", "%wbpf_now");
                     block.put(true, format_args!("mov.u64 {d}, %clock64;"));
-                    // On sm_90 a barrier does not hold back a read of the clock that follows it, but what synchronises
-                    // the warp it does (docs/measurements.md, "Time at barriers").
+                    // On sm_90 a barrier does not hold back a read of the clock that follows it,
+                    // but what synchronises the warp it does (docs/measurements.md, "Time at
+                    // barriers").
                     let mut mask = GROUP_MASK.to_owned();
                     if let Some(done) = self.outcome() {
-                        // A try goes on until its outcome is wanted. All who take part are in the mask already, but only
-                        // we know.
+                        // A try goes on until its outcome is wanted. All who take part are in the
+                        // mask already, but only we know.
                         mask = block.register("b32", "%wbpf_tried");
                         block.put(
                             false,
@@ -437,7 +439,8 @@ impl<'b, 'a> Source<'_, 'b, '_, 'a> {
         }
     }
 
-    /// `name[index]`, PTX ISA "Arrays as Operands": the index counts elements, so ptxas is left to compute it.
+    /// `name[index]`, PTX ISA "Arrays as Operands": the index counts elements, so ptxas is left to
+    /// compute it.
     fn indexed(&self, early: bool, text: &str, d: &str, block: &mut Block) {
         let is_array = text.ends_with(']') && !text.starts_with('[');
         match text.split_once('[').filter(|_| is_array) {
@@ -505,7 +508,8 @@ impl<'b, 'a> Source<'_, 'b, '_, 'a> {
         }
     }
 
-    /// The words of the value, each with whether it is taken before the instruction; and how many bytes there are.
+    /// The words of the value, each with whether it is taken before the instruction; and how many
+    /// bytes there are.
     fn value_words(&self) -> (Vec<(bool, Word<'b, 'a>)>, u32) {
         const WORDS: usize = 4;
         let (Some(access), Some(i), Some((scene, _, statement))) =
@@ -594,8 +598,8 @@ impl<'b, 'a> Source<'_, 'b, '_, 'a> {
         expression(operand, &|name| self.ty(name))
     }
 
-    /// Bits of an operand, of its lowest `size` bytes if that is known, in 64 bits; of a vector register those of one
-    /// component.
+    /// Bits of an operand, of its lowest `size` bytes if that is known, in 64 bits; of a vector
+    /// register those of one component.
     fn widen(
         &self,
         early: bool,

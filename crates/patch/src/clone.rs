@@ -1,5 +1,5 @@
-//! Instrumented kernels beside the originals in one module: globals, constants, textures and function pointers are one
-//! and the same, and every original byte stays what it was.
+//! Instrumented kernels beside the originals in one module: globals, constants, textures and
+//! function pointers are one and the same, and every original byte stays what it was.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,8 +24,9 @@ use crate::variant::Variant;
 /// Bytes of `.const` variables that a module can have, PTX ISA "Constant State Space".
 const CONSTANT_BANK: u64 = 64 << 10;
 
-/// The module's text with a clone of each kernel in `requests`, its attachments in it, and one variant per request. A
-/// clone is called `wbpf_` and the kernel's name. One request that fails fails all: asked for alone, it says so.
+/// The module's text with a clone of each kernel in `requests`, its attachments in it, and one
+/// variant per request. A clone is called `wbpf_` and the kernel's name. One request that fails
+/// fails all: asked for alone, it says so.
 ///
 /// # Errors
 /// [`PatchError::Refused`] where [`crate::method`] says so, and all that concerns the attachments.
@@ -149,7 +150,8 @@ impl<'a> Maker<'_, '_, 'a> {
                     .to_owned(),
             });
         }
-        // Functions with code of ours, and those through which they are called: the originals stay as they are.
+        // Functions with code of ours, and those through which they are called: the originals stay
+        // as they are.
         let exits = !self.job.exit.is_empty();
         let copied = self.closure.leading(self.symbols, self.kernel, |body| {
             exits && !function_exits(body).is_empty() || self.job.middle.has(body.function.name)
@@ -234,8 +236,8 @@ impl<'a> Maker<'_, '_, 'a> {
         }
     }
 
-    /// Debug sections refer to labels of functions by name, so a second one of that name would make them ambiguous. They
-    /// are the labels that no instruction names.
+    /// Debug sections refer to labels of functions by name, so a second one of that name would make
+    /// them ambiguous. They are the labels that no instruction names.
     fn drop_debug_labels(&self, body: &Body<'_, 'a>, edits: &mut Splices) {
         let mut named: BTreeSet<&str> = BTreeSet::new();
         for statement in &body.statements {

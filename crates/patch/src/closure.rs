@@ -139,12 +139,14 @@ impl<'m, 'a> Closure<'m, 'a> {
 }
 
 impl<'a> Closure<'_, 'a> {
-    /// Device functions that end threads by `exit`, and those through which they are called by name: in text order.
+    /// Device functions that end threads by `exit`, and those through which they are called by
+    /// name: in text order.
     pub(crate) fn leaving(&self, symbols: &Symbols<'_, 'a>, kernel: &str) -> Vec<&'a str> {
         self.leading(symbols, kernel, |body| !function_exits(body).is_empty())
     }
 
-    /// Device functions that are `wanted`, and those through which they are called by name: in text order.
+    /// Device functions that are `wanted`, and those through which they are called by name: in text
+    /// order.
     pub(crate) fn leading(
         &self,
         symbols: &Symbols<'_, 'a>,
@@ -193,7 +195,8 @@ fn check_module(module: &Module<'_>) -> Result<(), PatchError> {
     }
 }
 
-/// Registers, labels, variables and parameters of ours would not be told from the function's own. Comments may say anything.
+/// Registers, labels, variables and parameters of ours would not be told from the function's own.
+/// Comments may say anything.
 fn has_our_names(module: &Module<'_>, body: &Body<'_, '_>) -> bool {
     let params = body.function.params.iter().chain(&body.function.returns);
     let mut texts = body.statements.iter().map(|s| &module.text[s.span.clone()]);
@@ -355,8 +358,8 @@ impl Judge {
     }
 }
 
-/// Functions that are reached through pointers and end the thread: where the kernel calls through a pointer, its ways
-/// out cannot all be known.
+/// Functions that are reached through pointers and end the thread: where the kernel calls through a
+/// pointer, its ways out cannot all be known.
 pub(crate) fn exit_behind_pointer<'a>(
     symbols: &Symbols<'_, 'a>,
     closure: &Closure<'_, 'a>,

@@ -1,5 +1,5 @@
-//! Finds the places in the middle of a function where programs can be attached, in text order. What they do is said by
-//! the tables of `warpbpf_ptx`; here stands only what makes a place of it.
+//! Finds the places in the middle of a function where programs can be attached, in text order. What
+//! they do is said by the tables of `warpbpf_ptx`; here stands only what makes a place of it.
 
 use std::collections::BTreeSet;
 
@@ -141,8 +141,9 @@ impl<'b, 'm, 'a> Scene<'b, 'm, 'a> {
         self.lines.chain(statement).find(|place| is_at(place, at))
     }
 
-    /// The first instruction of each run of instructions of line `at`, or of any line: where the line of the instruction
-    /// before it in the text is another one, or where control cannot come from there.
+    /// The first instruction of each run of instructions of line `at`, or of any line: where the
+    /// line of the instruction before it in the text is another one, or where control cannot come
+    /// from there.
     pub(crate) fn runs(&self, at: Option<&(String, u32)>) -> Vec<usize> {
         let mut runs = Vec::new();
         let mut last = None;
@@ -163,8 +164,8 @@ impl<'b, 'm, 'a> Scene<'b, 'm, 'a> {
         runs
     }
 
-    /// The places of the kinds `wants`, by position; at one instruction in the order in which their code stands before
-    /// it. `runs` has the instructions where a line begins.
+    /// The places of the kinds `wants`, by position; at one instruction in the order in which their
+    /// code stands before it. `runs` has the instructions where a line begins.
     pub(crate) fn places(&self, wants: &BTreeSet<Site>, runs: &BTreeSet<usize>) -> Vec<Place> {
         let wants = |site: Site| wants.contains(&site);
         let mut places = Vec::new();

@@ -1,9 +1,10 @@
-//! Where between two statements nothing may be put: inside a call with its parameters (PTX ISA "Device Function
-//! Parameters": they stand in one basic block), between `wgmma.fence` and the wait for its group (ptxas serialises what it
-//! cannot follow), between an instruction that sets the carry and one that reads it (PTX ISA "Extended-Precision Integer
-//! Arithmetic Instructions": a call loses it), and between a product and a sum without rounding modifiers (PTX ISA "mul",
-//! "add"): ptxas makes a multiply-add of them if they stand in one basic block, and code between them would be the end of
-//! the block, so that the kernel computed other numbers.
+//! Where between two statements nothing may be put: inside a call with its parameters (PTX ISA
+//! "Device Function Parameters": they stand in one basic block), between `wgmma.fence` and the wait
+//! for its group (ptxas serialises what it cannot follow), between an instruction that sets the
+//! carry and one that reads it (PTX ISA "Extended-Precision Integer Arithmetic Instructions": a
+//! call loses it), and between a product and a sum without rounding modifiers (PTX ISA "mul",
+//! "add"): ptxas makes a multiply-add of them if they stand in one basic block, and code between
+//! them would be the end of the block, so that the kernel computed other numbers.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -74,7 +75,8 @@ impl<'a> Gaps<'a> {
             match (i.opcode, i.modifiers.first()) {
                 ("wgmma", Some(&"fence" | &"mma_async")) => drop(open.get_or_insert(index)),
                 ("wgmma", Some(&"wait_group")) => {
-                    // A wait without a fence before it in the text waits for a group that a loop left open.
+                    // A wait without a fence before it in the text waits for a group that a loop
+                    // left open.
                     let Some(first) = open.take() else { continue };
                     for gap in first + 1..=index {
                         self.bar(gap, WGMMA);
@@ -208,8 +210,8 @@ impl<'a> Gaps<'a> {
         }
     }
 
-    /// From the `{` or the declaration of parameters that a call begins with: the earliest statement of its basic block that
-    /// prepares it.
+    /// From the `{` or the declaration of parameters that a call begins with: the earliest
+    /// statement of its basic block that prepares it.
     fn first_of(&self, body: &Body<'_, '_>, call: usize) -> usize {
         let mut first = call;
         // Declarations may stand far before the call.
@@ -274,7 +276,8 @@ impl<'a> Gaps<'a> {
     }
 }
 
-/// A product that is there at the end of the block is summed at its beginning, before its register is written again.
+/// A product that is there at the end of the block is summed at its beginning, before its register
+/// is written again.
 fn product_goes_round(block: &[&Instruction<'_>]) -> bool {
     let mut products: BTreeSet<&str> = BTreeSet::new();
     for round in 0..2 {

@@ -1,8 +1,10 @@
-//! The gate in front of programs: a word on the device says which of them do not run now, so that a kernel that never ends can be told.
+//! The gate in front of programs: a word on the device says which of them do not run now, so that a
+//! kernel that never ends can be told.
 //!
-//! Each site reads the word once, before anything is captured (but the time at a barrier) and before lanes form a group: whoever goes on is in the group, so
-//! helpers that wait for all of it wait for nobody who stayed away. Where programs of one site can be closed one by one, lanes have a group already, and
-//! those whose helpers need all of it ask all of it.
+//! Each site reads the word once, before anything is captured (but the time at a barrier) and
+//! before lanes form a group: whoever goes on is in the group, so helpers that wait for all of it
+//! wait for nobody who stayed away. Where programs of one site can be closed one by one, lanes have
+//! a group already, and those whose helpers need all of it ask all of it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -59,8 +61,8 @@ impl Gates {
         !self.is_empty() && !self.always
     }
 
-    /// Reads the word. With `skip`, a label behind all programs of the site, goes there if none is open; `together`: the group is formed
-    /// already, and goes as a whole.
+    /// Reads the word. With `skip`, a label behind all programs of the site, goes there if none is
+    /// open; `together`: the group is formed already, and goes as a whole.
     pub(crate) fn read(&self, slots: SlotSpace, skip: Option<&str>, together: bool) -> String {
         let space = slots.word();
         let table = match slot::ENV {
@@ -105,8 +107,8 @@ impl Gates {
         out
     }
 
-    /// Goes to `label` if a program of a site whose word was read does not run; nothing where the site as a whole was left out then.
-    /// `together`: with the whole group or not at all.
+    /// Goes to `label` if a program of a site whose word was read does not run; nothing where the
+    /// site as a whole was left out then. `together`: with the whole group or not at all.
     pub(crate) fn test(
         &self,
         gate: Option<Gate>,
@@ -131,7 +133,8 @@ impl Gates {
     }
 }
 
-/// Goes to `label` if `%wbpf_shut` is set, for one lane of the group at least where all are to go `together`.
+/// Goes to `label` if `%wbpf_shut` is set, for one lane of the group at least where all are to go
+/// `together`.
 fn leave(together: bool, label: &str, out: &mut String) {
     // Writing to a String cannot fail.
     if together {

@@ -31,7 +31,8 @@ pub(crate) struct Job<'j, 'a> {
     function: &'j Function<'a>,
     sm: u32,
     pub(crate) hidden: Option<HiddenParam>,
-    /// Device functions that take what is hidden as a further parameter, because they end threads or have programs of their own launches, or call such.
+    /// Device functions that take what is hidden as a further parameter, because they end threads
+    /// or have programs of their own launches, or call such.
     carriers: BTreeSet<String>,
     /// One past the highest slot that a fragment reads.
     pub(crate) slots_read: u32,
@@ -195,8 +196,8 @@ impl<'j, 'a> Job<'j, 'a> {
         format!("{}\t", self.exit_text(number, in_kernel).trim_start())
     }
 
-    /// One copy of the code for all ways out. Threads that leave early then wait for those they diverged from, which is
-    /// right while nobody waits for anybody else.
+    /// One copy of the code for all ways out. Threads that leave early then wait for those they
+    /// diverged from, which is right while nobody waits for anybody else.
     fn together(&self, module: &Module<'_>, body: &Body<'_, '_>, edits: &mut Splices) -> String {
         let exits = exits(body, module.text, false);
         if let [Exit::Leave(index)] = exits.list[..]
@@ -214,9 +215,9 @@ impl<'j, 'a> Job<'j, 'a> {
         format!("wbpf_exit:\n{}\tret;\n", self.exit_text(1, true))
     }
 
-    /// A copy of the code for each way out. Where lanes wait at barriers and shuffles for those that are still there, a
-    /// thread that has left must really be gone: before a common piece of code the compiler may let it wait for the
-    /// others, while they wait for it to be gone.
+    /// A copy of the code for each way out. Where lanes wait at barriers and shuffles for those
+    /// that are still there, a thread that has left must really be gone: before a common piece of
+    /// code the compiler may let it wait for the others, while they wait for it to be gone.
     fn apart(&self, module: &Module<'_>, body: &Body<'_, '_>, edits: &mut Splices) -> String {
         let exits = exits(body, module.text, true);
         let mut tail = String::new();
@@ -257,7 +258,8 @@ impl<'j, 'a> Job<'j, 'a> {
         self.hidden.filter(|_| self.carriers.contains(function))
     }
 
-    /// Edits of the calls in a kernel or function that lead to an `exit`, or to programs of their own launches: they hand on what is hidden.
+    /// Edits of the calls in a kernel or function that lead to an `exit`, or to programs of their
+    /// own launches: they hand on what is hidden.
     pub(crate) fn hand_on(
         &self,
         symbols: &Symbols<'_, 'a>,
@@ -301,7 +303,8 @@ impl<'j, 'a> Job<'j, 'a> {
         }
     }
 
-    /// Edits of a device function's body: its sites, and its `exit`s, which end the kernel for the thread.
+    /// Edits of a device function's body: its sites, and its `exit`s, which end the kernel for the
+    /// thread.
     pub(crate) fn function(&self, body: &Body<'_, '_>, edits: &mut Splices) {
         self.middle.splice(body.function.name, edits);
         if self.exit.is_empty() {
@@ -346,7 +349,8 @@ fn check_version(
     Ok(())
 }
 
-/// A count of arrivals must come to its end: every thread arrives, and where it does, the launch record is in reach.
+/// A count of arrivals must come to its end: every thread arrives, and where it does, the launch
+/// record is in reach.
 fn check_counted(
     closure: &Closure<'_, '_>,
     leaving: &[&str],
@@ -438,7 +442,8 @@ fn instruction<'b, 'a>(body: &'b Body<'_, 'a>, index: usize) -> Option<&'b Instr
     }
 }
 
-/// Where the list of arguments behind the called function ends, before its `)`, and whether it is empty.
+/// Where the list of arguments behind the called function ends, before its `)`, and whether it is
+/// empty.
 fn argument_list(body: &Body<'_, '_>, index: usize, function: &Span) -> Option<(usize, bool)> {
     let call = instruction(body, index)?;
     let mut operands = call.operands.iter().zip(&call.operand_spans);

@@ -1,8 +1,9 @@
-//! The launches that programs are in, where those may be others for each: the launch says by bits which choices of the programs take it, and what no
-//! bit is set for is passed by.
+//! The launches that programs are in, where those may be others for each: the launch says by bits
+//! which choices of the programs take it, and what no bit is set for is passed by.
 //!
-//! The bits are a parameter of the kernel, so they are the same for all of its lanes: whoever is together stays together, and a site that is
-//! passed by costs a load from the constant bank and a branch. Arrivals at exit are counted whatever they say, as with a gate.
+//! The bits are a parameter of the kernel, so they are the same for all of its lanes: whoever is
+//! together stays together, and a site that is passed by costs a load from the constant bank and a
+//! branch. Arrivals at exit are counted whatever they say, as with a gate.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -51,7 +52,8 @@ impl LaunchBits {
         !self.is_empty() && !self.always
     }
 
-    /// Reads the bits. With `skip`, a label behind all programs of the site, goes there if none of theirs is set.
+    /// Reads the bits. With `skip`, a label behind all programs of the site, goes there if none of
+    /// theirs is set.
     pub(crate) fn read(&self, args: LaunchArgs, skip: Option<&str>) -> String {
         let load = args.load("%wbpf_chosen", launch::PARAM_CHOSEN);
         let mut out = format!("\t{load}\n");
@@ -62,7 +64,8 @@ impl LaunchBits {
         out
     }
 
-    /// Goes to `label` if a program of a site whose bits were read is not in this launch; nothing where the site as a whole was left out then.
+    /// Goes to `label` if a program of a site whose bits were read is not in this launch; nothing
+    /// where the site as a whole was left out then.
     pub(crate) fn test(&self, bit: Option<u32>, skipped: bool, label: &str) -> String {
         let mut out = String::new();
         let alone = skipped && self.bits.len() == 1;

@@ -1,4 +1,5 @@
-//! Puts our PTX into somebody else's kernel: finds the sites, elects lanes, splices, and makes slices and clones.
+//! Puts our PTX into somebody else's kernel: finds the sites, elects lanes, splices, and makes
+//! slices and clones.
 //!
 //! An instrumented kernel is a variant beside the original. [`method`] says how it can be made: as
 //! a [`slice()`], a module of its own with that kernel and what it reaches, or as a clone in the

@@ -18,7 +18,8 @@ use crate::variant::SiteInfo;
 pub struct SiteList {
     /// Accesses, barriers, branches, lines and device functions, in text order.
     pub sites: Vec<SiteFact>,
-    /// How often each opcode with its modifiers occurs, calls with their parameters left out: the places of `gpu/insn`.
+    /// How often each opcode with its modifiers occurs, calls with their parameters left out: the
+    /// places of `gpu/insn`.
     pub opcodes: BTreeMap<String, usize>,
 }
 

@@ -1,5 +1,5 @@
-//! Programs at places in the middle of a kernel and of the functions that it reaches: which place gets which program, its
-//! number, and the edits that put the code there.
+//! Programs at places in the middle of a kernel and of the functions that it reaches: which place
+//! gets which program, its number, and the edits that put the code there.
 //!
 //! The original instruction stays as it is and is executed once. Code before it runs under its
 //! predicate by a branch around the code; code behind it stands with it in a `{ … }`, whose
@@ -117,7 +117,8 @@ impl Middle {
         !self.leaving.is_empty()
     }
 
-    /// The code before these statements of the kernel. It has its labels in scopes of its own, so it can be repeated.
+    /// The code before these statements of the kernel. It has its labels in scopes of its own, so
+    /// it can be repeated.
     pub(crate) fn on_way(&self, way: &[usize]) -> String {
         way.iter()
             .filter_map(|at| self.leaving.get(at))
@@ -200,7 +201,8 @@ impl<'b, 'a> Splicer<'_, 'b, '_, 'a> {
         }
     }
 
-    /// Functions behind pointers are shared with kernels that nobody attached to, and stay as they are.
+    /// Functions behind pointers are shared with kernels that nobody attached to, and stay as they
+    /// are.
     fn indirect_calls(&mut self) {
         let mut lines = self.lines;
         for index in self.scene.body.indirect_calls.clone() {
@@ -439,7 +441,8 @@ impl<'b, 'a> Splicer<'_, 'b, '_, 'a> {
             // Writing to a String cannot fail.
             let _ = writeln!(out, "\t@{not}{register} bra {skip};");
         }
-        // What it costs is not to be measured, where the time at a barrier is: then the group is there before.
+        // What it costs is not to be measured, where the time at a barrier is: then the group is
+        // there before.
         let timed = captures.contains(&Capture::Waited);
         let mut gate = String::new();
         if !chosen.is_empty() {
@@ -502,7 +505,8 @@ impl<'b, 'a> Splicer<'_, 'b, '_, 'a> {
             let _ = writeln!(out, "{skip}:");
         }
         if parts && self.rejoins {
-            // All lanes that came to the site are together again behind it, also those that went around the code.
+            // All lanes that came to the site are together again behind it, also those that went
+            // around the code.
             let before_all = guard.is_none() && (timed || gates.is_empty() && chosen.is_empty());
             let mut here = GROUP_MASK;
             if !masked || !before_all {
@@ -600,7 +604,8 @@ impl<'b, 'a> Scene<'b, '_, 'a> {
         }
     }
 
-    /// Describes a place, which has no number yet and no line of the text; `at` is the line that was asked for.
+    /// Describes a place, which has no number yet and no line of the text; `at` is the line that
+    /// was asked for.
     pub(crate) fn info(&self, place: &Place, at: Option<&(String, u32)>) -> SiteInfo {
         let asked = at.and_then(|at| self.line_at(place.anchor, at));
         let line = asked.or_else(|| self.line(place.anchor));

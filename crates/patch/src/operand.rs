@@ -5,13 +5,15 @@ use warpbpf_ptx::ast::{Instruction, Operand};
 /// Where the bits of 8 bytes come from.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) enum Word<'b, 'a> {
-    /// Elements, the first one lowest: operand, bytes, and which component if it is a vector register.
+    /// Elements, the first one lowest: operand, bytes, and which component if it is a vector
+    /// register.
     Parts(Vec<(&'b Operand<'a>, u32, Option<char>)>),
     /// The lower or, if set, the higher half of a 128-bit register.
     Half(&'a str, bool),
 }
 
-/// The words of a value of elements of `element` bytes, and its length in bytes. `ty` gives the type of a register.
+/// The words of a value of elements of `element` bytes, and its length in bytes. `ty` gives the
+/// type of a register.
 pub(crate) fn words<'b, 'a>(
     operand: &'b Operand<'a>,
     element: u32,
@@ -54,7 +56,8 @@ pub(crate) fn constant(operand: &Operand<'_>, size: Option<u32>) -> u64 {
     }
 }
 
-/// A constant expression, which is left to ptxas: `1+2`, `~5`, `WARP_SZ`. `ty` gives the type of a register.
+/// A constant expression, which is left to ptxas: `1+2`, `~5`, `WARP_SZ`. `ty` gives the type of a
+/// register.
 pub(crate) fn expression<'a>(
     operand: &Operand<'a>,
     ty: &dyn Fn(&str) -> Option<&'a str>,
@@ -85,8 +88,9 @@ pub(crate) fn base_and_offset(address: &str) -> Option<(&str, &str)> {
 /// A source operand, and which component if it is one of a vector register.
 pub(crate) type SourceOperand<'b, 'a> = (&'b Operand<'a>, Option<char>);
 
-/// The source operands of an instruction, the parts of a vector each for itself. The first operand is the destination,
-/// unless it is an address or the instruction gives no result. `ty` gives the type of a register.
+/// The source operands of an instruction, the parts of a vector each for itself. The first operand
+/// is the destination, unless it is an address or the instruction gives no result. `ty` gives the
+/// type of a register.
 pub(crate) fn sources<'b, 'a>(
     i: &'b Instruction<'a>,
     ty: &dyn Fn(&str) -> Option<&'a str>,

@@ -57,8 +57,8 @@ pub(crate) fn hidden_offset(
     Ok(offset)
 }
 
-/// The kernel's signature under another name: from `.visible` to before the body's `{`, with the hidden parameter and a
-/// limit of registers if asked for.
+/// The kernel's signature under another name: from `.visible` to before the body's `{`, with the
+/// hidden parameter and a limit of registers if asked for.
 pub(crate) fn signature(
     module: &Module<'_>,
     kernel: &Function<'_>,
@@ -92,7 +92,8 @@ pub(crate) fn signature(
     out
 }
 
-/// The directives behind a kernel's parameters, with `.maxnreg` at most `limit` (PTX ISA, "Performance-Tuning Directives").
+/// The directives behind a kernel's parameters, with `.maxnreg` at most `limit` (PTX ISA,
+/// "Performance-Tuning Directives").
 fn limited(directives: &str, limit: Option<u32>) -> String {
     const WORD: &str = ".maxnreg";
     let Some(limit) = limit else {
@@ -108,8 +109,9 @@ fn limited(directives: &str, limit: Option<u32>) -> String {
     format!("{before} {}{}", own.min(limit), &number[digits..])
 }
 
-/// A device function's head under another name, from its linking directive to before the body's `{` or the prototype's
-/// `;`, with the launch record as a further parameter, or all of what is hidden where that says which programs are in the launch.
+/// A device function's head under another name, from its linking directive to before the body's `{`
+/// or the prototype's `;`, with the launch record as a further parameter, or all of what is hidden
+/// where that says which programs are in the launch.
 pub(crate) fn function_head(
     module: &Module<'_>,
     function: &Function<'_>,

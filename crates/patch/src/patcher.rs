@@ -1,5 +1,5 @@
-//! A module to be patched many times: its symbols are collected once, so that instrumenting every kernel of a large module
-//! takes time in proportion to the module and not to its square.
+//! A module to be patched many times: its symbols are collected once, so that instrumenting every
+//! kernel of a large module takes time in proportion to the module and not to its square.
 
 use warpbpf_ptx::ast::Module;
 

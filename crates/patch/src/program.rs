@@ -17,7 +17,8 @@ pub(crate) struct Programs<'f> {
     slots: SlotSpace,
 }
 
-/// What makes two fragments the same function; whether it has cells of the block stands in its text.
+/// What makes two fragments the same function; whether it has cells of the block stands in its
+/// text.
 type Key<'f> = (&'f str, bool, &'f BTreeSet<Capture>);
 
 fn key(fragment: &Fragment) -> Key<'_> {

@@ -1,5 +1,5 @@
-//! Declared types of registers: what is copied out of an operand depends on how wide it is, and the same name may be
-//! another register in an inner scope (PTX ISA "Scoping of Names").
+//! Declared types of registers: what is copied out of an operand depends on how wide it is, and the
+//! same name may be another register in an inner scope (PTX ISA "Scoping of Names").
 
 use std::collections::BTreeMap;
 
@@ -87,8 +87,8 @@ impl<'a> Registers<'a> {
         registers
     }
 
-    /// Type of the register that `name` stands for in a statement; of `%v.x` that of one element of `%v`. `None` for what
-    /// is no register of the function, such as `%tid.x`.
+    /// Type of the register that `name` stands for in a statement; of `%v.x` that of one element of
+    /// `%v`. `None` for what is no register of the function, such as `%tid.x`.
     pub(crate) fn ty(&self, statement: usize, name: &str) -> Option<&'a str> {
         let mut scope = self.scope_of.get(statement).copied();
         while let Some(at) = scope {

@@ -1,11 +1,13 @@
 //! The code of one site: who of the lanes that arrive runs each fragment.
 //!
-//! Lanes arrive in groups: those that `activemask` finds together. Nothing is assumed about the groups, only that each
-//! lane is in one. A group's leader is its lowest lane. What fires once per warp or block at exit counts lanes in the
-//! launch record: a leader adds its group, and the one who completes the count fires and sets it back to 0 for the next
-//! launch. `bar.warp.sync` over the group orders what its lanes wrote before what the leader does; it waits for lanes
-//! that are at the same place, so it always ends. In a function that machine code calls nobody may wait, so each lane is a group of its own there. Programs that aggregate over their block count in the launch record
-//! themselves, in cells of their own.
+//! Lanes arrive in groups: those that `activemask` finds together. Nothing is assumed about the
+//! groups, only that each lane is in one. A group's leader is its lowest lane. What fires once per
+//! warp or block at exit counts lanes in the launch record: a leader adds its group, and the one
+//! who completes the count fires and sets it back to 0 for the next launch. `bar.warp.sync` over
+//! the group orders what its lanes wrote before what the leader does; it waits for lanes that are
+//! at the same place, so it always ends. In a function that machine code calls nobody may wait, so
+//! each lane is a group of its own there. Programs that aggregate over their block count in the
+//! launch record themselves, in cells of their own.
 
 use std::fmt::Write as _;
 
@@ -21,7 +23,8 @@ use crate::launch_args::LaunchArgs;
 use crate::launch_bits::LaunchBits;
 use crate::program::Programs;
 
-/// The register for the mask of the lanes that came to a site, also of those that go around its code.
+/// The register for the mask of the lanes that came to a site, also of those that go around its
+/// code.
 pub(crate) const HERE: &str = "%wbpf_here";
 
 /// The attachments of one site, by scope, in the order in which they run.
@@ -164,8 +167,8 @@ impl<'a> SiteCode<'a> {
         !self.block_counters() && !self.warp_counters()
     }
 
-    /// The code, in a `{ … }` of its own; `label` makes its labels unique in the function, and `sm` is the number of the
-    /// target architecture.
+    /// The code, in a `{ … }` of its own; `label` makes its labels unique in the function, and `sm`
+    /// is the number of the target architecture.
     pub(crate) fn text(
         &self,
         label: usize,
@@ -180,8 +183,8 @@ impl<'a> SiteCode<'a> {
         self.write((label, sm), (meets, args), &captured, programs)
     }
 
-    /// The same in a function of its own, for code that captures nothing but what a launch tells. Nobody knows which lanes come to an exit together there, so each
-    /// arrives for itself.
+    /// The same in a function of its own, for code that captures nothing but what a launch tells.
+    /// Nobody knows which lanes come to an exit together there, so each arrives for itself.
     pub(crate) fn text_alone(&self, sm: u32, args: LaunchArgs, programs: &Programs<'_>) -> String {
         let mut captured = Block::default();
         for capture in self.all().flat_map(|f| &f.captures) {
@@ -507,8 +510,8 @@ impl Writer<'_> {
         }
     }
 
-    /// Runs `warp` in the leader that completes its warp; all leaders go on behind it. Uses %wbpf_c without changing it,
-    /// %wbpf_d and %wbpf_f likewise; %wbpf_n stays the group's size.
+    /// Runs `warp` in the leader that completes its warp; all leaders go on behind it. Uses %wbpf_c
+    /// without changing it, %wbpf_d and %wbpf_f likewise; %wbpf_n stays the group's size.
     fn warp_exit(&mut self, warp: &[Placed<'_>]) {
         self.line("{");
         self.line(".reg .b32 %wbpf_w, %wbpf_l;");
@@ -526,7 +529,8 @@ impl Writer<'_> {
         self.line("min.u32 %wbpf_l, %wbpf_l, 32;");
         self.line("setp.eq.u32 %wbpf_p, %wbpf_n, %wbpf_l;");
         self.branch("@%wbpf_p ", "whole");
-        // Counter, behind the cells: blocks * 4 when block counters come first, + (block * warps + warp) * 4.
+        // Counter, behind the cells: blocks * 4 when block counters come first, + (block * warps +
+        // warp) * 4.
         if self.block_counters {
             self.line("shl.b64 %wbpf_e, %wbpf_e, 2;");
             self.line("add.s64 %wbpf_e, %wbpf_f, %wbpf_e;");
@@ -550,12 +554,14 @@ impl Writer<'_> {
         self.line("}");
     }
 
-    /// Adds the group to the block's count at %wbpf_e; those who do not complete it go to label `other`.
+    /// Adds the group to the block's count at %wbpf_e; those who do not complete it go to label
+    /// `other`.
     fn arrive(&mut self, other: &str) {
         self.arrive_count("%wbpf_c", other);
     }
 
-    /// Adds %wbpf_n at %wbpf_e; who does not reach `full` goes to label `other`, who does sets the counter back.
+    /// Adds %wbpf_n at %wbpf_e; who does not reach `full` goes to label `other`, who does sets the
+    /// counter back.
     fn arrive_count(&mut self, full: &str, other: &str) {
         let offset = launch::CELLS;
         // Whoever fires sees what the lanes counted before it wrote to maps.

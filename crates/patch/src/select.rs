@@ -1,5 +1,5 @@
-//! Which sites of a kind an attachment wants: everything that is known when the kernel is patched. What a filter leaves
-//! out costs nothing, because nothing is put there.
+//! Which sites of a kind an attachment wants: everything that is known when the kernel is patched.
+//! What a filter leaves out costs nothing, because nothing is put there.
 
 use std::collections::BTreeSet;
 use std::ops::RangeInclusive;
@@ -23,12 +23,14 @@ pub struct Select {
     pub bytes: Option<RangeInclusive<u32>>,
     /// Kinds of barrier (`gpu/barrier`).
     pub barriers: Vec<Barrier>,
-    /// A glob (`*`, `?`) over the opcode with its modifiers as written: `ld.global.*`, `mma.*` (any place in the middle of
-    /// a kernel).
+    /// A glob (`*`, `?`) over the opcode with its modifiers as written: `ld.global.*`, `mma.*` (any
+    /// place in the middle of a kernel).
     pub op: Option<String>,
-    /// Source file, its path or an end of it that begins behind a `/`, and line (any place in the middle of a kernel).
+    /// Source file, its path or an end of it that begins behind a `/`, and line (any place in the
+    /// middle of a kernel).
     pub at: Option<(String, u32)>,
-    /// Functions as the module names them, the kernel itself among them; `None`: all that the kernel reaches.
+    /// Functions as the module names them, the kernel itself among them; `None`: all that the
+    /// kernel reaches.
     pub functions: Option<BTreeSet<String>>,
 }
 

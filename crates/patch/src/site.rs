@@ -1,4 +1,5 @@
-//! Finds where a kernel begins and every way out of it, PTX ISA "Control Flow Instructions: ret, exit".
+//! Finds where a kernel begins and every way out of it, PTX ISA "Control Flow Instructions: ret,
+//! exit".
 //!
 //! `trap` is no way out: it ends the whole launch. Neither is a call that does not return.
 
@@ -13,8 +14,8 @@ use crate::body::Body;
 pub(crate) enum Exit {
     /// `ret` or `exit`: index of the statement.
     Leave(usize),
-    /// A branch to a label where nothing but a way out follows: the label's bytes in the branch, or in the list of
-    /// `.branchtargets`.
+    /// A branch to a label where nothing but a way out follows: the label's bytes in the branch, or
+    /// in the list of `.branchtargets`.
     Branch(Span),
 }
 
@@ -27,8 +28,8 @@ pub(crate) struct Exits {
     pub(crate) falls_off: bool,
 }
 
-/// All ways out of the kernel `body`. With `branches`, a branch to a way out is itself one, so that threads which leave
-/// early need not pass through code that other threads pass too.
+/// All ways out of the kernel `body`. With `branches`, a branch to a way out is itself one, so that
+/// threads which leave early need not pass through code that other threads pass too.
 pub(crate) fn exits(body: &Body<'_, '_>, text: &str, branches: bool) -> Exits {
     let mut exits = Exits {
         list: Vec::new(),
@@ -107,7 +108,8 @@ pub(crate) fn falls_off(body: &Body<'_, '_>) -> bool {
 
 /// Labels behind which the only thing that happens is that the thread leaves.
 fn exit_labels<'a>(body: &Body<'_, 'a>) -> BTreeSet<&'a str> {
-    // Inline assembly repeats labels in nested scopes; a name that stands for several places is left alone.
+    // Inline assembly repeats labels in nested scopes; a name that stands for several places is
+    // left alone.
     let mut depth = 0u32;
     let mut places: BTreeMap<&'a str, Option<usize>> = BTreeMap::new();
     for (index, statement) in body.statements.iter().enumerate() {
@@ -138,8 +140,9 @@ fn exit_labels<'a>(body: &Body<'_, 'a>) -> BTreeSet<&'a str> {
     }
 }
 
-/// The instructions between a branch to `label`, behind which nothing happens but that the thread leaves, and the end of
-/// the thread: the branches that it goes on through, and the `ret` or `exit`.
+/// The instructions between a branch to `label`, behind which nothing happens but that the thread
+/// leaves, and the end of the thread: the branches that it goes on through, and the `ret` or
+/// `exit`.
 pub(crate) fn way_out(body: &Body<'_, '_>, label: &str) -> Vec<usize> {
     let mut way = Vec::new();
     let mut label = label;
@@ -160,7 +163,8 @@ pub(crate) fn way_out(body: &Body<'_, '_>, label: &str) -> Vec<usize> {
     }
 }
 
-/// The first instruction behind statement `at` leaves, or jumps to a label of `found`, without condition.
+/// The first instruction behind statement `at` leaves, or jumps to a label of `found`, without
+/// condition.
 fn leads_out(body: &Body<'_, '_>, at: usize, found: &BTreeSet<&str>) -> bool {
     let next = body.statements[at..]
         .iter()

@@ -1,6 +1,7 @@
-//! A kernel as a module of its own, whose variables are those of the original: every `.global` address is read from the
-//! slot table, which the session fills after the original is loaded. On CUDA a global address and the generic address of
-//! the same byte are one number (PTX ISA "Generic Addressing"), so one slot serves both.
+//! A kernel as a module of its own, whose variables are those of the original: every `.global`
+//! address is read from the slot table, which the session fills after the original is loaded. On
+//! CUDA a global address and the generic address of the same byte are one number (PTX ISA "Generic
+//! Addressing"), so one slot serves both.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -162,7 +163,8 @@ fn globals<'a>(
     names.zip(first..).collect()
 }
 
-/// The directives that the module begins with. Debug sections stay behind, and ptxas refuses `debug` without them.
+/// The directives that the module begins with. Debug sections stay behind, and ptxas refuses
+/// `debug` without them.
 fn header(module: &Module<'_>) -> String {
     if !module.targets.contains(&"debug") {
         return format!("{}\n", &module.text[..module.header_end]);
@@ -310,7 +312,8 @@ impl<'a> Rewrite<'_, '_, 'a> {
         }
     }
 
-    /// `mov.u64 %rd1, sym;`, `cvta.global.u64 %rd1, sym;` and the same with an offset are replaced whole.
+    /// `mov.u64 %rd1, sym;`, `cvta.global.u64 %rd1, sym;` and the same with an offset are replaced
+    /// whole.
     fn whole(&self, mention: &Mention<'_, 'a>, slot: u32, edits: &mut Splices) -> bool {
         let statement = &self.body.statements[mention.statement];
         let StatementKind::Instruction(instruction) = &statement.kind else {

@@ -1,8 +1,9 @@
-//! Sums that programs keep in registers of a kernel: when that works, and the code that adds them to their maps at each way
-//! out.
+//! Sums that programs keep in registers of a kernel: when that works, and the code that adds them
+//! to their maps at each way out.
 //!
-//! The registers are the kernel's own. A device function cannot reach them: programs in functions add at each pass, and
-//! where a function may end the thread they do so everywhere, because what the kernel has kept would be lost.
+//! The registers are the kernel's own. A device function cannot reach them: programs in functions
+//! add at each pass, and where a function may end the thread they do so everywhere, because what
+//! the kernel has kept would be lost.
 
 use std::collections::BTreeSet;
 

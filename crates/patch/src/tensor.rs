@@ -1,6 +1,7 @@
-//! How many bytes a tensor copy moves: read from the tensor map when the copy is executed, because one copy of a kernel serves
-//! whatever map it is given, and because kernels change maps themselves (`tensormap.replace`). Where a map holds the numbers
-//! is the driver's secret; whoever patches says what it learned of it, see [`TensorLayout`].
+//! How many bytes a tensor copy moves: read from the tensor map when the copy is executed, because
+//! one copy of a kernel serves whatever map it is given, and because kernels change maps themselves
+//! (`tensormap.replace`). Where a map holds the numbers is the driver's secret; whoever patches
+//! says what it learned of it, see [`TensorLayout`].
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -32,13 +33,15 @@ pub struct TensorField {
 pub struct TensorLayout {
     /// Elements of the box in each dimension, innermost first.
     pub size: [TensorField; 5],
-    /// Every how many-th element is taken, from the second dimension on. The hardware does not look at the first one's.
+    /// Every how many-th element is taken, from the second dimension on. The hardware does not look
+    /// at the first one's.
     pub strides: [TensorField; 4],
     /// Of an image: elements of a pixel.
     pub channels: TensorField,
     /// Of an image: pixels.
     pub pixels: TensorField,
-    /// The number of the elements' type, in pieces, the lowest first; together at most 5 bits. Pieces may have no bits.
+    /// The number of the elements' type, in pieces, the lowest first; together at most 5 bits.
+    /// Pieces may have no bits.
     pub element: [TensorBits; 5],
     /// By that number: the type is known.
     pub known: u32,
@@ -46,8 +49,8 @@ pub struct TensorLayout {
     pub sizes: u64,
 }
 
-/// Sets the 32-bit register `d` to the bytes that a copy moves; `map` holds the generic address of the tensor map. 0 for a
-/// type of elements that is not known. Everything is declared within.
+/// Sets the 32-bit register `d` to the bytes that a copy moves; `map` holds the generic address of
+/// the tensor map. 0 for a type of elements that is not known. Everything is declared within.
 pub(crate) fn bytes(layout: &TensorLayout, shape: TensorBox, map: &str, d: &str) -> String {
     let fields: Vec<(TensorField, Option<TensorField>)> = match shape {
         TensorBox::Tile(rank) => {

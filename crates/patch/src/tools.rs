@@ -1,8 +1,9 @@
-//! Programs as a function for machine code that has no PTX: `ptxas --compile-as-tools-patch` makes of it what `warpbpf-sass` puts into
-//! a kernel.
+//! Programs as a function for machine code that has no PTX: `ptxas --compile-as-tools-patch` makes
+//! of it what `warpbpf-sass` puts into a kernel.
 //!
-//! Such a function stands in a kernel that it knows nothing of. It has no constants and no parameters of the kernel, so addresses
-//! are written into it ([`crate::bake`]) or read where its own parameter points, and what only the kernel could tell is refused by name.
+//! Such a function stands in a kernel that it knows nothing of. It has no constants and no
+//! parameters of the kernel, so addresses are written into it ([`crate::bake`]) or read where its
+//! own parameter points, and what only the kernel could tell is refused by name.
 
 use warpbpf_abi::access::Space;
 use warpbpf_abi::attach::Site;
@@ -22,11 +23,14 @@ use crate::tools_refused::{not_here, refused};
 /// Where a function is called, and by whom.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Caller {
-    /// A kernel's entry or exit, by code that `warpbpf-sass` puts there. The argument is always an address.
+    /// A kernel's entry or exit, by code that `warpbpf-sass` puts there. The argument is always an
+    /// address.
     Splice(Site),
-    /// What Compute Sanitizer tells of. All kernels of a module call it; the argument is 0 in those that are not meant.
+    /// What Compute Sanitizer tells of. All kernels of a module call it; the argument is 0 in those
+    /// that are not meant.
     Sanitizer(Event),
-    /// Each load and store of global memory whose instruction says that it is one, by code that `warpbpf-sass` puts there. The argument is always an address.
+    /// Each load and store of global memory whose instruction says that it is one, by code that
+    /// `warpbpf-sass` puts there. The argument is always an address.
     SpliceAccess,
 }
 
@@ -40,8 +44,8 @@ impl Caller {
         }
     }
 
-    /// Lanes that are together in the function may wait for each other. Not where `warpbpf-sass` calls it: a kernel's own barriers count the lanes
-    /// that come there.
+    /// Lanes that are together in the function may wait for each other. Not where `warpbpf-sass`
+    /// calls it: a kernel's own barriers count the lanes that come there.
     pub fn meets(self) -> bool {
         matches!(self, Caller::Sanitizer(_))
     }
@@ -51,8 +55,9 @@ impl Caller {
 /// .b64 pc)`, which runs the attachments of the caller's site and returns 0. One in the middle of a
 /// kernel has more parameters, by the kind of event there.
 ///
-/// Fragments that read the slot table by name get addresses by [`crate::bake`]; those that were made for [`warpbpf_codegen::SlotSpace::Table`] read it where
-/// `userdata` points, so that one text serves all kernels. `target` is the operand of `.target`, `version` that of `.version`.
+/// Fragments that read the slot table by name get addresses by [`crate::bake`]; those that were
+/// made for [`warpbpf_codegen::SlotSpace::Table`] read it where `userdata` points, so that one text
+/// serves all kernels. `target` is the operand of `.target`, `version` that of `.version`.
 ///
 /// Launch arguments ([`launch_arg_words`]) are a third parameter of a function that a splice calls,
 /// in the form of a kernel's hidden one. Compute Sanitizer gives one argument alone, so for it the

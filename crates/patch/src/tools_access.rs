@@ -1,4 +1,5 @@
-//! Accesses of memory as Compute Sanitizer tells of them: what kind each is, which of them a program wants, and what it can know of one.
+//! Accesses of memory as Compute Sanitizer tells of them: what kind each is, which of them a
+//! program wants, and what it can know of one.
 
 use warpbpf_abi::access::{Kind, Space};
 use warpbpf_abi::context::Capture;

@@ -1,4 +1,5 @@
-//! Barriers as Compute Sanitizer tells of them, and calls, of which nothing is told that a program can see.
+//! Barriers as Compute Sanitizer tells of them, and calls, of which nothing is told that a program
+//! can see.
 
 use warpbpf_abi::access::Barrier;
 use warpbpf_abi::context::Capture;
@@ -7,7 +8,8 @@ use crate::select::Select;
 use crate::tools_code::{Code, NOBODY};
 use crate::tools_event::Event;
 
-/// `action` of what is done to an mbarrier: the first and the last of the arrivals, and a wait that is over. Who makes one or ends it does not wait.
+/// `action` of what is done to an mbarrier: the first and the last of the arrivals, and a wait that
+/// is over. Who makes one or ends it does not wait.
 const ARRIVALS: (u32, u32) = (2, 5);
 const WAIT: u32 = 6;
 

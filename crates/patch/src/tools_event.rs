@@ -1,4 +1,5 @@
-//! What Compute Sanitizer tells of: each kind of event with the parameters that its function gets, and which attachments want it.
+//! What Compute Sanitizer tells of: each kind of event with the parameters that its function gets,
+//! and which attachments want it.
 
 use warpbpf_abi::access::{Barrier, Kind, Space};
 use warpbpf_abi::attach::{Site, When};
@@ -10,7 +11,8 @@ use crate::launch_args::is_launch_arg;
 use crate::select::Select;
 use crate::tools_refused::{not_here, refused};
 
-/// Something of which a kernel's machine code tells by a call: one function for all of its places in a module.
+/// Something of which a kernel's machine code tells by a call: one function for all of its places
+/// in a module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Event {
     /// A thread begins.
@@ -158,8 +160,8 @@ impl Event {
         }
     }
 
-    /// What its function gets behind the two parameters that all have: names and bits. A later version of the library may give some more behind
-    /// these.
+    /// What its function gets behind the two parameters that all have: names and bits. A later
+    /// version of the library may give some more behind these.
     pub(crate) fn parameters(self) -> &'static [(&'static str, u32)] {
         match self {
             Event::Access(_) => &[("ptr", 64), ("size", 32), ("flags", 32), ("data", 64)],
@@ -252,7 +254,8 @@ fn kinds(select: &Select) -> Result<(), PatchError> {
 }
 
 fn spaces(select: &Select) -> Result<(), PatchError> {
-    // An access whose instruction leaves the space open is told of as one of the space that it is of.
+    // An access whose instruction leaves the space open is told of as one of the space that it is
+    // of.
     let told = |space: &Space| SPACES.contains(space) || *space == Space::Generic;
     let none = !select.spaces.is_empty() && !select.spaces.iter().any(|s| SPACES.contains(s));
     match select.spaces.iter().find(|space| none || !told(space)) {

@@ -1,10 +1,12 @@
 //! Programs in the middle of a kernel, as a function that is called there: its parameters stand in
 //! for what a splicer sees in a kernel's PTX.
 //!
-//! The same function is called at all places of an event, so selectors are looked at while it runs. Lanes that come together are taken
-//! after that, since one that was left out may not be the leader.
+//! The same function is called at all places of an event, so selectors are looked at while it runs.
+//! Lanes that come together are taken after that, since one that was left out may not be the
+//! leader.
 //!
-//! The same function can be called by a splice, which finds loads and stores of global memory alone, and has no value to show.
+//! The same function can be called by a splice, which finds loads and stores of global memory
+//! alone, and has no value to show.
 
 use std::fmt::Write as _;
 

@@ -13,16 +13,19 @@ pub struct Variant {
     pub globals: Vec<(u32, String)>,
     /// Length of the slot table.
     pub slot_count: u32,
-    /// The hidden trailing parameter, if a scope or an aggregate over a block needs the launch record, a program reads the launch's number or its node of a graph, or
-    /// programs are in different launches.
+    /// The hidden trailing parameter, if a scope or an aggregate over a block needs the launch
+    /// record, a program reads the launch's number or its node of a graph, or programs are in
+    /// different launches.
     pub hidden: Option<HiddenParam>,
     /// Offsets and sizes of the original's parameters.
     pub params: Vec<ParamLayout>,
-    /// The sites in the middle of the kernel and its functions that got code, in the order of their numbers.
+    /// The sites in the middle of the kernel and its functions that got code, in the order of their
+    /// numbers.
     pub sites: Vec<SiteInfo>,
     /// Sites that a program wanted and did not get, with the reason.
     pub left_out: Vec<(SiteInfo, String)>,
-    /// By attachment: at how many places its program stands. One at a kernel's start, and one at its end.
+    /// By attachment: at how many places its program stands. One at a kernel's start, and one at
+    /// its end.
     pub placed: Vec<u32>,
 }
 

@@ -1,6 +1,7 @@
-//! What an instruction does to memory: which operand is the address, how many bytes, which kind, space and cache operator.
-//! One table of forms (PTX ISA "Data Movement and Conversion Instructions", "Asynchronous Copy", "Matrix instructions",
-//! "Texture" and "Surface Instructions"), because a pattern over text misses the forms that compilers really write.
+//! What an instruction does to memory: which operand is the address, how many bytes, which kind,
+//! space and cache operator. One table of forms (PTX ISA "Data Movement and Conversion
+//! Instructions", "Asynchronous Copy", "Matrix instructions", "Texture" and "Surface
+//! Instructions"), because a pattern over text misses the forms that compilers really write.
 
 use warpbpf_abi::access::{Cache, Kind, Space};
 
@@ -42,22 +43,25 @@ pub struct Access {
     pub cache: Cache,
     /// How much.
     pub bytes: Bytes,
-    /// Index of the operand that holds the address: an `Address`, or the handle of a texture. Of a copy from a tensor
-    /// map, the map's. An address with a computed offset is an [`Operand::Other`] that begins with `[`.
+    /// Index of the operand that holds the address: an `Address`, or the handle of a texture. Of a
+    /// copy from a tensor map, the map's. An address with a computed offset is an
+    /// [`Operand::Other`] that begins with `[`.
     pub address: usize,
     /// Of a copy: index of the operand where it goes, and its space.
     pub target: Option<(usize, Space)>,
-    /// Indices of the operands whose values go to memory: what is stored, what an atomic adds, compares and swaps.
+    /// Indices of the operands whose values go to memory: what is stored, what an atomic adds,
+    /// compares and swaps.
     pub values: Vec<usize>,
     /// Index of the operand that takes what was loaded, or the old value of an atomic.
     pub result: Option<usize>,
-    /// Bytes of one element of the values and the result: 4 in `ld.global.v4.f32`; of a matrix, of one register. 0 where
-    /// the instruction names no type.
+    /// Bytes of one element of the values and the result: 4 in `ld.global.v4.f32`; of a matrix, of
+    /// one register. 0 where the instruction names no type.
     pub element: u32,
 }
 
-/// The access that an instruction makes, `None` if it touches no memory. An opcode with an address operand that is not in
-/// the table is an access of kind [`Kind::Other`], so that nothing is silently missed.
+/// The access that an instruction makes, `None` if it touches no memory. An opcode with an address
+/// operand that is not in the table is an access of kind [`Kind::Other`], so that nothing is
+/// silently missed.
 ///
 /// Operations on mbarriers, fences and cache policies are none, although they name an address: see
 /// [`barrier`](crate::sync::barrier).
@@ -65,7 +69,8 @@ pub struct Access {
 /// # Examples
 /// ```
 /// use warpbpf_ptx::{access::{Bytes, access}, ast::StatementKind};
-/// let text = ".version 8.3\n.target sm_90\n.address_size 64\n.entry k() { @%p ld.global.nc.v4.f32 {a, b, c, d}, [%rd1+16]; }";
+/// let text = ".version 8.3\n.target sm_90\n.address_size 64\n\
+///     .entry k() { @%p ld.global.nc.v4.f32 {a, b, c, d}, [%rd1+16]; }";
 /// let module = warpbpf_ptx::index(text).unwrap();
 /// let body = warpbpf_ptx::parse_body(&module, &module.functions[0]).unwrap();
 /// let StatementKind::Instruction(load) = &body[0].kind else { panic!() };
@@ -76,16 +81,18 @@ pub fn access(instruction: &Instruction<'_>) -> Option<Access> {
     access_typed(instruction, &|_| None)
 }
 
-/// As [`access()`], with the types of registers: `type_of("%p1")` is `Some("pred")`. One form needs them: the fourth operand
-/// of `cp.async` is a size or, if it is a predicate, whether to read at all. Where the type is not known, a register
-/// counts as a predicate if it is named like one: `p`, `%p3`, `pred0`.
+/// As [`access()`], with the types of registers: `type_of("%p1")` is `Some("pred")`. One form needs
+/// them: the fourth operand of `cp.async` is a size or, if it is a predicate, whether to read at
+/// all. Where the type is not known, a register counts as a predicate if it is named like one: `p`,
+/// `%p3`, `pred0`.
 pub fn access_typed<'a>(
     instruction: &Instruction<'a>,
     type_of: &dyn Fn(&'a str) -> Option<&'a str>,
 ) -> Option<Access> {
     let i = instruction;
     let known = match i.opcode {
-        // Nothing here reads or writes what its address names; an mbarrier is a site of its own kind.
+        // Nothing here reads or writes what its address names; an mbarrier is a site of its own
+        // kind.
         "mov" | "call" | "cvta" | "mapa" | "getctarank" | "isspacep" | "istypep" | "txq"
         | "suq" | "createpolicy" | "fence" | "membar" | "mbarrier" => return None,
         "ld" | "ldu" => load(i),
@@ -122,8 +129,8 @@ pub fn access_typed<'a>(
     known.or_else(|| other(i))
 }
 
-/// How many lanes of the warp, from lane 0 on, give `ldmatrix` or `stmatrix` the address of a row; those of the others
-/// are not read. `None` for any other instruction.
+/// How many lanes of the warp, from lane 0 on, give `ldmatrix` or `stmatrix` the address of a row;
+/// those of the others are not read. `None` for any other instruction.
 pub fn row_lanes(instruction: &Instruction<'_>) -> Option<u32> {
     let matrices = if instruction.has("x1") {
         1
@@ -142,7 +149,8 @@ pub fn row_lanes(instruction: &Instruction<'_>) -> Option<u32> {
     }
 }
 
-/// An access with what most have in common: the address at `at`, the type's size times the vector's.
+/// An access with what most have in common: the address at `at`, the type's size times the
+/// vector's.
 fn plain(i: &Instruction<'_>, kind: Kind, at: usize) -> Option<Access> {
     is_address(i.operands.get(at)?).then(|| {
         let element = element(i);
@@ -202,7 +210,8 @@ fn reduction(i: &Instruction<'_>) -> Option<Access> {
     })
 }
 
-/// Every `cp`, of which `words` are the modifiers behind that word. The outer `None` is for those that move nothing.
+/// Every `cp`, of which `words` are the modifiers behind that word. The outer `None` is for those
+/// that move nothing.
 fn copy<'a>(
     i: &Instruction<'a>,
     words: &[&'a str],
@@ -240,8 +249,8 @@ fn moved(i: &Instruction<'_>, kind: Kind, bytes: Bytes) -> Option<Access> {
     })
 }
 
-/// The box of a tensor copy, whose map is in operand `map`. `.im2col::w` is not known: the GPUs that this is measured on
-/// have no such maps.
+/// The box of a tensor copy, whose map is in operand `map`. `.im2col::w` is not known: the GPUs
+/// that this is measured on have no such maps.
 fn boxed(i: &Instruction<'_>, map: usize) -> Bytes {
     let rank = ["1d", "2d", "3d", "4d", "5d"]
         .iter()
@@ -258,7 +267,8 @@ fn boxed(i: &Instruction<'_>, map: usize) -> Bytes {
     }
 }
 
-/// What `cp.async [to], [from], size{, source size or whether to ignore the source}{, policy}` reads.
+/// What `cp.async [to], [from], size{, source size or whether to ignore the source}{, policy}`
+/// reads.
 fn async_bytes<'a>(i: &Instruction<'a>, type_of: &dyn Fn(&'a str) -> Option<&'a str>) -> Bytes {
     let extra = usize::from(i.has("L2::cache_hint"));
     if i.operands.len() <= 3 + extra {
@@ -297,7 +307,8 @@ fn discard(i: &Instruction<'_>) -> Option<Access> {
     })
 }
 
-/// `ldmatrix r, [p]`. A row is 16 bytes in every shape and type, padding of the 4 and 6-bit ones included.
+/// `ldmatrix r, [p]`. A row is 16 bytes in every shape and type, padding of the 4 and 6-bit ones
+/// included.
 fn row_load(i: &Instruction<'_>) -> Option<Access> {
     Some(Access {
         bytes: Bytes::Fixed(16),
@@ -337,8 +348,8 @@ fn matrix_store(i: &Instruction<'_>) -> Option<Access> {
     })
 }
 
-/// All lanes have the address of the whole matrix: each counts for a 32nd of its bytes, so that the lanes' sum is
-/// right. Which lane really reads which element is not specified.
+/// All lanes have the address of the whole matrix: each counts for a 32nd of its bytes, so that the
+/// lanes' sum is right. Which lane really reads which element is not specified.
 fn matrix_share(i: &Instruction<'_>) -> Bytes {
     let share = || {
         let shape = i.modifiers.iter().find_map(|word| shape(word))?;
@@ -444,7 +455,8 @@ fn tensor_alloc(i: &Instruction<'_>) -> Option<Access> {
     })
 }
 
-/// An instruction of which no more is known than that it has an address, of tensor memory for instance.
+/// An instruction of which no more is known than that it has an address, of tensor memory for
+/// instance.
 fn other(i: &Instruction<'_>) -> Option<Access> {
     let at = i.operands.iter().position(is_address)?;
     Some(Access {
@@ -457,7 +469,8 @@ fn other(i: &Instruction<'_>) -> Option<Access> {
 pub(crate) fn is_address(operand: &Operand<'_>) -> bool {
     match operand {
         Operand::Address { .. } => true,
-        // `[…]` that is more than base and offset, or an element `a[1]` (PTX ISA "Arrays as Operands").
+        // `[…]` that is more than base and offset, or an element `a[1]` (PTX ISA "Arrays as
+        // Operands").
         Operand::Other(text) => text.ends_with(']'),
         Operand::Name(_)
         | Operand::Not(_)
@@ -485,7 +498,8 @@ pub(crate) fn space(i: &Instruction<'_>, nth: usize) -> Space {
     spaces.nth(nth).unwrap_or(Space::Generic)
 }
 
-/// The ordering if one is named, else the cache operator. Of two orderings (`.mmio.relaxed`) the stronger.
+/// The ordering if one is named, else the cache operator. Of two orderings (`.mmio.relaxed`) the
+/// stronger.
 fn cache(i: &Instruction<'_>) -> Cache {
     const BY_WEIGHT: [(&str, Cache); 14] = [
         ("mmio", Cache::Mmio),

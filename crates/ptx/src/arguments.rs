@@ -1,5 +1,6 @@
-//! What the source calls a kernel's parameters, and of which types they are: PTX has only their numbers and sizes, but
-//! modules compiled for debugging (`nvcc -G`, `clang -g`) say the rest in `.debug_info`.
+//! What the source calls a kernel's parameters, and of which types they are: PTX has only their
+//! numbers and sizes, but modules compiled for debugging (`nvcc -G`, `clang -g`) say the rest in
+//! `.debug_info`.
 
 use std::collections::HashMap;
 
@@ -17,7 +18,8 @@ pub struct Argument {
     pub ty: String,
 }
 
-/// The parameters of all functions of a module. Read once, because that is the whole of its debug information.
+/// The parameters of all functions of a module. Read once, because that is the whole of its debug
+/// information.
 #[derive(Debug, Clone)]
 pub struct Arguments<'m, 'a> {
     module: &'m Module<'a>,
@@ -64,14 +66,16 @@ impl<'m, 'a> Arguments<'m, 'a> {
     }
 
     /// The parameters of the function that the module calls `kernel`: one for each of
-    /// [`Function::params`](crate::ast::Function::params), in their order. Empty where debug information does not have the
-    /// function, or has so many parameters for it that which is which cannot be said.
+    /// [`Function::params`](crate::ast::Function::params), in their order. Empty where debug
+    /// information does not have the function, or has so many parameters for it that which is which
+    /// cannot be said.
     pub fn of(&self, kernel: &str) -> Vec<Argument> {
         let function = self.module.function(kernel);
         let (Some(function), Some(entries)) = (function, self.functions.get(kernel)) else {
             return Vec::new();
         };
-        // Beside its definition a function can have a declaration, whose parameters have no names, and instances.
+        // Beside its definition a function can have a declaration, whose parameters have no names,
+        // and instances.
         let known = |found: &[Argument]| -> usize {
             let parts = found.iter().flat_map(|found| [&found.name, &found.ty]);
             parts.filter(|part| !part.is_empty()).count()
@@ -95,7 +99,8 @@ impl<'m, 'a> Arguments<'m, 'a> {
             .children(entry)
             .filter(|&at| self.tree.entries[at].tag == tag::PARAMETER)
             .collect();
-        // nvcc says which parameter it is; others copy it to a register first, and only the order is left.
+        // nvcc says which parameter it is; others copy it to a register first, and only the order
+        // is left.
         let mut places = vec![None; params.len()];
         let mut without = Vec::new();
         for (nth, &formal) in formals.iter().enumerate() {

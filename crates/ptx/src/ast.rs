@@ -1,5 +1,6 @@
-//! The typed view of PTX text: spans into the text, never copies, and no opcode list, so that an instruction
-//! of a PTX version we have never seen is still a guard, an opcode, modifiers and operands.
+//! The typed view of PTX text: spans into the text, never copies, and no opcode list, so that an
+//! instruction of a PTX version we have never seen is still a guard, an opcode, modifiers and
+//! operands.
 
 use std::ops::Range;
 
@@ -13,7 +14,8 @@ pub struct Module<'a> {
     pub text: &'a str,
     /// `.version major.minor`; the first where there are several.
     pub version: (u32, u32),
-    /// `.target` words as written, the first being the architecture: `sm_90a`, `texmode_independent`, `debug`.
+    /// `.target` words as written, the first being the architecture: `sm_90a`,
+    /// `texmode_independent`, `debug`.
     pub targets: Vec<&'a str>,
     /// `.address_size`: 32 or 64 (32 when absent, as the ISA says).
     pub address_size: u32,
@@ -27,7 +29,8 @@ pub struct Module<'a> {
     pub files: Vec<(u32, &'a str)>,
     /// `.alias` directives, which are among the others, too.
     pub aliases: Vec<Alias<'a>>,
-    /// `.section`s (debug), `.alias` and other module-scope directives that we keep but do not read.
+    /// `.section`s (debug), `.alias` and other module-scope directives that we keep but do not
+    /// read.
     pub others: Vec<Span>,
 }
 
@@ -70,9 +73,11 @@ pub struct Function<'a> {
     pub returns: Vec<Param<'a>>,
     /// Parameters.
     pub params: Vec<Param<'a>>,
-    /// The parameter list's parentheses, the bytes between `(` and `)`; `None` where the source has no list.
+    /// The parameter list's parentheses, the bytes between `(` and `)`; `None` where the source has
+    /// no list.
     pub params_span: Option<Span>,
-    /// Performance and other directives between signature and body, as written: `.maxntid 256, 1, 1`.
+    /// Performance and other directives between signature and body, as written: `.maxntid 256, 1,
+    /// 1`.
     pub directives: Vec<&'a str>,
     /// The bytes between the body's `{` and `}`, both excluded; `None` for a prototype.
     pub body: Option<Span>,
@@ -104,27 +109,30 @@ pub struct Variable<'a> {
     pub linkage: Linkage,
     /// `global`, `const`, `shared`, `local`, `param`, `tex`.
     pub space: &'a str,
-    /// Type without the dot; a vector is written `v4.f32`. Opaque ones are `texref`, `samplerref`, `surfref`.
+    /// Type without the dot; a vector is written `v4.f32`. Opaque ones are `texref`, `samplerref`,
+    /// `surfref`.
     pub ty: &'a str,
     /// Name as written.
     pub name: &'a str,
     /// Explicit `.align`, or the type's own alignment.
     pub align: u64,
-    /// Array dimensions, outermost first; empty for a scalar; 0 where the source leaves one open (`[]`).
+    /// Array dimensions, outermost first; empty for a scalar; 0 where the source leaves one open
+    /// (`[]`).
     pub dims: Vec<u64>,
     /// Text of the initialiser after `=`, if any.
     pub init: Option<&'a str>,
     /// `.attribute(...)` text, e.g. `.managed`.
     pub attribute: Option<&'a str>,
-    /// The whole declaration including `;`; declarators of one list (`.global .u32 a, b;`) have it in common.
+    /// The whole declaration including `;`; declarators of one list (`.global .u32 a, b;`) have it
+    /// in common.
     pub span: Span,
 }
 
 /// One statement of a function body, in order.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Statement<'a> {
-    /// From the first byte (guard included) to the `;` inclusive; a label ends at its `:`. Spans of statements never
-    /// overlap: of several variables declared at once, each ends at its `,`.
+    /// From the first byte (guard included) to the `;` inclusive; a label ends at its `:`. Spans of
+    /// statements never overlap: of several variables declared at once, each ends at its `,`.
     pub span: Span,
     /// What it is.
     pub kind: StatementKind<'a>,
@@ -147,7 +155,8 @@ pub enum StatementKind<'a> {
     Variable(Variable<'a>),
     /// `.loc file line column[, function_name label, inlined_at file line column]`
     Loc(Loc<'a>),
-    /// `.pragma "…";` applies to the instruction or block that follows. The text between the first and last quote.
+    /// `.pragma "…";` applies to the instruction or block that follows. The text between the first
+    /// and last quote.
     Pragma(&'a str),
     /// `label: .callprototype … ;` (the label is the name)
     CallPrototype {
@@ -196,8 +205,9 @@ pub struct Loc<'a> {
     pub line: u32,
     /// Column.
     pub column: u32,
-    /// `function_name` label and the call site `(file, line, column)` for inlined code. The label is as written, with
-    /// its offset but without the dot of a section: `$L__info_string0`, `debug_str+16`. See [`crate::lines`].
+    /// `function_name` label and the call site `(file, line, column)` for inlined code. The label
+    /// is as written, with its offset but without the dot of a section: `$L__info_string0`,
+    /// `debug_str+16`. See [`crate::lines`].
     pub inlined: Option<(&'a str, u32, u32, u32)>,
 }
 
@@ -231,8 +241,9 @@ pub struct Guard<'a> {
 /// One operand.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Operand<'a> {
-    /// A register, special register or any other name: `%r1`, `%tid.x`, `$L__BB0_2`, `_Z3fooPf`, `_`.
-    /// Which it is depends on declarations, so the parser does not guess. Component selectors stay in the name (`%v.x`).
+    /// A register, special register or any other name: `%r1`, `%tid.x`, `$L__BB0_2`, `_Z3fooPf`,
+    /// `_`. Which it is depends on declarations, so the parser does not guess. Component selectors
+    /// stay in the name (`%v.x`).
     Name(&'a str),
     /// `!p` where an instruction takes a negated predicate operand.
     Not(&'a str),
@@ -242,15 +253,17 @@ pub enum Operand<'a> {
     F32(u32),
     /// `0dXXXXXXXXXXXXXXXX` or a decimal literal: bits of an f64.
     F64(u64),
-    /// `[base + offset]`; `base` is a name or `None` for an immediate address; the brackets' inner text is kept in
-    /// `rest` for forms with several parts (`[tensor, {x, y}]`, `[addr], mbar` stays two operands).
-    /// What follows the brackets (`[a].unified`) is in the operand's bytes only.
+    /// `[base + offset]`; `base` is a name or `None` for an immediate address; the brackets' inner
+    /// text is kept in `rest` for forms with several parts (`[tensor, {x, y}]`, `[addr], mbar`
+    /// stays two operands). What follows the brackets (`[a].unified`) is in the operand's bytes
+    /// only.
     Address {
         /// Register or symbol.
         base: Option<&'a str>,
         /// Constant byte offset.
         offset: i64,
-        /// Further parts after a comma inside the brackets (tensor coordinates), parsed as operands.
+        /// Further parts after a comma inside the brackets (tensor coordinates), parsed as
+        /// operands.
         rest: Vec<Operand<'a>>,
     },
     /// `{a, b, c, d}`
@@ -259,8 +272,9 @@ pub enum Operand<'a> {
     Pair(Box<Operand<'a>>, Box<Operand<'a>>),
     /// `(a, b)`: argument and result lists of `call`.
     List(Vec<Operand<'a>>),
-    /// `name + offset` outside brackets: `mov` of an address. `name[index]` is [`Other`](Operand::Other), because the
-    /// index counts elements, whose size only the declaration knows.
+    /// `name + offset` outside brackets: `mov` of an address. `name[index]` is
+    /// [`Other`](Operand::Other), because the index counts elements, whose size only the
+    /// declaration knows.
     Offset(&'a str, i64),
     /// Anything else, verbatim: constant expressions, addresses with a computed offset (see
     /// [`crate::constant`]), strings.

@@ -1,5 +1,6 @@
-//! Constant expressions, PTX ISA "Constant Expressions" and "Initializers": what ptxas computes where an operand, an
-//! offset or an initialiser is written as `4 * (2 + 1)`, `table[2]` or `name + 8`.
+//! Constant expressions, PTX ISA "Constant Expressions" and "Initializers": what ptxas computes
+//! where an operand, an offset or an initialiser is written as `4 * (2 + 1)`, `table[2]` or `name +
+//! 8`.
 //!
 //! Integers are 64 bits wide and signed or unsigned as in C, floating point is f64. An address is a
 //! symbol and a constant, since only who places the symbol knows the rest.
@@ -8,7 +9,8 @@ use crate::ast::Operand;
 use crate::error::PtxError;
 use crate::lex::Cursor;
 
-/// Brackets inside brackets beyond this are nobody's PTX, and recursion must end before the stack does.
+/// Brackets inside brackets beyond this are nobody's PTX, and recursion must end before the stack
+/// does.
 const DEEPEST: usize = 64;
 
 /// What an expression comes to.
@@ -50,7 +52,8 @@ pub enum ConstantError {
         /// The expression.
         text: String,
     },
-    /// An operator that its operands do not have: an address that is multiplied, a remainder of floats.
+    /// An operator that its operands do not have: an address that is multiplied, a remainder of
+    /// floats.
     #[error("`{operator}` in `{text}` does not take these operands")]
     Operands {
         /// The operator.
@@ -74,7 +77,8 @@ pub enum ConstantError {
     },
 }
 
-/// Bytes from one element to the next, for each dimension of a variable; `None` if there is no variable of that name.
+/// Bytes from one element to the next, for each dimension of a variable; `None` if there is no
+/// variable of that name.
 pub type Strides<'s> = &'s dyn Fn(&str) -> Option<Vec<u64>>;
 
 /// The value of a whole text: [`Operand::Other`], an initialiser without braces.

@@ -19,7 +19,8 @@ struct TypePart<'a> {
     attribute: Option<&'a str>,
 }
 
-/// `v4.f32` for the words `.v4` and `.f32`, which the text may hold apart. `None` for a type we have no name for.
+/// `v4.f32` for the words `.v4` and `.f32`, which the text may hold apart. `None` for a type we
+/// have no name for.
 fn vector_name(width: &str, element: &str) -> Option<&'static str> {
     macro_rules! names {
         ($($element:literal)*) => {
@@ -37,8 +38,8 @@ fn vector_name(width: &str, element: &str) -> Option<&'static str> {
         "tf32" "f32" "f32x2" "f64" "pred")
 }
 
-/// Bytes of one element of `ty`, PTX ISA "Fundamental Types" and "Packed Data Types". Opaque types are handles of 8
-/// bytes. `None` for a type we do not know.
+/// Bytes of one element of `ty`, PTX ISA "Fundamental Types" and "Packed Data Types". Opaque types
+/// are handles of 8 bytes. `None` for a type we do not know.
 pub fn type_size(ty: &str) -> Option<u64> {
     if let Some((width, element)) = ty.split_once('.') {
         let lanes: u64 = width.strip_prefix('v')?.parse().ok()?;
@@ -56,7 +57,8 @@ pub fn type_size(ty: &str) -> Option<u64> {
     })
 }
 
-/// The words between a space and a name. `pointer` allows `.ptr`, after which space and alignment are the pointee's.
+/// The words between a space and a name. `pointer` allows `.ptr`, after which space and alignment
+/// are the pointee's.
 fn type_part<'a>(c: &mut Cursor<'a>, pointer: bool) -> Result<TypePart<'a>, PtxError> {
     let mut vector: Option<(&'a str, usize)> = None;
     let mut ty: Option<&'a str> = None;
@@ -137,8 +139,9 @@ fn dimensions(c: &mut Cursor<'_>) -> Result<(Vec<u64>, usize), PtxError> {
     Ok((dims, end))
 }
 
-/// Variables after their space directive, up to the `;` inclusive, each with the bytes of its own declarator; these
-/// pieces follow each other from `start` on, a comma belonging to the piece before it.
+/// Variables after their space directive, up to the `;` inclusive, each with the bytes of its own
+/// declarator; these pieces follow each other from `start` on, a comma belonging to the piece
+/// before it.
 pub(crate) fn variables<'a>(
     c: &mut Cursor<'a>,
     start: usize,
@@ -193,7 +196,8 @@ pub(crate) fn variables<'a>(
     Ok(found)
 }
 
-/// A parenthesised parameter list; the cursor stands on its `(`. The parameters and the bytes between the parentheses.
+/// A parenthesised parameter list; the cursor stands on its `(`. The parameters and the bytes
+/// between the parentheses.
 pub(crate) fn parameters<'a>(c: &mut Cursor<'a>) -> Result<(Vec<Param<'a>>, Span), PtxError> {
     c.expect(b'(', "`(`")?;
     let start = c.pos;

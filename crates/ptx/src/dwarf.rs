@@ -1,5 +1,6 @@
-//! The little of DWARF that names need: a tree of functions, their parameters and types out of `.debug_info`, for every
-//! version from 2, which compilers write into PTX, to 5. DWARF 5 "General Description".
+//! The little of DWARF that names need: a tree of functions, their parameters and types out of
+//! `.debug_info`, for every version from 2, which compilers write into PTX, to 5. DWARF 5 "General
+//! Description".
 
 use std::collections::{HashMap, hash_map};
 

@@ -1,6 +1,8 @@
-//! What is wrong with a PTX text, and where: the reader may be looking at a compiler's output they never saw before.
+//! What is wrong with a PTX text, and where: the reader may be looking at a compiler's output they
+//! never saw before.
 
-/// A PTX text that does not follow the PTX ISA's grammar. Lines and columns count from 1, columns in bytes.
+/// A PTX text that does not follow the PTX ISA's grammar. Lines and columns count from 1, columns
+/// in bytes.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PtxError {
     /// A token other than the grammar wants here.

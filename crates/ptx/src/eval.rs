@@ -1,24 +1,28 @@
-//! The meaning of every lane-local PTX operation, once: the soft GPU runs it, constant folding computes with it, and
-//! hardware tests compare against it.
+//! The meaning of every lane-local PTX operation, once: the soft GPU runs it, constant folding
+//! computes with it, and hardware tests compare against it.
 //!
-//! Values are raw bits in a `u64` ([`Bits`]). A source is cut to its operand's width, so that bits above it do not
-//! matter; a result is zero-extended from its own width, with one exception: `cvt` to `.s8` and `.s16` sign-extends,
-//! because those may be read from a wider register. Predicates and carries are 0 or 1. Immediates are converted to the
-//! type's bits by the caller.
+//! Values are raw bits in a `u64` ([`Bits`]). A source is cut to its operand's width, so that bits
+//! above it do not matter; a result is zero-extended from its own width, with one exception: `cvt`
+//! to `.s8` and `.s16` sign-extends, because those may be read from a wider register. Predicates
+//! and carries are 0 or 1. Immediates are converted to the type's bits by the caller.
 //!
-//! An instruction is decoded once into an [`Op`], which has no operands, and evaluated for one lane ([`eval()`]) or a
-//! warp ([`eval_lanes`], [`eval_warp`]). Both go through the same closures, so a warp cannot mean something else than
-//! its lanes. Modifiers that are not understood make [`Op::decode`] fail: a guess would be a wrong result.
+//! An instruction is decoded once into an [`Op`], which has no operands, and evaluated for one lane
+//! ([`eval()`]) or a warp ([`eval_lanes`], [`eval_warp`]). Both go through the same closures, so a
+//! warp cannot mean something else than its lanes. Modifiers that are not understood make
+//! [`Op::decode`] fail: a guess would be a wrong result.
 //!
 //! # What the PTX ISA leaves open
-//! Where it does, the choice is what an H200 gives, compared on random operands for every operation decoded here:
+//! Where it does, the choice is what an H200 gives, compared on random operands for every operation
+//! decoded here:
 //! - Integer division by zero and its remainder give all ones.
-//! - `.approx` and `.full` operations give the correctly rounded result (of the host's function for the transcendental
-//!   ones): within their error bounds, but not the hardware's bits.
-//! - A NaN result is `0x7fffffff` for f32, `0x7fff` for f16 and bf16. For f64 a NaN source is passed on, quieted (of
-//!   several the last; `fma` prefers the second, `div` the first), and a NaN that comes from numbers is
-//!   `0xfff8000000000000`. Conversions between f64 and narrower types keep sign and payload.
-//! - `bfe` and `bfi` on 64 bits look at all 32 bits of position and length, where the ISA speaks of the low byte.
+//! - `.approx` and `.full` operations give the correctly rounded result (of the host's function for
+//!   the transcendental ones): within their error bounds, but not the hardware's bits.
+//! - A NaN result is `0x7fffffff` for f32, `0x7fff` for f16 and bf16. For f64 a NaN source is
+//!   passed on, quieted (of several the last; `fma` prefers the second, `div` the first), and a NaN
+//!   that comes from numbers is `0xfff8000000000000`. Conversions between f64 and narrower types
+//!   keep sign and payload.
+//! - `bfe` and `bfi` on 64 bits look at all 32 bits of position and length, where the ISA speaks of
+//!   the low byte.
 //! - `mul` and `add` are never contracted, though ptxas may do so without a rounding modifier.
 
 mod bits;
@@ -44,11 +48,13 @@ use lanes::{Lanes, One, Warp};
 /// A decoded operation without its operands. Equal operations have equal meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Op {
-    /// `mov` of one register. Packing and unpacking vectors moves bits between registers and is the caller's.
+    /// `mov` of one register. Packing and unpacking vectors moves bits between registers and is the
+    /// caller's.
     Mov(Ty),
     /// Integer arithmetic.
     Int(Int),
-    /// Extended precision: the carry is the last source (`addc`, `subc`, `madc`) and the second result.
+    /// Extended precision: the carry is the last source (`addc`, `subc`, `madc`) and the second
+    /// result.
     Carry(Carry),
     /// Logic, shifts and bit fields.
     Bit(BitOp),
@@ -63,8 +69,9 @@ pub enum Op {
 }
 
 impl Op {
-    /// Decodes an instruction's opcode and modifiers. `None` for an instruction that is not lane-local (memory, control
-    /// flow, anything across lanes), unknown, or with a modifier that is not understood.
+    /// Decodes an instruction's opcode and modifiers. `None` for an instruction that is not
+    /// lane-local (memory, control flow, anything across lanes), unknown, or with a modifier that
+    /// is not understood.
     ///
     /// # Examples
     /// ```
@@ -90,8 +97,9 @@ impl Op {
         }
     }
 
-    /// The operation for an instruction written with `count` source operands (an implicit carry not counted): the same,
-    /// or its three-source form (`min`, `max`). `None` if it does not take that many.
+    /// The operation for an instruction written with `count` source operands (an implicit carry not
+    /// counted): the same, or its three-source form (`min`, `max`). `None` if it does not take that
+    /// many.
     pub fn for_sources(self, count: usize) -> Option<Op> {
         match self {
             Op::Float(op) => op.for_sources(count).map(Op::Float),
@@ -107,8 +115,8 @@ impl Op {
         }
     }
 
-    /// How many sources it has, an implicit carry (the last one) included. `cvt.pack` without its third operand takes
-    /// 0 for it.
+    /// How many sources it has, an implicit carry (the last one) included. `cvt.pack` without its
+    /// third operand takes 0 for it.
     pub fn sources(self) -> usize {
         match self {
             Op::Mov(_) => 1,
@@ -149,8 +157,9 @@ impl Op {
     }
 }
 
-/// Evaluates one lane: the result, and the second result where there is one (`q` of `setp p|q`, the predicate of
-/// `lop3 d|p`, the carry), else 0. Missing sources are 0, those beyond [`SOURCES`] are ignored.
+/// Evaluates one lane: the result, and the second result where there is one (`q` of `setp p|q`, the
+/// predicate of `lop3 d|p`, the carry), else 0. Missing sources are 0, those beyond [`SOURCES`] are
+/// ignored.
 pub fn eval(op: Op, sources: &[Bits]) -> [Bits; 2] {
     let mut one = One {
         sources: [0; SOURCES],
@@ -163,8 +172,8 @@ pub fn eval(op: Op, sources: &[Bits]) -> [Bits; 2] {
     one.results
 }
 
-/// Evaluates the lanes in `mask` of an operation with at most three sources; other lanes of `dst` are left alone. A
-/// second result is dropped, a fourth source is 0: [`eval_warp`] has all of them.
+/// Evaluates the lanes in `mask` of an operation with at most three sources; other lanes of `dst`
+/// are left alone. A second result is dropped, a fourth source is 0: [`eval_warp`] has all of them.
 pub fn eval_lanes(
     op: Op,
     dst: &mut [Bits; LANES],

@@ -63,7 +63,8 @@ fn texts() {
         });
 }
 
-/// Abbreviations: a unit, a function, a parameter, a base type, a pointer, an array and its dimension, a subroutine.
+/// Abbreviations: a unit, a function, a parameter, a base type, a pointer, an array and its
+/// dimension, a subroutine.
 const ABBREVIATIONS: &[u8] = &[
     1, 17, 1, 0, 0, 2, 46, 1, 3, 8, 0, 0, 5, 5, 0, 3, 8, 0x49, 0x13, 0, 0, 8, 36, 0, 3, 8, 0, 0, 9,
     15, 0, 0x49, 0x13, 0, 0, 10, 1, 1, 0x49, 0x13, 0, 0, 11, 33, 0, 0x2f, 0x0b, 0, 0, 12, 21, 1,

@@ -1,20 +1,23 @@
-//! The one pass over a module that everything else starts from. It reads declarations and skips bodies by their
-//! braces, so that opening a module of megabytes to instrument one kernel costs little more than reading its memory.
+//! The one pass over a module that everything else starts from. It reads declarations and skips
+//! bodies by their braces, so that opening a module of megabytes to instrument one kernel costs
+//! little more than reading its memory.
 
 use crate::ast::{Alias, Function, Linkage, Module};
 use crate::decl;
 use crate::error::PtxError;
 use crate::lex::Cursor;
 
-/// Indexes a PTX module (PTX ISA "Source Format" to "Directives"). Unknown module-scope directives are kept in
-/// [`Module::others`].
+/// Indexes a PTX module (PTX ISA "Source Format" to "Directives"). Unknown module-scope directives
+/// are kept in [`Module::others`].
 ///
 /// # Errors
-/// The first place where the text does not follow the grammar, or a missing `.version` or `.target`.
+/// The first place where the text does not follow the grammar, or a missing `.version` or
+/// `.target`.
 ///
 /// # Examples
 /// ```
-/// let text = ".version 8.3\n.target sm_90a\n.address_size 64\n.visible .entry k(.param .u64 p)\n{\n\tret;\n}\n";
+/// let text = ".version 8.3\n.target sm_90a\n.address_size 64\n\
+///     .visible .entry k(.param .u64 p)\n{\n\tret;\n}\n";
 /// let module = warpbpf_ptx::index(text).unwrap();
 /// let kernel = module.function("k").unwrap();
 /// assert_eq!(kernel.params[0].ty, "u64");
@@ -44,7 +47,8 @@ pub fn index(text: &str) -> Result<Module<'_>, PtxError> {
                 c.pos += 1;
                 continue;
             }
-            // `@@DWARF` lines of old compilers and `#` lines of preprocessors say something to other tools only.
+            // `@@DWARF` lines of old compilers and `#` lines of preprocessors say something to
+            // other tools only.
             Some(b'@' | b'#') => {
                 c.skip_line();
                 module.others.push(start..c.pos);
@@ -141,7 +145,8 @@ fn version(c: &mut Cursor<'_>) -> Result<(u32, u32), PtxError> {
 fn targets<'a>(c: &mut Cursor<'a>, targets: &mut Vec<&'a str>) -> Result<(), PtxError> {
     loop {
         targets.push(c.expect_identifier("a target such as `sm_90`")?);
-        // A look ahead that is not taken would otherwise move the header's end past the blank after it.
+        // A look ahead that is not taken would otherwise move the header's end past the blank after
+        // it.
         let end = c.pos;
         if !c.eat(b',')? {
             c.pos = end;
@@ -222,7 +227,8 @@ fn function<'a>(
     let body = loop {
         c.skip_blank()?;
         match c.peek() {
-            // The `;` of a prototype may be missing. What follows must not be taken for its directives.
+            // The `;` of a prototype may be missing. What follows must not be taken for its
+            // directives.
             Some(b'.') if !is_entry && at_item(c) => {
                 c.pos = end;
                 break None;
@@ -258,8 +264,8 @@ fn function<'a>(
     })
 }
 
-/// One directive of a function with its arguments, as written. Before the name an identifier is the name, so only
-/// behind it (`words`) can one be an argument.
+/// One directive of a function with its arguments, as written. Before the name an identifier is the
+/// name, so only behind it (`words`) can one be an argument.
 fn directive_text<'a>(c: &mut Cursor<'a>, words: bool) -> Result<&'a str, PtxError> {
     let start = c.pos;
     c.directive()?;
@@ -285,8 +291,8 @@ fn directive_text<'a>(c: &mut Cursor<'a>, words: bool) -> Result<&'a str, PtxErr
     }
 }
 
-/// A directive we do not read: up to its `;`, its `{…}`, or the line on which another item begins. The cursor ends
-/// behind its last token.
+/// A directive we do not read: up to its `;`, its `{…}`, or the line on which another item begins.
+/// The cursor ends behind its last token.
 fn other(c: &mut Cursor<'_>) -> Result<(), PtxError> {
     let mut end = c.pos;
     loop {

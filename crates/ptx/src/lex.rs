@@ -1,5 +1,5 @@
-//! The cursor both readers share: byte classes, blanks and comments, words and numbers. It borrows, never copies, and
-//! computes lines only for an error.
+//! The cursor both readers share: byte classes, blanks and comments, words and numbers. It borrows,
+//! never copies, and computes lines only for an error.
 
 use crate::ast::{Operand, Span};
 use crate::error::PtxError;
@@ -34,7 +34,8 @@ fn is(byte: u8, class: u8) -> bool {
     CLASS[usize::from(byte)] & class != 0
 }
 
-/// Line and column, both from 1, the column in bytes, of a byte offset. An offset past the end means the end.
+/// Line and column, both from 1, the column in bytes, of a byte offset. An offset past the end
+/// means the end.
 pub(crate) fn line_column(text: &str, offset: usize) -> (usize, usize) {
     let before = &text.as_bytes()[..offset.min(text.len())];
     let line = memchr::memchr_iter(b'\n', before).count() + 1;
@@ -52,7 +53,8 @@ pub(crate) struct Cursor<'a> {
 }
 
 impl<'a> Cursor<'a> {
-    /// A cursor over `span` of `text`. The ends are clamped to the text, so that no span can make it panic.
+    /// A cursor over `span` of `text`. The ends are clamped to the text, so that no span can make
+    /// it panic.
     pub(crate) fn new(text: &'a str, span: Span) -> Self {
         let end = span.end.min(text.len());
         Cursor {
@@ -72,8 +74,8 @@ impl<'a> Cursor<'a> {
 
     /// The text from `start` to the current position.
     ///
-    /// Positions only ever stand on ASCII bytes, on the first byte of a character or at an end, so the slice exists;
-    /// the fallback is for a caller's span that splits a character.
+    /// Positions only ever stand on ASCII bytes, on the first byte of a character or at an end, so
+    /// the slice exists; the fallback is for a caller's span that splits a character.
     pub(crate) fn since(&self, start: usize) -> &'a str {
         self.slice(start..self.pos)
     }
@@ -170,7 +172,8 @@ impl<'a> Cursor<'a> {
         Some(self.since(start))
     }
 
-    /// At a `.`: takes the directive and gives its name without the dot. Digits may follow the dot (`.1d`).
+    /// At a `.`: takes the directive and gives its name without the dot. Digits may follow the dot
+    /// (`.1d`).
     pub(crate) fn directive(&mut self) -> Result<&'a str, PtxError> {
         let start = self.pos;
         if self.peek() == Some(b'.') && self.peek_at(1).is_some_and(|b| is(b, IDENT)) {
@@ -234,7 +237,8 @@ impl<'a> Cursor<'a> {
         Err(self.unclosed(start, "`\"`"))
     }
 
-    /// At a `{`: skips to the `}` that closes it, past comments and strings. The bytes between the two.
+    /// At a `{`: skips to the `}` that closes it, past comments and strings. The bytes between the
+    /// two.
     pub(crate) fn skip_braces(&mut self) -> Result<Span, PtxError> {
         let start = self.pos;
         let mut depth = 1usize;
@@ -278,8 +282,8 @@ impl<'a> Cursor<'a> {
         Err(self.unclosed(start, "`{`"))
     }
 
-    /// Skips a constant expression or other raw text up to a top-level `,`, `;` or closing bracket, and gives it
-    /// without the blanks and comments at its end.
+    /// Skips a constant expression or other raw text up to a top-level `,`, `;` or closing bracket,
+    /// and gives it without the blanks and comments at its end.
     pub(crate) fn raw(&mut self, expected: &'static str) -> Result<&'a str, PtxError> {
         self.skip_blank()?;
         let start = self.pos;
@@ -485,11 +489,13 @@ impl<'a> Cursor<'a> {
 /// Bytes of a body that are looked at together.
 const CHUNK: usize = 64;
 
-/// A bit for each byte of the chunk that can open, close or hide a brace. Bodies are most of a module, so this is where
-/// the time goes; no step has a branch per byte, which lets the compiler use vector compares.
+/// A bit for each byte of the chunk that can open, close or hide a brace. Bodies are most of a
+/// module, so this is where the time goes; no step has a branch per byte, which lets the compiler
+/// use vector compares.
 fn structural(chunk: &[u8; CHUNK]) -> u64 {
     let hits = chunk.map(|b| u8::from((b == b'{') | (b == b'}') | (b == b'/') | (b == b'"')));
-    // Gathers the lowest bits of eight bytes in the product's highest byte, that of the first byte lowest.
+    // Gathers the lowest bits of eight bytes in the product's highest byte, that of the first byte
+    // lowest.
     const GATHER: u64 = 0x0102_0408_1020_4080;
     let (eights, _) = hits.as_chunks();
     eights.iter().rev().fold(0, |mask, &eight| {

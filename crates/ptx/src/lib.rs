@@ -1,9 +1,10 @@
-//! PTX text as a lossless index, a typed view of the functions that are looked at, and ordered byte splices.
+//! PTX text as a lossless index, a typed view of the functions that are looked at, and ordered byte
+//! splices.
 //!
-//! The text itself is the truth and is never printed back from a tree: [`index()`] and [`parse_body`] yield spans into
-//! it, and [`Splices`] edit those spans, so an instruction of a PTX version nobody here has seen passes through
-//! untouched. [`eval`] is the one meaning of every lane-local operation, shared by constant folding, the soft GPU and
-//! the hardware tests.
+//! The text itself is the truth and is never printed back from a tree: [`index()`] and
+//! [`parse_body`] yield spans into it, and [`Splices`] edit those spans, so an instruction of a PTX
+//! version nobody here has seen passes through untouched. [`eval`] is the one meaning of every
+//! lane-local operation, shared by constant folding, the soft GPU and the hardware tests.
 //!
 //! Layers, each uses only those to its right: `arguments → link → sync → access → dwarf → index →
 //! lines → parse → query → constant → decl → operand → sections → lex → ast → error → eval →

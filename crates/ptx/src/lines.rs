@@ -1,7 +1,8 @@
-//! Which line of which source file a statement was compiled from, through all the calls that were inlined into it.
+//! Which line of which source file a statement was compiled from, through all the calls that were
+//! inlined into it.
 //!
-//! A `.loc` of inlined code names only the call next to it, and its function's name stands as bytes of `.debug_str`:
-//! both are put together here. PTX ISA "Debugging Directives".
+//! A `.loc` of inlined code names only the call next to it, and its function's name stands as bytes
+//! of `.debug_str`: both are put together here. PTX ISA "Debugging Directives".
 
 use std::collections::HashMap;
 
@@ -16,8 +17,8 @@ pub struct Sources<'a> {
 }
 
 impl<'a> Sources<'a> {
-    /// Reads the module's `.file`s and `.section .debug_str`. What is malformed there is left out: without a name, code
-    /// is still code.
+    /// Reads the module's `.file`s and `.section .debug_str`. What is malformed there is left out:
+    /// without a name, code is still code.
     pub fn new(module: &Module<'a>) -> Sources<'a> {
         Sources {
             // The first of a file's directives counts, as in `Module::file`.
@@ -31,8 +32,8 @@ impl<'a> Sources<'a> {
         self.files.get(&index).copied()
     }
 
-    /// The string at `label` or `label+offset`, as `function_name` of a `.loc` gives it: a function's mangled name.
-    /// `None` where the module does not have it, or where it is no UTF-8.
+    /// The string at `label` or `label+offset`, as `function_name` of a `.loc` gives it: a
+    /// function's mangled name. `None` where the module does not have it, or where it is no UTF-8.
     pub fn string(&self, label: &str) -> Option<&str> {
         let (label, offset) = match label.split_once('+') {
             Some((label, offset)) => (label.trim_end(), offset.trim_start().parse().ok()?),
@@ -54,8 +55,8 @@ pub struct Place<'s> {
     pub line: u32,
     /// Column.
     pub column: u32,
-    /// Mangled name of the inlined function that the place is in. `None` in the function that has the code, or where
-    /// the name is not known.
+    /// Mangled name of the inlined function that the place is in. `None` in the function that has
+    /// the code, or where the name is not known.
     pub function: Option<&'s str>,
 }
 
@@ -108,8 +109,8 @@ impl<'s> Lines<'s> {
         };
         let caller = loc.inlined.map(|(label, file, line, column)| {
             place.function = sources.string(label);
-            // The ISA wants the call to have a `.loc` before this one. A function that is inlined at several places
-            // has several: the compiler writes the right one last.
+            // The ISA wants the call to have a `.loc` before this one. A function that is inlined
+            // at several places has several: the compiler writes the right one last.
             last.get(&(file, line, column)).copied().unwrap_or_else(|| {
                 self.entries.push(Entry {
                     place: Place {
@@ -127,8 +128,8 @@ impl<'s> Lines<'s> {
         self.entries.len() - 1
     }
 
-    /// Where statement `index` comes from: of inlined code, the line in the inlined function. `None` before the first
-    /// `.loc`, and for an index past the end.
+    /// Where statement `index` comes from: of inlined code, the line in the inlined function.
+    /// `None` before the first `.loc`, and for an index past the end.
     pub fn place(&self, index: usize) -> Option<Place<'s>> {
         self.chain(index).next()
     }
@@ -138,7 +139,8 @@ impl<'s> Lines<'s> {
         self.chain(index).last()
     }
 
-    /// All places of statement `index`: where it was written, then where that was called, up to the function itself.
+    /// All places of statement `index`: where it was written, then where that was called, up to the
+    /// function itself.
     pub fn chain(&self, index: usize) -> impl Iterator<Item = Place<'s>> + '_ {
         let first = self.current.get(index).copied().flatten();
         // A caller is always an earlier entry, so this ends.

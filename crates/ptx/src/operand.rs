@@ -1,10 +1,12 @@
-//! Operands, PTX ISA "Instruction Operands": what an instruction says of its values, without knowing the instruction.
+//! Operands, PTX ISA "Instruction Operands": what an instruction says of its values, without
+//! knowing the instruction.
 
 use crate::ast::{Operand, Span};
 use crate::error::PtxError;
 use crate::lex::Cursor;
 
-/// Brackets inside brackets beyond this are nobody's PTX, and recursion must end before the stack does.
+/// Brackets inside brackets beyond this are nobody's PTX, and recursion must end before the stack
+/// does.
 const DEEPEST: usize = 16;
 
 /// Operands separated by commas up to `close`, which is taken; and the bytes of each.
@@ -143,7 +145,8 @@ fn expression<'a>(c: &mut Cursor<'a>, start: usize) -> Result<Operand<'a>, PtxEr
     Ok(Operand::Other(c.raw("an operand")?))
 }
 
-/// `-5`, `+5`, `-0f3F800000`: a number behind its sign. `None`, with the cursor anywhere, where no number follows.
+/// `-5`, `+5`, `-0f3F800000`: a number behind its sign. `None`, with the cursor anywhere, where no
+/// number follows.
 fn signed_number<'a>(c: &mut Cursor<'a>) -> Result<Option<Operand<'a>>, PtxError> {
     let negative = c.peek() == Some(b'-');
     c.pos += 1;
@@ -160,8 +163,8 @@ fn signed_number<'a>(c: &mut Cursor<'a>) -> Result<Option<Operand<'a>>, PtxError
     }))
 }
 
-/// `+8`, `-8`, `+-8`, `+8+4` behind a base: their sum, modulo 2^64. `None`, with the cursor anywhere, where something
-/// that is no integer is added.
+/// `+8`, `-8`, `+-8`, `+8+4` behind a base: their sum, modulo 2^64. `None`, with the cursor
+/// anywhere, where something that is no integer is added.
 fn offsets(c: &mut Cursor<'_>) -> Result<Option<i64>, PtxError> {
     let mut sum = 0i64;
     loop {
@@ -189,8 +192,8 @@ fn offsets(c: &mut Cursor<'_>) -> Result<Option<i64>, PtxError> {
     }
 }
 
-/// `[base + offset, rest…]`, PTX ISA "Addresses as Operands". A form whose base is neither a name nor a number, or
-/// whose offset is no constant, is kept verbatim.
+/// `[base + offset, rest…]`, PTX ISA "Addresses as Operands". A form whose base is neither a name
+/// nor a number, or whose offset is no constant, is kept verbatim.
 fn address<'a>(c: &mut Cursor<'a>, depth: usize) -> Result<Operand<'a>, PtxError> {
     let start = c.pos;
     c.pos += 1;

@@ -1,5 +1,5 @@
-//! The statements of one function's body. Nothing here knows an opcode: what an instruction means is for those who
-//! look at it, and an unknown one must survive being looked past.
+//! The statements of one function's body. Nothing here knows an opcode: what an instruction means
+//! is for those who look at it, and an unknown one must survive being looked past.
 
 use crate::ast::{Function, Guard, Instruction, Linkage, Loc, Module, Statement, StatementKind};
 use crate::decl;
@@ -7,17 +7,19 @@ use crate::error::PtxError;
 use crate::lex::Cursor;
 use crate::operand;
 
-/// The statements of `function`'s body in text order; none for a prototype. Spans are offsets into `module.text`,
-/// in order, and do not overlap; between them stand only blanks, comments and lone `;`.
+/// The statements of `function`'s body in text order; none for a prototype. Spans are offsets into
+/// `module.text`, in order, and do not overlap; between them stand only blanks, comments and lone
+/// `;`.
 ///
 /// # Errors
-/// The first place where the body does not follow the grammar. Opcodes, modifiers and directives that are not known
-/// are no error.
+/// The first place where the body does not follow the grammar. Opcodes, modifiers and directives
+/// that are not known are no error.
 ///
 /// # Examples
 /// ```
 /// use warpbpf_ptx::ast::StatementKind;
-/// let text = ".version 8.3\n.target sm_90\n.address_size 64\n.entry k() { @!%p1 bra DONE; DONE: ret; }";
+/// let text = ".version 8.3\n.target sm_90\n.address_size 64\n\
+///     .entry k() { @!%p1 bra DONE; DONE: ret; }";
 /// let module = warpbpf_ptx::index(text).unwrap();
 /// let body = warpbpf_ptx::parse_body(&module, &module.functions[0]).unwrap();
 /// assert_eq!(body.len(), 3);
@@ -108,8 +110,8 @@ fn directive<'a>(
     }
 }
 
-/// `.loc file line column[, function_name label[+n], inlined_at file line column]`, PTX ISA "Debugging Directives:
-/// .loc". It has no `;`.
+/// `.loc file line column[, function_name label[+n], inlined_at file line column]`, PTX ISA
+/// "Debugging Directives: .loc". It has no `;`.
 fn loc<'a>(c: &mut Cursor<'a>) -> Result<Loc<'a>, PtxError> {
     let mut loc = Loc {
         file: c.integer32("a file index")?,

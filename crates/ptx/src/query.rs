@@ -15,7 +15,8 @@ pub struct Target {
 }
 
 impl Target {
-    /// Reads `sm_90`, `sm_90a` or `compute_100f`; `None` for anything else, such as `texmode_independent`.
+    /// Reads `sm_90`, `sm_90a` or `compute_100f`; `None` for anything else, such as
+    /// `texmode_independent`.
     pub fn parse(text: &str) -> Option<Target> {
         let rest = text
             .strip_prefix("sm_")
@@ -38,7 +39,8 @@ impl fmt::Display for Target {
 }
 
 impl<'a> Module<'a> {
-    /// The entry or function of that (mangled) name; where prototypes precede it, the one with a body.
+    /// The entry or function of that (mangled) name; where prototypes precede it, the one with a
+    /// body.
     pub fn function(&self, name: &str) -> Option<&Function<'a>> {
         let mut named = self.functions.iter().filter(|f| f.name == name);
         let first = named.next()?;
@@ -74,8 +76,8 @@ impl<'a> Module<'a> {
 }
 
 impl Variable<'_> {
-    /// Bytes the variable occupies: 0 with an open dimension, `None` where the type is unknown or the size is past 64
-    /// bits.
+    /// Bytes the variable occupies: 0 with an open dimension, `None` where the type is unknown or
+    /// the size is past 64 bits.
     pub fn size(&self) -> Option<u64> {
         let element = crate::decl::type_size(self.ty)?;
         self.dims
@@ -85,14 +87,16 @@ impl Variable<'_> {
 }
 
 impl crate::ast::Param<'_> {
-    /// Bytes the parameter occupies: 0 for `p[]`, `None` where the type is unknown or the size is past 64 bits.
+    /// Bytes the parameter occupies: 0 for `p[]`, `None` where the type is unknown or the size is
+    /// past 64 bits.
     pub fn size(&self) -> Option<u64> {
         crate::decl::type_size(self.ty)?.checked_mul(self.array.unwrap_or(1))
     }
 }
 
 impl Instruction<'_> {
-    /// True if `modifier` is among the instruction's modifiers, whole: `has("global")`, `has("L1::evict_last")`.
+    /// True if `modifier` is among the instruction's modifiers, whole: `has("global")`,
+    /// `has("L1::evict_last")`.
     pub fn has(&self, modifier: &str) -> bool {
         self.modifiers.contains(&modifier)
     }

@@ -1,5 +1,5 @@
-//! The bytes of `.section`s, which debug information is written in one by one: `.b8 102,0`, `.b64 label+8`. PTX ISA
-//! "Debugging Directives: .section".
+//! The bytes of `.section`s, which debug information is written in one by one: `.b8 102,0`, `.b64
+//! label+8`. PTX ISA "Debugging Directives: .section".
 
 use std::collections::HashMap;
 

@@ -1,11 +1,12 @@
-//! Ordered byte edits. A foreign text is changed only where we mean to, so what is not edited is the same bytes.
+//! Ordered byte edits. A foreign text is changed only where we mean to, so what is not edited is
+//! the same bytes.
 
 use std::ops::Range;
 
 /// Edits of one text, in the byte offsets of the text before any of them.
 ///
-/// Several inserts at one offset appear in the order they were made. An insert at the start of a replaced span stands
-/// before the replacement, one at its end behind it.
+/// Several inserts at one offset appear in the order they were made. An insert at the start of a
+/// replaced span stands before the replacement, one at its end behind it.
 ///
 /// # Examples
 /// ```
@@ -25,7 +26,8 @@ struct Edit {
     text: String,
 }
 
-/// Edits that do not fit their text or each other: always a mistake of the code that made them, never of the text.
+/// Edits that do not fit their text or each other: always a mistake of the code that made them,
+/// never of the text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SpliceError {
     /// The edit reaches past the text, or ends before it starts.
@@ -107,14 +109,16 @@ impl Splices {
         self.apply_to(text, 0..text.len())
     }
 
-    /// The edited form of one part of the text. Offsets still count from the text's start, so edits found in a whole
-    /// module can be applied to the one function that is copied out of it.
+    /// The edited form of one part of the text. Offsets still count from the text's start, so edits
+    /// found in a whole module can be applied to the one function that is copied out of it.
     ///
     /// # Errors
-    /// [`SpliceError`] if `part` is no part of the text, or an edit lies outside it, or edits overlap.
+    /// [`SpliceError`] if `part` is no part of the text, or an edit lies outside it, or edits
+    /// overlap.
     pub fn apply_to(&self, text: &str, part: Range<usize>) -> Result<String, SpliceError> {
         let mut edits: Vec<&Edit> = self.edits.iter().collect();
-        // Stable, so that inserts at one offset keep their order; inserts before a replacement that starts there.
+        // Stable, so that inserts at one offset keep their order; inserts before a replacement that
+        // starts there.
         edits.sort_by_key(|edit| (edit.span.start, !edit.span.is_empty()));
         let slice = |span: Range<usize>| {
             text.get(span.clone()).ok_or_else(|| {

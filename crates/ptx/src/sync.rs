@@ -1,5 +1,6 @@
-//! What an instruction waits for: which operands hold a barrier's number, thread count or address. PTX ISA "Parallel
-//! Synchronization and Communication Instructions" and the waits of "Asynchronous Copy", of `wgmma` and of `tcgen05`.
+//! What an instruction waits for: which operands hold a barrier's number, thread count or address.
+//! PTX ISA "Parallel Synchronization and Communication Instructions" and the waits of "Asynchronous
+//! Copy", of `wgmma` and of `tcgen05`.
 
 use warpbpf_abi::access::{Barrier, Space};
 
@@ -19,8 +20,8 @@ pub struct BarrierSite {
     pub address: Option<(usize, Space)>,
 }
 
-/// The barrier that an instruction is, `None` for all others: fences order but do not wait, votes and shuffles
-/// exchange, `mbarrier.init` only writes.
+/// The barrier that an instruction is, `None` for all others: fences order but do not wait, votes
+/// and shuffles exchange, `mbarrier.init` only writes.
 ///
 /// # Examples
 /// ```

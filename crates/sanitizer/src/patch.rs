@@ -21,7 +21,8 @@ use crate::sys::{
 };
 
 thread_local! {
-    /// The function that this thread is launching, and what ours are given. The library calls back on the thread that launches.
+    /// The function that this thread is launching, and what ours are given. The library calls back
+    /// on the thread that launches.
     static LAUNCH_ARGUMENT: Cell<Option<(usize, u64)>> = const { Cell::new(None) };
 }
 
@@ -32,7 +33,8 @@ pub struct Patch<'a> {
     pub instruction: Instruction,
     /// The function's name, the same for the same cubin and for no other.
     pub name: &'a str,
-    /// The cubin that it is in. All that its header and tables tell of must be in it: the API is not told its length.
+    /// The cubin that it is in. All that its header and tables tell of must be in it: the API is
+    /// not told its length.
     pub cubin: &'a [u8],
 }
 
@@ -92,7 +94,8 @@ impl Sanitizer {
         Ok(made)
     }
 
-    /// Has functions called at places of a module, in a context that must be current. The module must be one that no kernel runs of.
+    /// Has functions called at places of a module, in a context that must be current. The module
+    /// must be one that no kernel runs of.
     ///
     /// # Errors
     /// [`SanitizerError`]; no kernel of the module may be launched then.
@@ -114,7 +117,8 @@ impl Sanitizer {
             let name = CString::new(patch.name).map_err(|_| SanitizerError::Name)?;
             let known = (context, patch.name.to_owned());
             if !lock(&self.added).contains(&known) {
-                // SAFETY: a cubin, which whoever made the patch has seen to be whole, and a live context.
+                // SAFETY: a cubin, which whoever made the patch has seen to be whole, and a live
+                // context.
                 let code = unsafe {
                     (self.table.add_patches)(patch.cubin.as_ptr().cast(), context as *mut c_void)
                 };
@@ -152,7 +156,8 @@ impl Sanitizer {
         Ok(())
     }
 
-    /// A launch of this function, which `run` makes, gives ours this argument in place of the one that was set.
+    /// A launch of this function, which `run` makes, gives ours this argument in place of the one
+    /// that was set.
     pub fn telling<R>(&self, function: usize, data: u64, run: impl FnOnce() -> R) -> R {
         /// Whatever happens, the next launch of this thread gets its own argument.
         struct Before(Option<(usize, u64)>);
@@ -171,7 +176,8 @@ impl Sanitizer {
         all.remove(&function);
     }
 
-    /// A context is about to end, and with it its functions, whose addresses may become those of others.
+    /// A context is about to end, and with it its functions, whose addresses may become those of
+    /// others.
     fn context_ends(&self, context: usize) {
         let mut all = self.data.write().unwrap_or_else(PoisonError::into_inner);
         all.retain(|_, (of, _)| *of != context);
@@ -229,7 +235,8 @@ unsafe extern "C" fn callback(own: *mut c_void, domain: u32, id: u32, data: *con
             own.launch(unsafe { &*data.cast::<LaunchData>() });
         }
         (DOMAIN_GRAPHS, NODE_LAUNCH_BEGIN) => {
-            // SAFETY: the type stands in front of the union, whose other members may be shorter than a launch.
+            // SAFETY: the type stands in front of the union, whose other members may be shorter
+            // than a launch.
             let kind = unsafe {
                 let node = data.cast::<GraphNodeLaunchData>();
                 (&raw const (*node).node_type).read()

@@ -1,4 +1,5 @@
-//! What the library is told, in which order, and what its errors become: over a table of functions that take notes.
+//! What the library is told, in which order, and what its errors become: over a table of functions
+//! that take notes.
 
 use std::cell::RefCell;
 use std::ffi::{CStr, c_char, c_void};

@@ -1,7 +1,9 @@
-//! Loads and stores of global memory as `ptxas` writes them for `sm_90`: where the address is, how much is moved, under which guard.
+//! Loads and stores of global memory as `ptxas` writes them for `sm_90`: where the address is, how
+//! much is moved, under which guard.
 //!
-//! The instruction itself is never written anew, so caches, scopes and descriptors need no names here. What must be known is
-//! what a probe is told of, and every bit that could change that is held to the value that it was seen with.
+//! The instruction itself is never written anew, so caches, scopes and descriptors need no names
+//! here. What must be known is what a probe is told of, and every bit that could change that is
+//! held to the value that it was seen with.
 
 use crate::table::base;
 use crate::word::{Predicate, Word};
@@ -9,7 +11,8 @@ use crate::word::{Predicate, Word};
 /// Loads and stores, with a descriptor in a uniform register and a 64-bit address in two others.
 const LDG: u16 = 0x981;
 const STG: u16 = 0x986;
-/// Bits that say nothing of address, size or guard, first and count: sectors to prefetch (`LDG` only), scope, eviction.
+/// Bits that say nothing of address, size or guard, first and count: sectors to prefetch (`LDG`
+/// only), scope, eviction.
 const PREFETCH: (u32, u32) = (68, 2);
 const SCOPE: (u32, u32) = (77, 4);
 const EVICTION: (u32, u32) = (84, 3);

@@ -1,4 +1,5 @@
-//! Which functions in a kernel's code call which: where one may come to itself again, nobody can say how much stack is in use.
+//! Which functions in a kernel's code call which: where one may come to itself again, nobody can
+//! say how much stack is in use.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +7,8 @@ use crate::arch::Arch;
 use crate::table::base;
 use crate::word::{BYTES, Insn, Predicate, Word};
 
-/// A call by which a function may come to itself, if there is one. Calls through registers are not looked at.
+/// A call by which a function may come to itself, if there is one. Calls through registers are not
+/// looked at.
 pub(crate) fn recursion(words: &[Word], arch: Arch) -> Option<u64> {
     let all = words.iter().zip((0u64..).step_by(BYTES));
     let called = |(word, at): (&Word, u64)| callee(*word, at, arch);

@@ -1,8 +1,8 @@
-//! Looks at an edited cubin as if someone else had made it, before it may be loaded: every byte that differs must be one that
-//! an edit may change, and every thread must still go where it went.
+//! Looks at an edited cubin as if someone else had made it, before it may be loaded: every byte
+//! that differs must be one that an edit may change, and every thread must still go where it went.
 //!
-//! It knows the original and the result and nothing of how one became the other. Sections and kernels are read a second time by
-//! `warpbpf-fatbin`, whose ELF reader is not ours.
+//! It knows the original and the result and nothing of how one became the other. Sections and
+//! kernels are read a second time by `warpbpf-fatbin`, whose ELF reader is not ours.
 
 mod accesses;
 mod bank;
@@ -69,8 +69,8 @@ pub fn check(
         .map_or(Ok(()), |(_, error)| Err(error))
 }
 
-/// Checks that `after` is `before` with probes in these kernels and these addresses of variables, and nothing else; each kernel is there once. Gives
-/// those that are wrong by themselves.
+/// Checks that `after` is `before` with probes in these kernels and these addresses of variables,
+/// and nothing else; each kernel is there once. Gives those that are wrong by themselves.
 ///
 /// # Errors
 /// [`CheckError`]: what is wrong with the file.
@@ -115,8 +115,8 @@ pub(crate) fn check_code(
     exits(arch, code, put, given).map(|_| ())
 }
 
-/// Checks the code of a kernel, before and after, and gives where threads end in it. Given are bytes of stack that there are for probes, and where in bank 0 is
-/// what a launch tells.
+/// Checks the code of a kernel, before and after, and gives where threads end in it. Given are
+/// bytes of stack that there are for probes, and where in bank 0 is what a launch tells.
 fn exits(
     arch: Arch,
     (old, new): (&[Word], &[Word]),
@@ -401,7 +401,8 @@ fn open(
     if !segments_right || !sections_right {
         return Err(CheckError::Layout("the tables".to_owned()));
     }
-    // Names, flags, alignments of segments and sizes of entries are not among what `layout` has compared.
+    // Names, flags, alignments of segments and sizes of entries are not among what `layout` has
+    // compared.
     for at in (0..old.segments.len()).map(|i| segments + 56 * i) {
         open.extend([at..at + 4, at + 8..at + 24, at + 32..at + 48]);
     }
@@ -437,7 +438,8 @@ fn open(
     Ok(open)
 }
 
-/// Bytes of an attribute list that may differ: numbers of the kernels' own registers, stack and exits.
+/// Bytes of an attribute list that may differ: numbers of the kernels' own registers, stack and
+/// exits.
 fn attributes(
     old: &[u8],
     new: &[u8],
@@ -497,7 +499,8 @@ fn symbols(old: &Image, new: &Image, edited: &Edited) -> Result<(), CheckError> 
     Ok(())
 }
 
-/// What the driver will believe of kernels without probes is what it was. Gives those with some, before and after.
+/// What the driver will believe of kernels without probes is what it was. Gives those with some,
+/// before and after.
 fn kernels<'c>(
     old: &'c Cubin,
     new: &'c Cubin,

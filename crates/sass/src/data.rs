@@ -1,9 +1,12 @@
-//! What a kernel shares with the rest of its file: variables, constants, functions by address. A file that is loaded a second time has
-//! its own ones, so a kernel that reads some may not be run out of it.
+//! What a kernel shares with the rest of its file: variables, constants, functions by address. A
+//! file that is loaded a second time has its own ones, so a kernel that reads some may not be run
+//! out of it.
 //!
-//! Machine code comes to them in three ways only: by constant bank 3, which holds `__constant__` variables, by bank 4, where addresses of
-//! variables and functions are, and by relocations in the code itself. So nothing is followed here: who names one of those banks is refused, but where
-//! an address leads to what is the same in each copy: strings and tables that the compiler made, and functions of the driver's. By those kernels print and assert.
+//! Machine code comes to them in three ways only: by constant bank 3, which holds `__constant__`
+//! variables, by bank 4, where addresses of variables and functions are, and by relocations in the
+//! code itself. So nothing is followed here: who names one of those banks is refused, but where an
+//! address leads to what is the same in each copy: strings and tables that the compiler made, and
+//! functions of the driver's. By those kernels print and assert.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -17,7 +20,8 @@ use crate::file::File;
 use crate::offsets::{self, LDC};
 use crate::word::{BYTES, RZ, Word};
 
-/// Operand forms with a constant in the second or in the third place; loads from a bank are of the second one too.
+/// Operand forms with a constant in the second or in the third place; loads from a bank are of the
+/// second one too.
 const WITH_CONSTANT: [u128; 2] = [5, 3];
 /// The banks.
 const VARIABLES: u128 = 3;
@@ -29,9 +33,11 @@ const ULDC_INDEXED: u16 = 0x0bb;
 const OF_MODULE: [&str; 2] = [".nv.global", ".nv.global.init"];
 /// Relocation of an address of 64 bits.
 const ADDRESS: u32 = 2;
-/// Tables of the compiler's own functions, such as that of `sinf` for large numbers: nobody writes them.
+/// Tables of the compiler's own functions, such as that of `sinf` for large numbers: nobody writes
+/// them.
 const TABLES: &str = "__cudart_";
-/// Strings in the code, and names of functions in messages of `assert`: likewise. No variable of a source can have such a name, but for one by `extern "C"`.
+/// Strings in the code, and names of functions in messages of `assert`: likewise. No variable of a
+/// source can have such a name, but for one by `extern "C"`.
 const STRINGS: [&str; 3] = ["$str", "_$_str", "__unnamed_"];
 /// Functions that the driver has, one for all modules.
 const OF_DRIVER: [&str; 5] = [
@@ -68,8 +74,8 @@ impl File<'_> {
         self.of_code(kernel, first).unwrap_or_else(Some)
     }
 
-    /// The variables that `kernel` shares with the file, where it could run out of a second copy that had their addresses in place of those of its own
-    /// ([`File::write`]). It may use fewer.
+    /// The variables that `kernel` shares with the file, where it could run out of a second copy
+    /// that had their addresses in place of those of its own ([`File::write`]). It may use fewer.
     ///
     /// # Errors
     /// What stands against it nevertheless.
@@ -119,7 +125,8 @@ impl File<'_> {
         own.chain(of_functions.iter().map(Cow::Borrowed))
     }
 
-    /// The same by the tables of the file alone, without a look at any code: who might be sharing something is refused.
+    /// The same by the tables of the file alone, without a look at any code: who might be sharing
+    /// something is refused.
     pub fn shared_tables(&self, kernel: &str) -> Option<SharedData> {
         let is_there = |name: &str| {
             let section = self.section(name);
@@ -147,7 +154,8 @@ impl File<'_> {
         launching.next()
     }
 
-    /// Code that the kernel may run has relocations: its own, or that of a function which is called, from which nothing tells who calls it.
+    /// Code that the kernel may run has relocations: its own, or that of a function which is
+    /// called, from which nothing tells who calls it.
     fn has_relocations(&self, own: &[usize]) -> bool {
         let mut all = own.iter().chain(self.functions());
         all.any(|section| self.is_relocated(*section))
@@ -279,7 +287,8 @@ fn leads_to(image: &Image, index: usize, names: &HashMap<&str, usize>) -> Leads 
     }
 }
 
-/// What a symbol stands for is never written, and nobody asks for its address by its name; or the driver has it once.
+/// What a symbol stands for is never written, and nobody asks for its address by its name; or the
+/// driver has it once.
 fn is_same_in_copies(image: &Image, symbol: &Symbol) -> bool {
     let name = symbol.name.as_str();
     if symbol.section == 0 {

@@ -1,8 +1,10 @@
-//! A cubin as an ELF that can be written back: same bytes if nothing was changed, and a section can grow in place.
+//! A cubin as an ELF that can be written back: same bytes if nothing was changed, and a section can
+//! grow in place.
 //!
-//! `warpbpf-fatbin` reads what a kernel is; this keeps where everything is. Nothing is laid out anew: a section that grows
-//! pushes what follows it in the file, by a multiple of [`GRAIN`] so that all alignments hold, and addresses are not used in
-//! cubins (they are all zero, which is checked).
+//! `warpbpf-fatbin` reads what a kernel is; this keeps where everything is. Nothing is laid out
+//! anew: a section that grows pushes what follows it in the file, by a multiple of [`GRAIN`] so
+//! that all alignments hold, and addresses are not used in cubins (they are all zero, which is
+//! checked).
 
 use std::ops::Range;
 
@@ -82,7 +84,8 @@ pub struct Symbol {
     pub value: u64,
     /// Bytes.
     pub size: u64,
-    /// A variable whose symbol says nothing else of it: neither who may see it nor whose memory it is in.
+    /// A variable whose symbol says nothing else of it: neither who may see it nor whose memory it
+    /// is in.
     pub is_plain_variable: bool,
     /// Stands for its section.
     pub is_section: bool,
@@ -113,7 +116,8 @@ impl Image {
     /// Reads a cubin.
     ///
     /// # Errors
-    /// [`ElfError`]: not an ELF for CUDA, one of an architecture that is not in [`Arch`], or one whose tables do not fit.
+    /// [`ElfError`]: not an ELF for CUDA, one of an architecture that is not in [`Arch`], or one
+    /// whose tables do not fit.
     pub fn parse(bytes: &[u8]) -> Result<Image, ElfError> {
         let whole = Reader(bytes);
         if !bytes.starts_with(b"\x7fELF\x02\x01") || bytes.len() < HEADER {
@@ -188,7 +192,8 @@ impl Image {
         })
     }
 
-    /// The cubin as it is now: the tables written from what was read and changed, everything else as it stands.
+    /// The cubin as it is now: the tables written from what was read and changed, everything else
+    /// as it stands.
     pub fn write(&self) -> Vec<u8> {
         self.clone().into_bytes()
     }
@@ -276,8 +281,8 @@ impl Image {
     /// Whether a section can grow where it is; `obstacles` are those of [`Image::obstacles`].
     ///
     /// # Errors
-    /// [`ElfError`] if something lies across the section's end, or a part that would move has an address or needs a larger
-    /// alignment.
+    /// [`ElfError`] if something lies across the section's end, or a part that would move has an
+    /// address or needs a larger alignment.
     pub(crate) fn can_grow(&self, section: usize, obstacles: &[usize]) -> Result<(), ElfError> {
         let grown = &self.sections[section];
         let awkward = |what: &str| ElfError::CannotGrow {
@@ -320,8 +325,8 @@ impl Image {
         Ok(())
     }
 
-    /// Puts bytes behind those of sections, each of which can grow. What follows in the file moves back by multiples of [`GRAIN`], once for all
-    /// of them, and what is between is zero.
+    /// Puts bytes behind those of sections, each of which can grow. What follows in the file moves
+    /// back by multiples of [`GRAIN`], once for all of them, and what is between is zero.
     pub(crate) fn grow(&mut self, mut pieces: Vec<(usize, Vec<u8>)>) {
         let end = |section: &Section| section.offset + section.size;
         pieces.sort_by_key(|(section, _)| self.sections[*section].offset);
@@ -384,7 +389,8 @@ impl Moves {
         before.checked_sub(1).map_or(0, |last| self.ends[last].1)
     }
 
-    /// A segment moves with what lies before it, and grows by what is put into it. It ends where its last section does.
+    /// A segment moves with what lies before it, and grows by what is put into it. It ends where
+    /// its last section does.
     pub(crate) fn segment(&self, segment: &Segment) -> Segment {
         let moved = self.by(segment.offset);
         let end = segment.offset + segment.file_bytes;

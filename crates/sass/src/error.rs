@@ -1,5 +1,5 @@
-//! Why a cubin is left as it is. Everything that is not understood ends here: a kernel without probes is a loss, one that was
-//! edited wrongly is a wrong result in somebody's work.
+//! Why a cubin is left as it is. Everything that is not understood ends here: a kernel without
+//! probes is a loss, one that was edited wrongly is a wrong result in somebody's work.
 
 use warpbpf_fatbin::CubinError;
 
@@ -34,7 +34,8 @@ pub enum ElfError {
     },
 }
 
-/// What a kernel has in common with others of its file, and would have for itself in a second copy of that.
+/// What a kernel has in common with others of its file, and would have for itself in a second copy
+/// of that.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SharedData {
     /// Bank 3.
@@ -192,7 +193,8 @@ pub enum Refusal {
         /// Its opcode.
         opcode: u16,
     },
-    /// An instruction may still use registers when a probe at an exit changes them, and how to wait for it is not known.
+    /// An instruction may still use registers when a probe at an exit changes them, and how to wait
+    /// for it is not known.
     #[error(
         "nothing tells when the instruction at `{at:#x}` (opcode `{opcode:#05x}`) is done with its registers"
     )]
@@ -361,7 +363,8 @@ pub enum Refusal {
         /// By the kernel.
         free: u32,
     },
-    /// Where a kernel is in the middle of its work the probe must leave more as it is than at its ends.
+    /// Where a kernel is in the middle of its work the probe must leave more as it is than at its
+    /// ends.
     #[error(
         "the probe's instruction `{index}` (opcode `{opcode:#05x}`) cannot stand at an access: {why}"
     )]

@@ -1,5 +1,5 @@
-//! A cubin that is read once for all of its kernels: what is where in it, by name, so that a look at one kernel costs what that
-//! kernel is large.
+//! A cubin that is read once for all of its kernels: what is where in it, by name, so that a look
+//! at one kernel costs what that kernel is large.
 
 use std::cell::OnceCell;
 use std::collections::HashMap;
@@ -216,7 +216,8 @@ impl<'a> File<'a> {
         Ok(numbers.get(&symbol).map_or(&[], Vec::as_slice))
     }
 
-    /// Code beside a kernel's own in which threads end. Kernels are not called by the code of others.
+    /// Code beside a kernel's own in which threads end. Kernels are not called by the code of
+    /// others.
     pub(crate) fn ends_elsewhere(&self, section: usize) -> Option<usize> {
         let ending = self.ending.get_or_init(|| {
             let ends = |index: &usize| {

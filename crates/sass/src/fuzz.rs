@@ -1,4 +1,5 @@
-//! A cubin of an application's that is not what a compiler makes: it is refused, or edited so that the check passes.
+//! A cubin of an application's that is not what a compiler makes: it is refused, or edited so that
+//! the check passes.
 
 use std::path::PathBuf;
 use std::process::Command;

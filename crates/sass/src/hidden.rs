@@ -1,7 +1,9 @@
-//! One more parameter behind those of a kernel, which launches of the copy append: what differs from launch to launch cannot stand in its code.
+//! One more parameter behind those of a kernel, which launches of the copy append: what differs
+//! from launch to launch cannot stand in its code.
 //!
-//! The bank of constants that has the parameters gets longer, and the kernel's attributes tell of one parameter more, as the compiler would have written
-//! them; code that was there does not look at it.
+//! The bank of constants that has the parameters gets longer, and the kernel's attributes tell of
+//! one parameter more, as the compiler would have written them; code that was there does not look
+//! at it.
 
 use crate::arch::Arch;
 use crate::elf::Image;
@@ -14,17 +16,21 @@ use crate::number::Number;
 const WORD: u32 = 8;
 /// Most words of the parameter: registers from R8 to R15 take them.
 const MOST_WORDS: u32 = 4;
-/// Most bytes of parameters of the form that all drivers know. With more a kernel has them at another place, and other attributes (CUDA 12.1).
+/// Most bytes of parameters of the form that all drivers know. With more a kernel has them at
+/// another place, and other attributes (CUDA 12.1).
 const LIMIT: u32 = 4352;
-/// Low bits of the last word of a parameter's attribute: it is in the bank of all, and is no pointer that anything is known of.
+/// Low bits of the last word of a parameter's attribute: it is in the bank of all, and is no
+/// pointer that anything is known of.
 const PLAIN_PARAMETER: u32 = 0x1f000;
 
-/// What a launch tells: a parameter behind the kernel's own, which it must append, and which words of it each probe gets.
+/// What a launch tells: a parameter behind the kernel's own, which it must append, and which words
+/// of it each probe gets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Launch {
     /// Bytes of the parameter, a multiple of 8; 0 if there is none.
     pub bytes: u32,
-    /// Words of eight bytes that the probe at the entry gets, as bits: number `i` in R`8 + 2i` and the next register.
+    /// Words of eight bytes that the probe at the entry gets, as bits: number `i` in R`8 + 2i` and
+    /// the next register.
     pub entry: u8,
     /// The same of the one at the exits.
     pub exit: u8,
@@ -66,13 +72,15 @@ impl Launch {
     }
 }
 
-/// Registers that words of a launch are given in, and where each is behind the parameter's beginning.
+/// Registers that words of a launch are given in, and where each is behind the parameter's
+/// beginning.
 pub(crate) fn given(words: u8) -> impl Iterator<Item = (u8, u32)> {
     let bits = (0..MOST_WORDS as u8).filter(move |word| words & 1 << word != 0);
     bits.map(|word| (8 + 2 * word, u32::from(word) * WORD))
 }
 
-/// Where the parameter is among all of a kernel that has so many bytes of its own, and how many there are with it.
+/// Where the parameter is among all of a kernel that has so many bytes of its own, and how many
+/// there are with it.
 pub(crate) fn behind(own: u32, bytes: u32) -> (u32, u32) {
     // A file may say any number; beyond the last one it is too many in any case.
     let offset = own.checked_next_multiple_of(WORD).unwrap_or(u32::MAX);
@@ -107,7 +115,8 @@ impl File<'_> {
         Ok(all.map(|param| (param.offset, param.size)).collect())
     }
 
-    /// The parameter behind those of a kernel, and the numbers that become others. `None` if the launch tells nothing.
+    /// The parameter behind those of a kernel, and the numbers that become others. `None` if the
+    /// launch tells nothing.
     pub(crate) fn longer(
         &self,
         (kernel, place): (&str, Place),

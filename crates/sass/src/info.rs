@@ -1,8 +1,8 @@
 //! The attributes in `.nv.info`: which there are, and what each means for an edit of the code.
 //!
-//! A list holds `u8 format, u8 attribute, u16 value or length` and, for format 4, that many bytes. Numbers and names are those that
-//! the disassembler prints. An edit is refused where an attribute is not in the table: it could speak of an instruction
-//! that is changed.
+//! A list holds `u8 format, u8 attribute, u16 value or length` and, for format 4, that many bytes.
+//! Numbers and names are those that the disassembler prints. An edit is refused where an attribute
+//! is not in the table: it could speak of an instruction that is changed.
 
 use crate::error::Refusal;
 
@@ -92,7 +92,8 @@ const ATTRIBUTES: &[(u8, &str, Meaning)] = &[
     (0x4c, "NUM_BARRIERS", Plain),
     (0x4d, "TEXMODE_INDEPENDENT", Plain),
     (0x50, "SPARSE_MMA_MASK", Plain),
-    // The driver is asked to put a barrier in front of each exit, and would look for them where they were.
+    // The driver is asked to put a barrier in front of each exit, and would look for them where
+    // they were.
     (0x53, "GEN_ERRBAR_AT_EXIT", Refused),
     (0x54, "REG_RECONFIG", Plain),
     (0x55, "ANNOTATIONS", Plain),

@@ -1,4 +1,5 @@
-//! Probes whose code stands in the stubs themselves: a call and a return cost as much as many programs do.
+//! Probes whose code stands in the stubs themselves: a call and a return cost as much as many
+//! programs do.
 
 use crate::arch::Arch;
 use crate::probe::{FixKind, Probe};
@@ -10,7 +11,8 @@ const SHORT: usize = 96;
 /// Most instructions of all its copies in a kernel.
 const ALL: usize = 1024;
 
-/// The instructions of a probe that can stand in `copies` places: it calls nothing, and is not too long. What the assembler fills up with is none of it.
+/// The instructions of a probe that can stand in `copies` places: it calls nothing, and is not too
+/// long. What the assembler fills up with is none of it.
 pub(crate) fn body(probe: &Probe, copies: usize) -> Option<&[Word]> {
     if probe.fixes.iter().any(|fix| fix.kind != FixKind::Return) {
         return None;

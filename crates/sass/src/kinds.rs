@@ -4,8 +4,8 @@ use crate::arch::Arch;
 use crate::table::{Late, base};
 use crate::word::{Control, Insn, RZ, Word};
 
-/// What the instruction does late. The lists are what `ptxas` itself was seen to give such barriers to; memory and texture
-/// instructions beside them are unknown.
+/// What the instruction does late. The lists are what `ptxas` itself was seen to give such barriers
+/// to; memory and texture instructions beside them are unknown.
 pub fn late(word: Word) -> Late {
     const REGISTERS_ONLY: u16 = 1;
     let rz = u128::from(RZ);
@@ -24,7 +24,8 @@ pub fn late(word: Word) -> Late {
         // CCTL without an address, MEMBAR, ERRBAR, LDGDEPBAR.
         0x18f if address == rz => Late::Nothing,
         0x192 | 0x1ab | 0x1af => Late::Nothing,
-        // The uniform data path's own, and matrix products of a warp group, which have a barrier of another kind.
+        // The uniform data path's own, and matrix products of a warp group, which have a barrier of
+        // another kind.
         0x1c0..=0x1cf | 0x1f0..=0x1f7 => Late::Nothing,
         0x160..=0x1ff => Late::Unknown,
         // Conversions, S2R; BMOV and BAR that take a register.
@@ -35,8 +36,9 @@ pub fn late(word: Word) -> Late {
     }
 }
 
-/// Accesses of global memory, or of any, that are no `LDG` or `STG`: `LD`, `ST`, `ATOM`, `ATOMG`, `RED` and `REDG`, `LDGSTS`; copies and reductions of the tensor memory
-/// accelerator. Textures and surfaces are not among them.
+/// Accesses of global memory, or of any, that are no `LDG` or `STG`: `LD`, `ST`, `ATOM`, `ATOMG`,
+/// `RED` and `REDG`, `LDGSTS`; copies and reductions of the tensor memory accelerator. Textures and
+/// surfaces are not among them.
 pub fn is_other_access(word: Word) -> bool {
     matches!(
         word.base(),
@@ -47,14 +49,15 @@ pub fn is_other_access(word: Word) -> bool {
 
 /// Reads or writes registers that a warp has once for all of its lanes.
 pub fn is_uniform(word: Word) -> bool {
-    // The form of the operands, where it says that; then the uniform data path, `R2UR`, `ELECT`, `S2UR`, `REDUX` and what else begins as they do.
+    // The form of the operands, where it says that; then the uniform data path, `R2UR`, `ELECT`,
+    // `S2UR`, `REDUX` and what else begins as they do.
     matches!(word.opcode() >> 9, 6 | 7) && word.base() < 0x160
         || matches!(word.base(), 0x02f | 0x080..=0x0cf | 0x1b0..=0x1ff)
         || is_global(word) && word.bits(90, 2) & above(word) != 0
 }
 
-/// Of the two bits by which an access says that its address has a part in uniform registers, those that do not say which operation it is: an
-/// `ATOMG` has four bits for that.
+/// Of the two bits by which an access says that its address has a part in uniform registers, those
+/// that do not say which operation it is: an `ATOMG` has four bits for that.
 fn above(word: Word) -> u128 {
     match word.base() {
         0x1a8 => 2,
@@ -81,8 +84,9 @@ pub fn ends_group_products(word: Word) -> bool {
     word.opcode() == 0x9c5 && word.bits(47, 1) == 1 && word.bits(38, 6) == 0
 }
 
-/// The convergence barrier that `BMOV` takes into a register and clears, or gets back from one, as a function does that keeps its callers' for them.
-/// `None`: it is no such instruction, or one of another form.
+/// The convergence barrier that `BMOV` takes into a register and clears, or gets back from one, as
+/// a function does that keeps its callers' for them. `None`: it is no such instruction, or one of
+/// another form.
 pub(crate) fn kept_barrier(word: Word) -> Option<u8> {
     const CLEAR: u128 = 1 << 84;
     let bare = word.with(105, 23, 0);
@@ -96,7 +100,8 @@ pub(crate) fn kept_barrier(word: Word) -> Option<u8> {
     (form && barrier < 16).then_some(barrier)
 }
 
-/// Convergence barriers that an instruction of the flow of control names, as bits. `None`: not known.
+/// Convergence barriers that an instruction of the flow of control names, as bits. `None`: not
+/// known.
 pub(crate) fn regions(word: Word, arch: Arch) -> Option<u16> {
     match word.base() {
         base::BSSY | base::BSYNC | base::BREAK => {

@@ -1,5 +1,5 @@
-//! Probes in machine code that has no PTX: a cubin is edited before it is loaded, so that a kernel calls a function where it
-//! begins and wherever a thread of it ends.
+//! Probes in machine code that has no PTX: a cubin is edited before it is loaded, so that a kernel
+//! calls a function where it begins and wherever a thread of it ends.
 //!
 //! ```text
 //! cubin ── elf ── file ──▶ splice, one kernel after the other ──▶ check ──▶ cubin with probes
@@ -7,14 +7,17 @@
 //! cubin of a function ── probe ─────┘      made outside, by `ptxas --compile-as-tools-patch`
 //! ```
 //!
-//! Nothing of the kernel moves. Its first instruction becomes a branch behind the original code, where the probe is called, the
-//! instruction that was replaced follows, and a branch leads back; each `EXIT` becomes a branch, with the same
-//! predicates, to a call and an `EXIT` of its own. No register is saved, because at these places none is in use. What is not
-//! understood is refused ([`Refusal`]), and what was made is checked again from its bytes alone ([`check`]).
+//! Nothing of the kernel moves. Its first instruction becomes a branch behind the original code,
+//! where the probe is called, the instruction that was replaced follows, and a branch leads back;
+//! each `EXIT` becomes a branch, with the same predicates, to a call and an `EXIT` of its own. No
+//! register is saved, because at these places none is in use. What is not understood is refused
+//! ([`Refusal`]), and what was made is checked again from its bytes alone ([`check`]).
 //!
-//! What differs from launch to launch is a further parameter of the kernel ([`Launch`]), which stubs hand to probes.
+//! What differs from launch to launch is a further parameter of the kernel ([`Launch`]), which
+//! stubs hand to probes.
 //!
-//! In front of loads and stores ([`splice_accesses`], an experiment for `sm_90`) a stub saves everything that the probe may change.
+//! In front of loads and stores ([`splice_accesses`], an experiment for `sm_90`) a stub saves
+//! everything that the probe may change.
 //!
 //! Pure: bytes in, bytes out.
 //!

@@ -1,13 +1,18 @@
-//! Probes in front of loads and stores of global memory, an experiment for `sm_90`: at each the kernel is in the middle of its work, so
-//! everything that a probe may change is saved.
+//! Probes in front of loads and stores of global memory, an experiment for `sm_90`: at each the
+//! kernel is in the middle of its work, so everything that a probe may change is saved.
 //!
-//! The access becomes a branch to a stub behind the code. That saves on the thread's stack every register which the convention of probes does not leave alone, and some more,
-//! and the predicates; it calls the probe in the lanes for which the guard of the access holds, restores, does the access and goes back. Nothing
-//! else of the kernel may depend on a probe's having been there:
+//! The access becomes a branch to a stub behind the code. That saves on the thread's stack every
+//! register which the convention of probes does not leave alone, and some more, and the predicates;
+//! it calls the probe in the lanes for which the guard of the access holds, restores, does the
+//! access and goes back. Nothing else of the kernel may depend on a probe's having been there:
 //!
-//! - Whatever is in flight is waited for, and where nothing tells when an instruction is done with its registers it is given a barrier ([`crate::scan`]).
-//! - Lanes that come together leave together: a region in a convergence barrier of its own closes behind the call, and the lanes of the mask that came wait for each other there, since a region alone
-//!   was seen to leave them apart behind a probe with `YIELD`. The probe's regions get barriers that the kernel does not use. Lanes of a warp that come apart may be in the stub at a time, as the compiler's own code has the same barrier on both sides of a branch.
+//! - Whatever is in flight is waited for, and where nothing tells when an instruction is done with
+//!   its registers it is given a barrier ([`crate::scan`]).
+//! - Lanes that come together leave together: a region in a convergence barrier of its own closes
+//!   behind the call, and the lanes of the mask that came wait for each other there, since a region
+//!   alone was seen to leave them apart behind a probe with `YIELD`. The probe's regions get
+//!   barriers that the kernel does not use. Lanes of a warp that come apart may be in the stub at a
+//!   time, as the compiler's own code has the same barrier on both sides of a branch.
 //! - Registers that a warp has once for all its lanes are not touched, which is a rule for probes.
 
 use crate::access::Access;
@@ -26,8 +31,9 @@ use crate::text::Text;
 use crate::word::{ALL_BARRIERS, BYTES, Control, Insn, Predicate, Word};
 use crate::write::Spliced;
 
-/// Registers that are saved: all that a function of the convention can name, but for the stack pointer. Of the number that is declared for a function or a kernel
-/// the last two are not to be named: a kernel with 24 ends with an illegal instruction where it names R22.
+/// Registers that are saved: all that a function of the convention can name, but for the stack
+/// pointer. Of the number that is declared for a function or a kernel the last two are not to be
+/// named: a kernel with 24 ends with an illegal instruction where it names R22.
 const SAVED: [u8; 21] = [
     0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
 ];
@@ -36,12 +42,14 @@ const PREDICATES: u32 = 4 * SAVED.len() as u32;
 const LANES: u32 = PREDICATES + 4;
 const FRAME: u32 = (LANES + 4).next_multiple_of(STACK_ALIGNMENT as u32);
 const _: () = assert!(SAVED[SAVED.len() - 1] as u32 + 3 == REGISTERS);
-/// Longer than any instruction takes whose end no barrier tells, but for products of matrices: for these the branch to the stub, this and what follows before the first
-/// register is saved are long enough together.
+/// Longer than any instruction takes whose end no barrier tells, but for products of matrices: for
+/// these the branch to the stub, this and what follows before the first register is saved are long
+/// enough together.
 const SETTLED: Control = Control::stall(15);
 /// Barrier for what the stub loads and stores.
 const OURS: u8 = 0;
-/// Instructions of which one writes the register that it names as its target: moves, sums, products, loads, `S2R`.
+/// Instructions of which one writes the register that it names as its target: moves, sums,
+/// products, loads, `S2R`.
 const WRITING: [u16; 18] = [
     0x002, 0x003, 0x005, 0x007, 0x010, 0x011, 0x012, 0x016, 0x019, 0x024, 0x025, 0x036, 0x119,
     0x181, 0x182, 0x183, 0x184, 0x189,
@@ -51,10 +59,12 @@ const STACK_ALIGNMENT: i32 = 16;
 /// `VIADD`, which adds a number, too.
 const VIADD: Word = Word(0x0100_0836);
 
-/// Puts a probe in front of each load and store of global memory of one kernel, which gets no other probes.
+/// Puts a probe in front of each load and store of global memory of one kernel, which gets no other
+/// probes.
 ///
 /// # Errors
-/// [`Refusal`]: something in the kernel, the probe or the file is not understood, or the result did not pass its check.
+/// [`Refusal`]: something in the kernel, the probe or the file is not understood, or the result did
+/// not pass its check.
 pub fn splice_accesses(cubin: &[u8], kernel: &str, hook: Hook<'_>) -> Result<Spliced, Refusal> {
     let file = File::parse(cubin)?;
     file.with_edit(file.edit_accesses(kernel, hook)?)
@@ -71,11 +81,13 @@ struct Accesses {
 }
 
 impl File<'_> {
-    /// Makes the edit that puts a probe in front of each access of one kernel; see [`File::edit`]. The probe has the parameters that Compute Sanitizer gives at accesses: `u64
-    /// userdata, u64 pc, u64 address, u32 size, u32 flags, u64 data`, of which the last is 0.
+    /// Makes the edit that puts a probe in front of each access of one kernel; see [`File::edit`].
+    /// The probe has the parameters that Compute Sanitizer gives at accesses: `u64 userdata, u64
+    /// pc, u64 address, u32 size, u32 flags, u64 data`, of which the last is 0.
     ///
     /// # Errors
-    /// [`Refusal`]: something in the kernel, the probe or the file is not understood, or the code did not pass its check.
+    /// [`Refusal`]: something in the kernel, the probe or the file is not understood, or the code
+    /// did not pass its check.
     pub fn edit_accesses(&self, kernel: &str, hook: Hook<'_>) -> Result<Edit, Refusal> {
         let arch = self.image.arch;
         let (examined, accesses) = self.examined_accesses(kernel)?;
@@ -202,7 +214,8 @@ impl File<'_> {
 }
 
 impl Accesses {
-    /// Instructions in front of accesses that ask for operands to be kept for the next instruction, which is another one then.
+    /// Instructions in front of accesses that ask for operands to be kept for the next instruction,
+    /// which is another one then.
     fn hints(&self, code: &Code) -> Vec<u64> {
         let before = self
             .all
@@ -296,7 +309,8 @@ fn waited_for(probe: &Probe) -> Result<Probe, Refusal> {
             *word = nothing(*word);
         }
         if !is_waited_for(*word) {
-            // Reads of one kind are done in their order, so the compiler has only the last of them tell.
+            // Reads of one kind are done in their order, so the compiler has only the last of them
+            // tell.
             let free = free_of(counted).filter(|_| late(*word) != Late::Unknown);
             *word = match late(*word) {
                 Late::Nothing => continue,
@@ -307,7 +321,8 @@ fn waited_for(probe: &Probe) -> Result<Probe, Refusal> {
     Ok(probe)
 }
 
-/// What takes the place of a `YIELD`, behind which lanes would be apart: it lets others go first, and none of a probe's lanes waits for another.
+/// What takes the place of a `YIELD`, behind which lanes would be apart: it lets others go first,
+/// and none of a probe's lanes waits for another.
 pub(crate) fn nothing(word: Word) -> Word {
     let control = word.control();
     let nop = Insn::new(Op::Nop, control).encode(Arch::Sm90);
@@ -315,8 +330,8 @@ pub(crate) fn nothing(word: Word) -> Word {
 }
 
 impl Text {
-    /// The access leads to a stub, which saves, calls, restores, does what was replaced and goes back. `region`: the convergence barrier
-    /// in which the lanes meet behind the call.
+    /// The access leads to a stub, which saves, calls, restores, does what was replaced and goes
+    /// back. `region`: the convergence barrier in which the lanes meet behind the call.
     fn access(
         &mut self,
         hook: Hook<'_>,
@@ -423,7 +438,8 @@ impl Text {
         Ok(())
     }
 
-    /// The address of the access in R8 and R9, from what was saved or from registers that are as they were.
+    /// The address of the access in R8 and R9, from what was saved or from registers that are as
+    /// they were.
     fn address(&mut self, access: &Access) -> Result<(), Refusal> {
         for (half, target) in [(0, 8), (1, 9)] {
             let source = access.base + half;
@@ -451,7 +467,8 @@ impl Text {
         Ok(())
     }
 
-    /// All other arguments; gives the index of the two instructions that say where the probe comes back.
+    /// All other arguments; gives the index of the two instructions that say where the probe comes
+    /// back.
     fn arguments(&mut self, hook: Hook<'_>, access: &Access) -> Result<usize, Refusal> {
         let numbers = [
             (4, hook.userdata as u32),

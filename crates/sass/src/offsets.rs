@@ -1,7 +1,9 @@
-//! At which offset of a bank a load reads, where that is in a register: functions of the driver are called by an address that is loaded so, and the
-//! compiler puts the offset into the register a few instructions earlier.
+//! At which offset of a bank a load reads, where that is in a register: functions of the driver are
+//! called by an address that is loaded so, and the compiler puts the offset into the register a few
+//! instructions earlier.
 //!
-//! Only what stands in one line of simple instructions is followed. Where anything else could lead in between, nothing is known.
+//! Only what stands in one line of simple instructions is followed. Where anything else could lead
+//! in between, nothing is known.
 
 use std::collections::{HashMap, HashSet};
 
@@ -11,8 +13,9 @@ use crate::word::{BYTES, Insn, Predicate, RZ, Word};
 
 /// A load from a bank into a register.
 pub(crate) const LDC: u16 = 0x182;
-/// Instructions that write the register that they name as their target, and perhaps the three behind it: `IADD3` and the like, moves, `S2R`, loads of
-/// constants and of the stack; those that write none or only uniform ones; stores.
+/// Instructions that write the register that they name as their target, and perhaps the three
+/// behind it: `IADD3` and the like, moves, `S2R`, loads of constants and of the stack; those that
+/// write none or only uniform ones; stores.
 const SIMPLE: [u16; 22] = [
     0x002, 0x005, 0x007, 0x00c, 0x010, 0x011, 0x012, 0x016, 0x019, 0x024, 0x025, 0x036, 0x082,
     0x090, 0x0b9, 0x118, 0x119, LDC, 0x183, 0x185, 0x186, 0x187,
@@ -20,7 +23,8 @@ const SIMPLE: [u16; 22] = [
 /// Registers that one of those may write.
 const WRITTEN: u8 = 4;
 
-/// Where loads at an offset in a register read, by their own offsets in the code, as far as it is known.
+/// Where loads at an offset in a register read, by their own offsets in the code, as far as it is
+/// known.
 pub(crate) fn of_loads(words: &[Word], arch: Arch) -> HashMap<u64, u64> {
     let all = || words.iter().zip((0u64..).step_by(BYTES));
     let indirect = |w: &Word| {
@@ -33,7 +37,8 @@ pub(crate) fn of_loads(words: &[Word], arch: Arch) -> HashMap<u64, u64> {
         return HashMap::new();
     }
     let leads: HashSet<u64> = all().filter_map(|(w, at)| w.leads_to(at, arch)).collect();
-    // A number may be where a function comes back to, and who moves it is known. Otherwise it comes back behind its call, which ends a line.
+    // A number may be where a function comes back to, and who moves it is known. Otherwise it comes
+    // back behind its call, which ends a line.
     let mut numbers: HashMap<u64, Vec<u64>> = HashMap::new();
     for (word, at) in all() {
         if let Some((_, number)) = moved(*word, arch) {

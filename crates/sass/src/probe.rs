@@ -1,9 +1,10 @@
-//! A probe's machine code: a function that `ptxas --compile-as-tools-patch` made, checked and freed of the places that its
-//! own file's loader would fill in.
+//! A probe's machine code: a function that `ptxas --compile-as-tools-patch` made, checked and freed
+//! of the places that its own file's loader would fill in.
 //!
-//! Such a function keeps to a convention that lets it stand in foreign code: at most 24 registers, no uniform ones, stack in R1,
-//! arguments from R4 on (`u64 userdata`, `u64 pc`), the result in R4, the return address in R20 and R21. What it may
-//! change is dead at a kernel's first instruction and where a thread ends.
+//! Such a function keeps to a convention that lets it stand in foreign code: at most 24 registers,
+//! no uniform ones, stack in R1, arguments from R4 on (`u64 userdata`, `u64 pc`), the result in R4,
+//! the return address in R20 and R21. What it may change is dead at a kernel's first instruction
+//! and where a thread ends.
 
 use std::collections::BTreeMap;
 
@@ -81,8 +82,9 @@ struct Function {
 pub struct Hook<'a> {
     /// The code.
     pub probe: &'a Probe,
-    /// Its first argument. The second is the offset in the kernel's code of the instruction that the probe stands before: 0 at
-    /// the entry. The third is what a launch tells ([`Launch`](crate::Launch)), up to four words of it.
+    /// Its first argument. The second is the offset in the kernel's code of the instruction that
+    /// the probe stands before: 0 at the entry. The third is what a launch tells
+    /// ([`Launch`](crate::Launch)), up to four words of it.
     pub userdata: u64,
 }
 

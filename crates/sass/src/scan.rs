@@ -1,5 +1,5 @@
-//! What must be known of a kernel's code before anything is put into it: where threads end, what leads where, and which
-//! instructions still read registers when the next ones are issued.
+//! What must be known of a kernel's code before anything is put into it: where threads end, what
+//! leads where, and which instructions still read registers when the next ones are issued.
 
 use crate::arch::Arch;
 use crate::error::Refusal;
@@ -163,7 +163,8 @@ impl Code {
     }
 }
 
-/// A barrier that nobody counts. Who counts one down to some number would wait for other instructions too: right, but later than needed.
+/// A barrier that nobody counts. Who counts one down to some number would wait for other
+/// instructions too: right, but later than needed.
 pub(crate) fn free_of(counted: u8) -> Option<u8> {
     (0..6).rev().find(|barrier| counted & 1 << barrier == 0)
 }
@@ -205,7 +206,8 @@ pub(crate) fn check_relocations(
     Ok(())
 }
 
-/// Nothing in the kernel's attributes speaks of an instruction in `patched`, and indirect branches do not lead to the first one.
+/// Nothing in the kernel's attributes speaks of an instruction in `patched`, and indirect branches
+/// do not lead to the first one.
 pub(crate) fn check_attributes(
     section: &str,
     data: &[u8],

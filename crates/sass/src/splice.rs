@@ -1,6 +1,7 @@
 //! The edit itself: what is put where.
 //!
-//! Behind the kernel's code come the probes, then the stub of the entry, then one for each exit; or one for each access to memory ([`crate::memory`]).
+//! Behind the kernel's code come the probes, then the stub of the entry, then one for each exit; or
+//! one for each access to memory ([`crate::memory`]).
 
 use warpbpf_fatbin::Kernel;
 
@@ -36,7 +37,8 @@ pub struct Change {
     pub code_bytes: (u64, u64),
     /// Exits that get the probe: where each was, and where threads end then.
     pub exits: Vec<(u64, u64)>,
-    /// Instructions that are given a barrier, because they may still read or write registers when a thread comes to an exit, or to an access with a probe.
+    /// Instructions that are given a barrier, because they may still read or write registers when a
+    /// thread comes to an exit, or to an access with a probe.
     pub guarded: usize,
     /// Accesses to memory that get the probe.
     pub accesses: Vec<Access>,
@@ -80,10 +82,12 @@ pub(crate) struct Examined<'f> {
 }
 
 impl File<'_> {
-    /// Makes the edit of one kernel, and looks at nothing else of the file. What was made of its code is checked.
+    /// Makes the edit of one kernel, and looks at nothing else of the file. What was made of its
+    /// code is checked.
     ///
     /// # Errors
-    /// [`Refusal`]: something in the kernel, the probe or the file is not understood, or the code did not pass its check.
+    /// [`Refusal`]: something in the kernel, the probe or the file is not understood, or the code
+    /// did not pass its check.
     pub fn edit(
         &self,
         kernel: &str,
@@ -182,7 +186,8 @@ impl File<'_> {
         Ok(edit)
     }
 
-    /// Whether a kernel can have probes at its entry, its exits, or both, as far as it does not depend on the probes.
+    /// Whether a kernel can have probes at its entry, its exits, or both, as far as it does not
+    /// depend on the probes.
     ///
     /// # Errors
     /// [`Refusal`]: something in the kernel or the file is not understood.

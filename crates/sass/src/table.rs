@@ -1,8 +1,10 @@
-//! The encodings that a splice writes or must recognise, in one table: what is fixed in each and where its operands are.
+//! The encodings that a splice writes or must recognise, in one table: what is fixed in each and
+//! where its operands are.
 //!
-//! An instruction has 128 bits. All of ours keep the opcode in bits 0 to 11, the guard in 12 to 15 and the control word from
-//! 105 on ([`crate::word::Control`]); the rest is in the rows below. They were read off what `ptxas` 13.0 writes for `sm_80`
-//! and `sm_90`, and `tests/suite/encodings.rs` holds them against it.
+//! An instruction has 128 bits. All of ours keep the opcode in bits 0 to 11, the guard in 12 to 15
+//! and the control word from 105 on ([`crate::word::Control`]); the rest is in the rows below. They
+//! were read off what `ptxas` 13.0 writes for `sm_80` and `sm_90`, and `tests/suite/encodings.rs`
+//! holds them against it.
 
 use crate::arch::Arch;
 
@@ -80,8 +82,8 @@ pub enum Slot {
     Offset,
     /// Offset in constant bank 0 in words: bits 40 to 53.
     Constant,
-    /// Distance from the next instruction in words, two's complement: bits 34 to 81. Where split (`sm_90`), its low 8 bits are in 16
-    /// to 23 and bits 34 to 81 hold the rest.
+    /// Distance from the next instruction in words, two's complement: bits 34 to 81. Where split
+    /// (`sm_90`), its low 8 bits are in 16 to 23 and bits 34 to 81 hold the rest.
     Distance {
         /// Which architectures split it.
         splits: bool,
@@ -95,7 +97,8 @@ pub struct Row {
     pub op: Op,
     /// As the disassembler prints it.
     pub name: &'static str,
-    /// All bits that are the same in each of them; the opcode included, guard and control word left out.
+    /// All bits that are the same in each of them; the opcode included, guard and control word left
+    /// out.
     pub fixed: u128,
     /// Operands.
     pub slots: &'static [Slot],
@@ -331,7 +334,8 @@ pub enum Late {
     Unknown,
 }
 
-/// Low nine bits of opcodes, which name the operation; the three above say where operands come from.
+/// Low nine bits of opcodes, which name the operation; the three above say where operands come
+/// from.
 pub mod base {
     #![expect(
         missing_docs,

@@ -1,7 +1,9 @@
 //! A kernel's code as it grows: probes behind it, and stubs that call them.
 //!
-//! A stub at an end of the kernel sets the stack pointer to where a thread's stack begins, if probes have a stack, which is right because no frame is alive at these
-//! places; it passes the arguments, calls the probe or has it in itself ([`crate::inline`]), and goes on as the kernel would have. Stubs at accesses are in [`crate::memory`].
+//! A stub at an end of the kernel sets the stack pointer to where a thread's stack begins, if
+//! probes have a stack, which is right because no frame is alive at these places; it passes the
+//! arguments, calls the probe or has it in itself ([`crate::inline`]), and goes on as the kernel
+//! would have. Stubs at accesses are in [`crate::memory`].
 
 use crate::arch::Arch;
 use crate::elf::GRAIN;
@@ -46,9 +48,11 @@ pub(crate) struct Text {
     pub(crate) launch_at: u32,
     /// A probe has a stack.
     pub(crate) stack: bool,
-    /// There are matrix products, which write registers long after they were issued, with nothing to wait for: at an exit they may still do.
+    /// There are matrix products, which write registers long after they were issued, with nothing
+    /// to wait for: at an exit they may still do.
     pub(crate) settles: bool,
-    /// Where the first argument of probes is set: its low half, and its high half in the next instruction.
+    /// Where the first argument of probes is set: its low half, and its high half in the next
+    /// instruction.
     pub(crate) userdata: Vec<usize>,
 }
 
@@ -81,7 +85,8 @@ impl Text {
         Ok(())
     }
 
-    /// Adds the code of the probes that are called, each where it is needed once; gives how each is come to. `exits`: how many there are.
+    /// Adds the code of the probes that are called, each where it is needed once; gives how each is
+    /// come to. `exits`: how many there are.
     pub(crate) fn add_probes<'p>(
         &mut self,
         hooks: [Option<Hook<'p>>; 2],
@@ -96,7 +101,8 @@ impl Text {
                 ways[index] = Some(Way::Here(body));
                 continue;
             }
-            // At an exit other lanes of the warp may be anywhere in the kernel, so that copy differs if it has regions.
+            // At an exit other lanes of the warp may be anywhere in the kernel, so that copy
+            // differs if it has regions.
             if at_exit
                 && hook.probe.barriers == 0
                 && hooks[0].is_some_and(|h| h.probe == hook.probe)
@@ -111,7 +117,8 @@ impl Text {
         Ok(ways)
     }
 
-    /// Adds the code of a probe; `region` says which convergence barrier each of its own becomes, and `None` that it has no such region.
+    /// Adds the code of a probe; `region` says which convergence barrier each of its own becomes,
+    /// and `None` that it has no such region.
     pub(crate) fn add_probe(
         &mut self,
         probe: &Probe,
@@ -153,11 +160,14 @@ impl Text {
         Ok(start)
     }
 
-    /// An instruction of a probe whose convergence barriers are others, or which has no regions. The kernel's own regions are open where a thread ends, and in the
-    /// same barriers: lanes would wait for lanes that never come. Without regions the lanes of a group just go on one after the other.
+    /// An instruction of a probe whose convergence barriers are others, or which has no regions.
+    /// The kernel's own regions are open where a thread ends, and in the same barriers: lanes would
+    /// wait for lanes that never come. Without regions the lanes of a group just go on one after
+    /// the other.
     fn in_region(&self, word: Word, region: impl Fn(u8) -> Option<u8>) -> Result<Word, Refusal> {
         if let Some(kept) = kept_barrier(word) {
-            // Where it has no regions there is nothing to keep, and nothing is to tell that it was kept.
+            // Where it has no regions there is nothing to keep, and nothing is to tell that it was
+            // kept.
             return match region(kept) {
                 Some(barrier) => Ok(word.with(24, 8, barrier.into())),
                 None => self.encode(Insn::new(
@@ -179,7 +189,8 @@ impl Text {
         }
     }
 
-    /// Has a probe run; where it goes on is behind what this adds. `wait`: barriers that must be down first.
+    /// Has a probe run; where it goes on is behind what this adds. `wait`: barriers that must be
+    /// down first.
     fn run(
         &mut self,
         hook: Hook<'_>,
@@ -199,7 +210,8 @@ impl Text {
             write: LOADED,
             ..soon
         };
-        // A probe without a stack does not look at the pointer, and its load takes as long as all the rest.
+        // A probe without a stack does not look at the pointer, and its load takes as long as all
+        // the rest.
         if self.stack {
             let stack = Insn {
                 target: 1,
@@ -230,7 +242,8 @@ impl Text {
                 Arch::Sm90 => self.push(half(Op::LdcPair, loading, 0))?,
             }
         }
-        // Lanes that the probe parts are together again behind it, in a barrier that it does not use.
+        // Lanes that the probe parts are together again behind it, in a barrier that it does not
+        // use.
         let free = |barrier: &u8| hook.probe.barriers & 1 << barrier == 0;
         let region = match !at_exit && hook.probe.branches {
             true => Some(
@@ -292,8 +305,9 @@ impl Text {
                 barrier,
                 ..Insn::new(Op::Bsync, Control::jump())
             })?;
-            // A region lets go of lanes when others in it yield, as in loops of compare-and-swap; and the kernel may have been compiled for lanes that
-            // begin together: shuffles and uniform registers would be wrong.
+            // A region lets go of lanes when others in it yield, as in loops of compare-and-swap;
+            // and the kernel may have been compiled for lanes that begin together: shuffles and
+            // uniform registers would be wrong.
             self.push(Insn {
                 number: self.arch.all_lanes(),
                 ..Insn::new(Op::WarpSyncAll, Control::jump())

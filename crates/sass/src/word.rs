@@ -152,7 +152,8 @@ impl Insn {
         }
     }
 
-    /// Its bits. `None` if the architecture does not have it in the table, or an operand does not fit.
+    /// Its bits. `None` if the architecture does not have it in the table, or an operand does not
+    /// fit.
     pub fn encode(&self, arch: Arch) -> Option<Word> {
         let row = row(self.op, arch)?;
         let mut word = Word(row.fixed)
@@ -182,9 +183,11 @@ impl Insn {
         Some(word)
     }
 
-    /// Reads a word by the table. `None`: it is none of the table's, or has bits that the table does not name.
+    /// Reads a word by the table. `None`: it is none of the table's, or has bits that the table
+    /// does not name.
     pub fn decode(word: Word, arch: Arch) -> Option<Insn> {
-        // Every word of a kernel is asked for, and no operand lies in these bits: what is in no row is known at once.
+        // Every word of a kernel is asked for, and no operand lies in these bits: what is in no row
+        // is known at once.
         ROWS.iter()
             .filter(|row| Word(row.fixed).opcode() == word.opcode() && row.archs.contains(&arch))
             .find_map(|row| read(row, word, arch))
@@ -292,7 +295,8 @@ impl Word {
         self.opcode() >> 9 == 1
     }
 
-    /// Where a branch, call or region of whatever form leads, if the word at offset `at` is one whose distance is in it.
+    /// Where a branch, call or region of whatever form leads, if the word at offset `at` is one
+    /// whose distance is in it.
     pub fn leads_to(self, at: u64, arch: Arch) -> Option<u64> {
         use crate::table::base;
         let distance = match self.base() {

@@ -17,7 +17,8 @@ pub struct Written {
     pub cubin: Vec<u8>,
     /// Edits, by index, that are not in it, and why.
     pub left_out: Vec<(usize, Refusal)>,
-    /// How often the whole file was written and checked: once, and once more if an edit did not pass.
+    /// How often the whole file was written and checked: once, and once more if an edit did not
+    /// pass.
     pub passes: usize,
 }
 
@@ -30,11 +31,12 @@ pub struct Spliced {
     pub change: Change,
 }
 
-/// Puts probes into one kernel of a cubin. The other kernels stay as they are; the result can be given to this function again.
-/// For several kernels of a file [`File`] does it in one pass.
+/// Puts probes into one kernel of a cubin. The other kernels stay as they are; the result can be
+/// given to this function again. For several kernels of a file [`File`] does it in one pass.
 ///
 /// # Errors
-/// [`Refusal`]: something in the kernel, the probe or the file is not understood, or the result did not pass its check.
+/// [`Refusal`]: something in the kernel, the probe or the file is not understood, or the result did
+/// not pass its check.
 pub fn splice(
     cubin: &[u8],
     kernel: &str,
@@ -46,8 +48,9 @@ pub fn splice(
 }
 
 impl File<'_> {
-    /// The file with edits of it: all are put in, the file is laid out and checked once. What does not pass is left out. Variables whose
-    /// addresses are given ([`File::variables`]) are at those, wherever code takes their addresses from bank 4.
+    /// The file with edits of it: all are put in, the file is laid out and checked once. What does
+    /// not pass is left out. Variables whose addresses are given ([`File::variables`]) are at
+    /// those, wherever code takes their addresses from bank 4.
     ///
     /// # Errors
     /// [`Refusal::Check`]: the file as a whole did not pass.
@@ -113,7 +116,8 @@ impl File<'_> {
         image.into_bytes()
     }
 
-    /// Writes addresses into bank 4, and takes the relocations away by which the loader would write others.
+    /// Writes addresses into bank 4, and takes the relocations away by which the loader would write
+    /// others.
     fn give(&self, image: &mut Image, addresses: &Addresses) {
         let Some(bank) = self.section(BANK).filter(|_| !addresses.is_empty()) else {
             return;

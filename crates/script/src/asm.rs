@@ -1,4 +1,5 @@
-//! Instructions one after the other, with labels that are placed later, and the place in the script that each comes from.
+//! Instructions one after the other, with labels that are placed later, and the place in the script
+//! that each comes from.
 
 use warpbpf_ebpf::{AluOp, AtomicOp, Callee, Code, Imm64, Insn, JumpOp, Pc, Reg, Source, Width};
 

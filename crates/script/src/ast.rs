@@ -300,7 +300,8 @@ impl BinaryOp {
         )
     }
 
-    /// What it makes of two numbers that are known. Division by zero gives what eBPF gives: 0, and the rest is the number.
+    /// What it makes of two numbers that are known. Division by zero gives what eBPF gives: 0, and
+    /// the rest is the number.
     pub fn of(self, a: i64, b: i64) -> i64 {
         match self {
             BinaryOp::Add => a.wrapping_add(b),

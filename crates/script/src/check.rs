@@ -1,7 +1,7 @@
 //! Names and types: from the tree as it was written to one that code is made of.
 //!
-//! A map may be read in front of the place where it is written, so blocks are looked at several times: what maps are is
-//! gathered until nothing new comes, and only then faults are told.
+//! A map may be read in front of the place where it is written, so blocks are looked at several
+//! times: what maps are is gathered until nothing new comes, and only then faults are told.
 
 use crate::ast::{Block, Probe, ProbeKind, Script};
 use crate::check_expr::Scope;

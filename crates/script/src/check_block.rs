@@ -16,7 +16,8 @@ const MOST_BUCKETS: i64 = 1000;
 const MOST_VALUES: usize = 24;
 
 impl Scope<'_> {
-    /// All statements of a block. What is wrong with one of them is kept, and the others are looked at.
+    /// All statements of a block. What is wrong with one of them is kept, and the others are looked
+    /// at.
     pub fn statements(&mut self, statements: &[Stmt]) -> Vec<Action> {
         let mut actions = Vec::new();
         for statement in statements {
@@ -222,7 +223,8 @@ impl Scope<'_> {
         })
     }
 
-    /// Several places have one file, whose values are put together: that means something for numbers that are added only.
+    /// Several places have one file, whose values are put together: that means something for
+    /// numbers that are added only.
     fn refuse_files(&self, name: &str, key: &[Value], span: Span) -> Result<(), ScriptError> {
         let map = self.maps.keys_of(name);
         match map.is_some_and(|key| key.contains(&Type::File)) && !key.is_empty() {

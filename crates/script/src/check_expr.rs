@@ -1,4 +1,5 @@
-//! Expressions: their names are resolved, their types found, and what is known before the script runs is computed.
+//! Expressions: their names are resolved, their types found, and what is known before the script
+//! runs is computed.
 
 use warpbpf_abi::access::{Barrier, Kind as Access, Space};
 use warpbpf_abi::nearest::nearest;

@@ -17,7 +17,8 @@ pub struct Options<'o> {
     pub start: u64,
     /// Keys that each map has room for.
     pub keys: u32,
-    /// Where a function of a file is: the file's whole path, `+0x` and the offset of its first instruction; or why that is not known.
+    /// Where a function of a file is: the file's whole path, `+0x` and the offset of its first
+    /// instruction; or why that is not known.
     pub function: &'o dyn Fn(&str, &str) -> Result<String, String>,
 }
 

@@ -1,8 +1,9 @@
 //! From a checked program to instructions: statements.
 //!
-//! An expression's value comes into `r0`. What must outlive another expression lies on the stack. `r6` is the context, and
-//! `r7` to `r9` are used inside of one statement. Updates of maps are exact however many lanes make them: a key that is not
-//! there is inserted by `BPF_NOEXIST` and looked up again, and the value is changed by one atomic instruction.
+//! An expression's value comes into `r0`. What must outlive another expression lies on the stack.
+//! `r6` is the context, and `r7` to `r9` are used inside of one statement. Updates of maps are
+//! exact however many lanes make them: a key that is not there is inserted by `BPF_NOEXIST` and
+//! looked up again, and the value is changed by one atomic instruction.
 
 use warpbpf_abi::helpers::HelperId;
 use warpbpf_ebpf::{AluOp, AtomicOp, JumpOp, Reg, Source, Width};

@@ -144,7 +144,8 @@ impl<'c> Emitter<'c> {
         self.asm.call(HelperId::MapLookupElem as u32);
     }
 
-    /// `r0` = the address of a key's value, which is zeros if the key was not there. Where there is no room for it, goes to `lost`.
+    /// `r0` = the address of a key's value, which is zeros if the key was not there. Where there is
+    /// no room for it, goes to `lost`.
     pub fn find(&mut self, map: usize, key: i16, lost: Label) {
         let found = self.asm.label();
         self.look_up(map, key);
@@ -172,7 +173,8 @@ impl<'c> Emitter<'c> {
         self.asm.place(found);
     }
 
-    /// Counts that something was lost: an update of the map with this index, or the rounds of a loop.
+    /// Counts that something was lost: an update of the map with this index, or the rounds of a
+    /// loop.
     pub fn count_lost(&mut self, index: usize) {
         let (depth, end) = (self.depth, self.asm.label());
         let key = self.block(1);

@@ -112,8 +112,8 @@ impl Emitter<'_> {
         self.asm.place(end);
     }
 
-    /// `r0` as a number without a sign that is the larger, the larger (or smaller) the signed one is. Zero stands for the
-    /// smallest one, so a value of zeros is one that was never written.
+    /// `r0` as a number without a sign that is the larger, the larger (or smaller) the signed one
+    /// is. Zero stands for the smallest one, so a value of zeros is one that was never written.
     fn ordered(&mut self, smallest: bool) {
         self.asm.number(r(1), i64::MIN);
         self.asm.alu(AluOp::Xor, Reg::R0, Source::Reg(r(1)));
@@ -122,8 +122,9 @@ impl Emitter<'_> {
         }
     }
 
-    /// `*(r0 + at)` = the larger one of it and a slot's, by compare and swap. Another lane that was faster wrote a larger one
-    /// than before; where that happens more often than the budget allows, goes to `lost`.
+    /// `*(r0 + at)` = the larger one of it and a slot's, by compare and swap. Another lane that was
+    /// faster wrote a larger one than before; where that happens more often than the budget allows,
+    /// goes to `lost`.
     fn largest(&mut self, at: i16, kept: i16, lost: Label, end: Label) {
         let again = self.asm.label();
         self.asm.copy(r(7), Reg::R0);

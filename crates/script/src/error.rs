@@ -1,4 +1,5 @@
-//! What is wrong with a script: the culprit, where it stands, what was expected there, and what was probably meant.
+//! What is wrong with a script: the culprit, where it stands, what was expected there, and what was
+//! probably meant.
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 
@@ -173,7 +174,8 @@ impl ScriptError {
         position(source, self.span.start)
     }
 
-    /// As a person reads it: the message, the line, and a mark under the culprit. `name` is what the script is called.
+    /// As a person reads it: the message, the line, and a mark under the culprit. `name` is what
+    /// the script is called.
     pub fn render(&self, name: &str, source: &str, colour: bool) -> String {
         let title = self.problem.to_string();
         let label = self.problem.label();

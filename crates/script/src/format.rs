@@ -48,7 +48,8 @@ impl Format {
     /// Reads a format for values of these types.
     ///
     /// # Errors
-    /// A conversion that there is not, one that does not fit its value, and another number of values.
+    /// A conversion that there is not, one that does not fit its value, and another number of
+    /// values.
     pub fn parse(text: &str, types: &[Type]) -> Result<Format, Problem> {
         let mut pieces: Vec<Piece> = Vec::new();
         let mut conversions = 0;

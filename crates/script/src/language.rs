@@ -1,4 +1,5 @@
-//! The words of the language: what each built-in is at each kind of probe, and which functions there are.
+//! The words of the language: what each built-in is at each kind of probe, and which functions
+//! there are.
 
 use warpbpf_abi::attach::Site;
 use warpbpf_abi::context;
@@ -257,7 +258,8 @@ fn of_cuda(name: &str, at_end: bool) -> Result<(Type, Read), Missing> {
     }
 }
 
-/// Offsets of the registers with arguments in Linux's `struct pt_regs` of x86-64, and of the one with a result.
+/// Offsets of the registers with arguments in Linux's `struct pt_regs` of x86-64, and of the one
+/// with a result.
 const ARGUMENTS: [i16; 6] = [112, 104, 96, 88, 72, 64];
 const RESULT: i16 = 80;
 

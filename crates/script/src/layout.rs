@@ -1,4 +1,5 @@
-//! What lies in memory: for each map of a script one map of the object, and two more for what the tool must know.
+//! What lies in memory: for each map of a script one map of the object, and two more for what the
+//! tool must know.
 
 use warpbpf_abi::maps::MapType;
 
@@ -37,7 +38,8 @@ pub struct Layout {
     pub records: usize,
 }
 
-/// A map without a key of its own is an array, so that additions to it are cheap. A histogram in one has its bucket as the index.
+/// A map without a key of its own is an array, so that additions to it are cheap. A histogram in
+/// one has its bucket as the index.
 pub fn is_array(map: &Map) -> bool {
     map.key.is_empty()
 }
@@ -46,7 +48,8 @@ pub fn is_array(map: &Map) -> bool {
 pub fn offset(map: &Map) -> i16 {
     match map.kind {
         Kind::Avg | Kind::Stats => 8,
-        // A key that is there was given a value. An array's entry is always there, so it is counted.
+        // A key that is there was given a value. An array's entry is always there, so it is
+        // counted.
         Kind::Min | Kind::Max if is_array(map) => 8,
         _ => 0,
     }

@@ -1,7 +1,8 @@
 //! From text to tokens.
 //!
-//! Written by hand: a probe is raw text up to its filter or block, `/` ends a filter or divides, and `#` begins a line of
-//! comment only at the start of the script. A generated lexer (`logos`) would need these three cases by hand anyway.
+//! Written by hand: a probe is raw text up to its filter or block, `/` ends a filter or divides,
+//! and `#` begins a line of comment only at the start of the script. A generated lexer (`logos`)
+//! would need these three cases by hand anyway.
 
 use crate::error::{Problem, ScriptError};
 use crate::span::Span;
@@ -128,8 +129,8 @@ impl<'s> Lexer<'s> {
         Ok(self.rest().is_empty())
     }
 
-    /// The raw text of one probe. It ends in front of `{`, of a `/` behind a blank, of a comma with another probe behind it,
-    /// or at the end. Quotes hold anything.
+    /// The raw text of one probe. It ends in front of `{`, of a `/` behind a blank, of a comma with
+    /// another probe behind it, or at the end. Quotes hold anything.
     ///
     /// # Errors
     /// A string without an end.

@@ -1,4 +1,5 @@
-//! The script language of `warpbpf trace`: from a line of text to an object file and a description of what it keeps.
+//! The script language of `warpbpf trace`: from a line of text to an object file and a description
+//! of what it keeps.
 
 pub mod span;
 

@@ -26,7 +26,8 @@ pub struct Reader<'s> {
     depth: usize,
 }
 
-/// How deep expressions and blocks may stand in each other: whatever is made of a script follows its tree.
+/// How deep expressions and blocks may stand in each other: whatever is made of a script follows
+/// its tree.
 pub const DEEPEST: usize = 32;
 /// How many operators of one precedence may stand in a row.
 pub const LONGEST: usize = 50;

@@ -105,7 +105,8 @@ impl Results {
             .add(definition, bucket, value, names);
     }
 
-    /// What came since another moment. Keys without anything new are left out, unless they are to stay.
+    /// What came since another moment. Keys without anything new are left out, unless they are to
+    /// stay.
     pub fn since(
         &self,
         map: usize,
@@ -215,7 +216,8 @@ pub fn record(bytes: &[u8]) -> Option<(usize, Vec<u64>)> {
     Some((usize::try_from(*request).ok()?, values.to_vec()))
 }
 
-/// The bounds of a bucket: from the first number up to, not including, the second; none where there is no bound.
+/// The bounds of a bucket: from the first number up to, not including, the second; none where there
+/// is no bound.
 pub fn bounds(kind: Kind, bucket: u32) -> (Option<i64>, Option<i64>) {
     match (kind, bucket) {
         (Kind::Lhist { min, .. }, 0) => (None, Some(min)),

@@ -13,7 +13,8 @@ const LABEL: usize = 16;
 const COUNT: usize = 8;
 const BAR: usize = 52;
 
-/// Keys with their values, in the order in which they are shown: smaller values first, at most `top` of the largest.
+/// Keys with their values, in the order in which they are shown: smaller values first, at most
+/// `top` of the largest.
 pub fn sorted(kind: Kind, cells: &BTreeMap<Key, Cell>, top: Option<u64>) -> Vec<(&Key, &Cell)> {
     let mut all: Vec<(&Key, &Cell)> = cells
         .iter()

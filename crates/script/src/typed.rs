@@ -1,4 +1,5 @@
-//! A script whose names are resolved and whose types are known: what code is made of, and what the tool executes itself.
+//! A script whose names are resolved and whose types are known: what code is made of, and what the
+//! tool executes itself.
 
 use crate::ast::BinaryOp;
 use crate::format::Format;

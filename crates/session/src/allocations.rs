@@ -1,7 +1,7 @@
 //! The application's memory that programs may read, and the fence around it (`abi::layout::fence`).
 //!
-//! [`Allocations`] keeps what lives, as the agent's hooks report it, and asks no driver anything. [`Fence`] carries the
-//! ranges to the device, and waits until nobody reads what is about to go.
+//! [`Allocations`] keeps what lives, as the agent's hooks report it, and asks no driver anything.
+//! [`Fence`] carries the ranges to the device, and waits until nobody reads what is about to go.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -15,8 +15,8 @@ use crate::held::Held;
 use crate::readers::Readers;
 use crate::session::Session;
 
-/// What an allocation is given back by. The same address may be of two kinds at once: an exporter's memory can be opened
-/// again in its own process.
+/// What an allocation is given back by. The same address may be of two kinds at once: an exporter's
+/// memory can be opened again in its own process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
     /// By `cuMemFree` or `cuMemFreeAsync`: plain, pitched, pooled and managed memory.
@@ -36,7 +36,8 @@ pub enum Kind {
 pub struct Allocation {
     /// What it is given back by.
     pub kind: Kind,
-    /// What the application gives it back with: its address on the host or the device; of a variable its address.
+    /// What the application gives it back with: its address on the host or the device; of a
+    /// variable its address.
     pub name: u64,
     /// Addresses on the device.
     pub range: Range<u64>,
@@ -119,7 +120,8 @@ pub struct Readable {
 /// Everything that lives.
 #[derive(Debug, Default)]
 pub struct Allocations {
-    /// By kind and name. One name may be given out more than once (IPC), and is then given back as often.
+    /// By kind and name. One name may be given out more than once (IPC), and is then given back as
+    /// often.
     named: HashMap<(Kind, u64), Vec<Allocation>>,
     /// Mappings of virtual memory management.
     mapped: Ranges,
@@ -233,8 +235,8 @@ impl Allocations {
         *self = Allocations::default();
     }
 
-    /// What programs in a context on a device may read. Ranges that touch become one, because what lies next to each other
-    /// may be one array in pieces.
+    /// What programs in a context on a device may read. Ranges that touch become one, because what
+    /// lies next to each other may be one array in pieces.
     pub fn readable(&self, context: usize, device: i32) -> Readable {
         let here = self.named.values().flatten();
         let mut all: Vec<Range<u64>> = here
@@ -252,7 +254,8 @@ impl Allocations {
         let mut ranges: Vec<Range<u64>> = Vec::with_capacity(all.len());
         for range in all {
             match ranges.last_mut() {
-                // Overlapping, or one where the other ends, with no word across that belongs to neither.
+                // Overlapping, or one where the other ends, with no word across that belongs to
+                // neither.
                 Some(last)
                     if range.start < last.end
                         || range.start == last.end && range.start.is_multiple_of(16) =>
@@ -277,8 +280,8 @@ impl Session {
     }
 }
 
-/// The device's side: the tables, and the counters of readers. Its methods act on the context that it was made in, which
-/// must be current.
+/// The device's side: the tables, and the counters of readers. Its methods act on the context that
+/// it was made in, which must be current.
 #[derive(Debug)]
 pub struct Fence {
     base: u64,
@@ -324,10 +327,11 @@ impl Fence {
         self.device
     }
 
-    /// Exactly these ranges can be read from now on, at most [`fence::CAPACITY`]; but who is reading now may still read
-    /// by what was there before: see [`Fence::wait`].
+    /// Exactly these ranges can be read from now on, at most [`fence::CAPACITY`]; but who is
+    /// reading now may still read by what was there before: see [`Fence::wait`].
     ///
-    /// False if the table that was to be written may still be read after `limit`, so that nothing was done.
+    /// False if the table that was to be written may still be read after `limit`, so that nothing
+    /// was done.
     ///
     /// # Errors
     /// [`DriverError`] of a copy; then either table may be current.
@@ -351,7 +355,8 @@ impl Fence {
             .collect();
         let current = ((ranges.len() as u64) << 1 | next).to_le_bytes();
         let mut counters = vec![0; 2 * fence::SET as usize];
-        // One after the other in the stream: the table, that it is current, and who reads after that.
+        // One after the other in the stream: the table, that it is current, and who reads after
+        // that.
         let started = || -> Result<(), DriverError> {
             let at = self.base + fence::TABLES + next * fence::TABLE;
             // SAFETY: everything is a local that lives until the stream was waited for, below.

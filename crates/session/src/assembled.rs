@@ -1,10 +1,11 @@
-//! What the tool has assembled for kernels of which there is only machine code; and what failed of that, or behind it, for kernels that could have programs:
-//! it tells them from those that cannot.
+//! What the tool has assembled for kernels of which there is only machine code; and what failed of
+//! that, or behind it, for kernels that could have programs: it tells them from those that cannot.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
-/// Functions for machine code that `ptxas` has assembled: by their text, the cubin, or why there is none.
+/// Functions for machine code that `ptxas` has assembled: by their text, the cubin, or why there is
+/// none.
 #[derive(Debug, Clone, Default)]
 pub struct Assembled(BTreeMap<String, Result<Arc<[u8]>, String>>);
 
@@ -19,7 +20,8 @@ impl Assembled {
         self.0.is_empty()
     }
 
-    /// What became of a text, for a kernel that needs it; where the assembler failed, `unmade` keeps why.
+    /// What became of a text, for a kernel that needs it; where the assembler failed, `unmade`
+    /// keeps why.
     ///
     /// # Errors
     /// Why there is no cubin, for the user.

@@ -1,5 +1,5 @@
-//! What could be done with kernels of which there is only machine code, told where there is no program yet: which back ends would take each, and why
-//! others would not.
+//! What could be done with kernels of which there is only machine code, told where there is no
+//! program yet: which back ends would take each, and why others would not.
 
 use warpbpf_sass::error::ElfError;
 use warpbpf_sass::{Arch, File};
@@ -28,8 +28,9 @@ struct Machine<'i> {
     launches: Option<String>,
 }
 
-/// For each kernel of an image without PTX, in order, what `--backend splice` and `sanitizer` say to it. Whether the code of the image may be read, it
-/// must say itself ([`ImageInfo::untouchable`]).
+/// For each kernel of an image without PTX, in order, what `--backend splice` and `sanitizer` say
+/// to it. Whether the code of the image may be read, it must say itself
+/// ([`ImageInfo::untouchable`]).
 pub fn without_ptx(image: &ImageInfo) -> Vec<String> {
     let bytes = image
         .machine_code

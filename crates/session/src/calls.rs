@@ -1,7 +1,7 @@
 //! Hashes on the host (`HostedLayout`): who answers the lanes that ask for keys.
 //!
-//! No thread is started here. Whoever runs kernels has one that is in [`Calls::keep_serving`]; without it calls run out of
-//! time, and kernels end all the same.
+//! No thread is started here. Whoever runs kernels has one that is in [`Calls::keep_serving`];
+//! without it calls run out of time, and kernels end all the same.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -27,7 +27,8 @@ const LONG: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub struct Calls {
     state: Mutex<State>,
-    /// Others than who serves that want the lock. Who serves takes it again and again, and lets them go first.
+    /// Others than who serves that want the lock. Who serves takes it again and again, and lets
+    /// them go first.
     others: AtomicU32,
 }
 
@@ -58,7 +59,8 @@ impl Pause<'_> {
 }
 
 impl Calls {
-    /// `None` if no map of the session is served. `memories` are those of the maps on the host, whose first contents are there.
+    /// `None` if no map of the session is served. `memories` are those of the maps on the host,
+    /// whose first contents are there.
     pub(crate) fn new(session: &Session, memories: &[Option<HostMemory>]) -> Option<Calls> {
         let plans = session.maps().iter().enumerate().zip(memories);
         let maps: Vec<Served> = plans
@@ -105,7 +107,8 @@ impl Calls {
         }
     }
 
-    /// Answers every request that is there; how many there were, or `None` if there will be none any more.
+    /// Answers every request that is there; how many there were, or `None` if there will be none
+    /// any more.
     fn serve(&self) -> Option<usize> {
         while self.others.load(Ordering::Relaxed) > 0 {
             std::thread::yield_now();

@@ -1,8 +1,9 @@
-//! Which launches the programs of a kernel are in, where those may be others for each: every choice that there is has a bit, and a launch
-//! says which of them take it ([`warpbpf_abi::layout::launch::PARAM_CHOSEN`]).
+//! Which launches the programs of a kernel are in, where those may be others for each: every choice
+//! that there is has a bit, and a launch says which of them take it
+//! ([`warpbpf_abi::layout::launch::PARAM_CHOSEN`]).
 //!
-//! A kernel has one variant with all of its programs. Where they all choose the same launches nothing of this is in its code: a launch runs the
-//! variant or the original.
+//! A kernel has one variant with all of its programs. Where they all choose the same launches
+//! nothing of this is in its code: a launch runs the variant or the original.
 
 use std::sync::Arc;
 
@@ -70,14 +71,16 @@ impl Choices {
         &self.ids
     }
 
-    /// The bit of a program, by its place in the list that this was made of; `None` where there is nothing to tell apart.
+    /// The bit of a program, by its place in the list that this was made of; `None` where there is
+    /// nothing to tell apart.
     pub(crate) fn bit(&self, program: usize) -> Option<u32> {
         let (_, bit) = self.programs.get(program).filter(|_| self.differ())?;
         Some(*bit)
     }
 
-    /// The bit of each of these choices among `all`; none where they are the same. `None` if one is not there, or has no bit of its own: where there
-    /// are too many, the last bit is that of several.
+    /// The bit of each of these choices among `all`; none where they are the same. `None` if one is
+    /// not there, or has no bit of its own: where there are too many, the last bit is that of
+    /// several.
     pub fn bits_in(&self, all: &Choices) -> Option<Vec<u32>> {
         if self.all == all.all {
             return Some(Vec::new());
@@ -124,8 +127,9 @@ impl Session {
         Choices::of(programs.iter().map(|index| &self.programs[*index]).zip(ids))
     }
 
-    /// The same for a kernel of which there is only machine code: functions for it serve any kernel, so a choice has one bit in all of them. Bits that none of the
-    /// kernel's programs has are those of one of its choices.
+    /// The same for a kernel of which there is only machine code: functions for it serve any
+    /// kernel, so a choice has one bit in all of them. Bits that none of the kernel's programs has
+    /// are those of one of its choices.
     pub(crate) fn choices_in_machine_code(&self, programs: &[usize]) -> Choices {
         let own = self.choices_of(programs);
         if !own.differ() {

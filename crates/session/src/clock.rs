@@ -1,8 +1,9 @@
 //! Host time on the device: what `bpf_ktime_get_ns` returns inside a kernel.
 //!
-//! A one-thread kernel answers requests in page-locked memory with its %globaltimer. For each answer the host knows an
-//! interval of its own clock in which the device read its timer; the shortest interval's middle is the estimate, half its
-//! length the error bound. Two estimates some time apart give the drift, so that the error does not grow between them.
+//! A one-thread kernel answers requests in page-locked memory with its %globaltimer. For each
+//! answer the host knows an interval of its own clock in which the device read its timer; the
+//! shortest interval's middle is the estimate, half its length the error bound. Two estimates some
+//! time apart give the drift, so that the error does not grow between them.
 
 use std::ptr;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,10 +18,11 @@ use crate::held::Held;
 
 /// Requests per measurement; the shortest round trip of them counts.
 const ROUNDS: u64 = 24;
-/// How long the host waits for one answer before it gives the measurement up: the device may be full of other work.
+/// How long the host waits for one answer before it gives the measurement up: the device may be
+/// full of other work.
 const PATIENCE_NS: u64 = 50_000_000;
-/// How long the host looks without a pause. An answer of a kernel that runs comes in microseconds; one that has not begun needs no
-/// processor to wait for it.
+/// How long the host looks without a pause. An answer of a kernel that runs comes in microseconds;
+/// one that has not begun needs no processor to wait for it.
 const SPIN_NS: u64 = 200_000;
 /// Estimates closer together than this say little about the drift.
 const DRIFT_BASE_NS: u64 = 40_000_000;
@@ -30,7 +32,8 @@ const MAILBOX_BYTES: usize = 128;
 const ANSWER_NUMBER: usize = 64;
 const ANSWER_TIME: usize = 72;
 
-/// The answering kernel. It ends by itself 20 ms after the last request, so a dead host process leaves no spinning kernel.
+/// The answering kernel. It ends by itself 20 ms after the last request, so a dead host process
+/// leaves no spinning kernel.
 const KERNEL: &str = "\
 .version 6.3
 .target sm_75
@@ -92,14 +95,16 @@ pub(crate) struct Clock {
 #[derive(Debug)]
 struct Measuring {
     function: Function,
-    /// Its own: where kernels of the application fill the device, the answering kernel waits for them, and nothing else of ours shall.
+    /// Its own: where kernels of the application fill the device, the answering kernel waits for
+    /// them, and nothing else of ours shall.
     stream: Stream,
     mailbox: *mut u8,
     device_mailbox: u64,
     /// The answering kernel gave no answer: it may not have begun yet, and then it still will.
     unanswered: bool,
 }
-// SAFETY: the mailbox is page-locked memory that belongs to this value; it is accessed through atomics.
+// SAFETY: the mailbox is page-locked memory that belongs to this value; it is accessed through
+// atomics.
 unsafe impl Send for Measuring {}
 
 impl Clock {
@@ -142,8 +147,9 @@ impl Clock {
         self.last
     }
 
-    /// Measures again and publishes. A measurement that got no answer leaves the old one in force, and there is no other before its
-    /// kernel has ended: where the device is full for long, that costs one wait of [`PATIENCE_NS`] and no more.
+    /// Measures again and publishes. A measurement that got no answer leaves the old one in force,
+    /// and there is no other before its kernel has ended: where the device is full for long, that
+    /// costs one wait of [`PATIENCE_NS`] and no more.
     pub(crate) fn renew(
         &mut self,
         driver: &Driver,
@@ -165,7 +171,8 @@ impl Clock {
         self.publish(driver, env, stream)
     }
 
-    /// Writes the record that is not in use, then makes it the current one: a program reads either the old or the new.
+    /// Writes the record that is not in use, then makes it the current one: a program reads either
+    /// the old or the new.
     fn publish(&mut self, driver: &Driver, env: u64, stream: Stream) -> Result<(), DriverError> {
         let index = self.index ^ 1;
         let mut record = [0u8; env::TIME_STRIDE as usize];
@@ -179,7 +186,8 @@ impl Clock {
         driver.write(env + env::TIME + index * env::TIME_STRIDE, &record, stream)?;
         driver.write(env + env::TIME_INDEX, &index.to_le_bytes(), stream)?;
         self.index = index;
-        // Suspending moves one of them, setting the clock the other: both seldom enough for words of their own.
+        // Suspending moves one of them, setting the clock the other: both seldom enough for words
+        // of their own.
         for (at, clock) in [
             (env::BOOT_OFFSET, DynamicClockId::Boottime),
             (env::TAI_OFFSET, DynamicClockId::Tai),
@@ -203,7 +211,8 @@ fn drift(first: &Reading, now: &Reading) -> Option<i64> {
 
 impl Measuring {
     fn word(&self, offset: usize) -> &AtomicU64 {
-        // SAFETY: the mailbox has MAILBOX_BYTES bytes, is 8-aligned, and lives as long as this value.
+        // SAFETY: the mailbox has MAILBOX_BYTES bytes, is 8-aligned, and lives as long as this
+        // value.
         unsafe { AtomicU64::from_ptr(self.mailbox.add(offset).cast()) }
     }
 
@@ -211,8 +220,8 @@ impl Measuring {
         if self.unanswered && !driver.is_idle(self.stream)? {
             return Ok(None);
         }
-        // SAFETY: the kernel of the previous measurement has ended (it was waited for, or its stream is idle), so only we
-        // touch the mailbox.
+        // SAFETY: the kernel of the previous measurement has ended (it was waited for, or its
+        // stream is idle), so only we touch the mailbox.
         unsafe { ptr::write_bytes(self.mailbox, 0, MAILBOX_BYTES) };
         // SAFETY: the kernel takes these two arguments and touches only the mailbox.
         unsafe {
@@ -304,8 +313,8 @@ fn nanoseconds(time: Timespec) -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// What a clock is ahead of CLOCK_MONOTONIC, in nanoseconds, but for the time between two calls; 0 where there is no such
-/// clock.
+/// What a clock is ahead of CLOCK_MONOTONIC, in nanoseconds, but for the time between two calls; 0
+/// where there is no such clock.
 fn ahead_ns(clock: DynamicClockId<'_>) -> u64 {
     let before = monotonic_ns();
     rustix::time::clock_gettime_dynamic(clock)

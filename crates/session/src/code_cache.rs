@@ -1,4 +1,5 @@
-//! Machine code that earlier processes compiled, as a session uses it: what goes wrong is told once, and costs a compilation.
+//! Machine code that earlier processes compiled, as a session uses it: what goes wrong is told
+//! once, and costs a compilation.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -8,10 +9,12 @@ use warpbpf_driver::{DriverError, JitOptions};
 
 /// `CUDA_ERROR_OUT_OF_MEMORY`
 const OUT_OF_MEMORY: i32 = 2;
-/// What a context answers that a kernel broke, or that is gone: from `CUDA_ERROR_ILLEGAL_ADDRESS` on.
+/// What a context answers that a kernel broke, or that is gone: from `CUDA_ERROR_ILLEGAL_ADDRESS`
+/// on.
 const ELSEWHERE: std::ops::RangeInclusive<i32> = 700..=719;
 
-/// Runs what it is given, once, on a thread to which a call on a file brings no signal of the application's.
+/// Runs what it is given, once, on a thread to which a call on a file brings no signal of the
+/// application's.
 pub type Elsewhere = Box<dyn Fn(&mut (dyn FnMut() + Send)) + Send + Sync>;
 
 /// See the module.

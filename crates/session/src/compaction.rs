@@ -1,9 +1,10 @@
 //! Hashes through which ever new keys come are made anew while nothing runs that uses them.
 //!
-//! A key that was deleted keeps its slot (`maps::hash`), so such a map runs out of slots. Whoever calls this has proved that no
-//! kernel with programs is running and that none begins; how is not known here. The map is copied, made anew on the host, and
-//! written back as a whole by one copy, because its address stands in the code of programs. If that copy fails, the old
-//! map is written back by the same means.
+//! A key that was deleted keeps its slot (`maps::hash`), so such a map runs out of slots. Whoever
+//! calls this has proved that no kernel with programs is running and that none begins; how is not
+//! known here. The map is copied, made anew on the host, and written back as a whole by one copy,
+//! because its address stands in the code of programs. If that copy fails, the old map is written
+//! back by the same means.
 
 use warpbpf_abi::layout::MapLayout;
 use warpbpf_driver::DriverError;
@@ -11,7 +12,8 @@ use warpbpf_maps::hash;
 
 use crate::live::Live;
 
-/// Largest map that is made anew. What takes long is done with no kernel waiting for it, but a context that ends meanwhile does.
+/// Largest map that is made anew. What takes long is done with no kernel waiting for it, but a
+/// context that ends meanwhile does.
 const MOST: u64 = 64 << 20;
 
 /// A map as it was copied, and as it is to be.
@@ -43,7 +45,8 @@ impl Live {
         .map(|(index, _)| index)
     }
 
-    /// So much of a map is used up that it should be made anew. Reads a part of it, and may be asked while kernels run.
+    /// So much of a map is used up that it should be made anew. Reads a part of it, and may be
+    /// asked while kernels run.
     ///
     /// # Errors
     /// [`DriverError`] of the copy.
@@ -66,7 +69,8 @@ impl Live {
         Ok(bytes)
     }
 
-    /// The map of such a copy anew; `None` if its keys collide so much that it cannot be made. Takes a while and asks no driver.
+    /// The map of such a copy anew; `None` if its keys collide so much that it cannot be made.
+    /// Takes a while and asks no driver.
     pub fn compacted(&self, map: usize, before: Vec<u8>) -> Option<Compacted> {
         let plan = &self.session().maps()[map];
         let MapLayout::Hash(layout) = plan.layout else {
@@ -76,7 +80,8 @@ impl Live {
         Some(Compacted { map, before, after })
     }
 
-    /// Puts a map in place that is as it was copied. False if the driver did not take it, and then it is as it was.
+    /// Puts a map in place that is as it was copied. False if the driver did not take it, and then
+    /// it is as it was.
     ///
     /// # Errors
     /// [`Torn`]: it is neither.

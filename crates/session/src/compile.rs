@@ -1,9 +1,11 @@
 //! A slice's machine code: from the cache, from the driver's linker, or by a load that compiles.
 //!
-//! The linker is the only way to code as bytes, and compiles without holding up launches. But it compiles a text as one that
-//! others are joined to: functions are called and never inlined, and `setmaxnreg` is ignored. So it gets texts of one kernel and no
-//! functions, for which ptxas makes the same arithmetic either way, and the rest is compiled by the load. Where nothing is kept the driver has a
-//! cache of its own, of loads, so there the linker is asked only where launches would be held up.
+//! The linker is the only way to code as bytes, and compiles without holding up launches. But it
+//! compiles a text as one that others are joined to: functions are called and never inlined, and
+//! `setmaxnreg` is ignored. So it gets texts of one kernel and no functions, for which ptxas makes
+//! the same arithmetic either way, and the rest is compiled by the load. Where nothing is kept the
+//! driver has a cache of its own, of loads, so there the linker is asked only where launches would
+//! be held up.
 
 use warpbpf_cache::Entry;
 use warpbpf_driver::{DriverError, JitOptions, Module, sys};

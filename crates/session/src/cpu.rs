@@ -1,13 +1,14 @@
 //! Programs on the CPU: the reference interpreter over maps that lie elsewhere.
 //!
-//! Two kinds of programs run so: probes of the application's own functions, in the agent, against maps on the device; and a
-//! GPU's program that a tool wants to try once (`BPF_PROG_TEST_RUN`), against the tool's maps. Neither is compiled. Every
-//! access is checked as it is made, so a program needs no proof to be harmless; one that errs ends there, and who runs it
-//! says so.
+//! Two kinds of programs run so: probes of the application's own functions, in the agent, against
+//! maps on the device; and a GPU's program that a tool wants to try once (`BPF_PROG_TEST_RUN`),
+//! against the tool's maps. Neither is compiled. Every access is checked as it is made, so a
+//! program needs no proof to be harmless; one that errs ends there, and who runs it says so.
 //!
-//! A value that a program looks up is a copy. What the program stores goes back before its next helper and at its end, word
-//! by word over what the map holds by then; an atomic is done on what the map holds at once. So programs on the CPU must run
-//! one after the other, which is up to who runs them, and a word that others change in that moment can be lost.
+//! A value that a program looks up is a copy. What the program stores goes back before its next
+//! helper and at its end, word by word over what the map holds by then; an atomic is done on what
+//! the map holds at once. So programs on the CPU must run one after the other, which is up to who
+//! runs them, and a word that others change in that moment can be lost.
 
 use std::collections::BTreeSet;
 
@@ -114,8 +115,8 @@ pub fn execute(
     execute_within(program, maps, context, world, limits)
 }
 
-/// The same for a program that was proved: its loops end after as many rounds as everywhere else, and it runs as long as its
-/// proof allows.
+/// The same for a program that was proved: its loops end after as many rounds as everywhere else,
+/// and it runs as long as its proof allows.
 ///
 /// # Errors
 /// As [`execute`].
@@ -215,7 +216,8 @@ pub fn is_percpu(def: &MapDef) -> bool {
     .any(|t| *t as u32 == def.map_type)
 }
 
-/// Refuses maps with a value per multiprocessor that programs in kernels use too: to set one of the values, all are written.
+/// Refuses maps with a value per multiprocessor that programs in kernels use too: to set one of the
+/// values, all are written.
 pub(crate) fn check_shared<'p>(
     host: &[HostProgram],
     gpu: impl Iterator<Item = &'p Program>,
@@ -235,7 +237,8 @@ pub(crate) fn check_shared<'p>(
     Ok(())
 }
 
-/// Whether what programs on the CPU do with these maps is done by kernels: values of arrays are copied, and events go to the tool.
+/// Whether what programs on the CPU do with these maps is done by kernels: values of arrays are
+/// copied, and events go to the tool.
 pub(crate) fn needs_kernels(used: &BTreeSet<u32>, maps: &[MapDef]) -> bool {
     const WITHOUT: &[MapType] = &[
         MapType::Array,

@@ -47,7 +47,8 @@ impl DeviceGate {
         let mut writing = self.lock();
         let (word, filling) = gates.wanted();
         if let (Some(slots), Some(filling)) = (writing.as_mut(), &filling) {
-            // It is there already, but in a context that came since. Only then are maps asked for: who makes some may wait for kernels.
+            // It is there already, but in a context that came since. Only then are maps asked for:
+            // who makes some may wait for kernels.
             if !slots.has(filling) {
                 let maps = maps(filling.base())?;
                 self.fill(driver, gates, slots, (filling, &maps), FILL_LIMIT, &|| true)?;
@@ -74,7 +75,8 @@ impl DeviceGate {
         slots.fill(driver, filling, maps, limit, goes_on)
     }
 
-    /// Writes all copies. What is in slots is in force where it has been brought, else they are closed.
+    /// Writes all copies. What is in slots is in force where it has been brought, else they are
+    /// closed.
     pub(crate) fn tell(
         &self,
         driver: &Driver,

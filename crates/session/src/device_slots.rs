@@ -101,7 +101,8 @@ impl DeviceSlots {
         Ok(())
     }
 
-    /// Has `write` tell the device the bits of slots that are open, and the half with these programs: none where they are not there.
+    /// Has `write` tell the device the bits of slots that are open, and the half with these
+    /// programs: none where they are not there.
     pub(crate) fn switch(
         &mut self,
         filling: Option<&Filling>,

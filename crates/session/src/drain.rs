@@ -1,5 +1,6 @@
-//! Records of rings on their way home. The copy engine writes whole chunks to where the caller wants them, many at once over all
-//! rings, because one copy at a time, or a look at each record, would cost more than the copies do.
+//! Records of rings on their way home. The copy engine writes whole chunks to where the caller
+//! wants them, many at once over all rings, because one copy at a time, or a look at each record,
+//! would cost more than the copies do.
 
 use std::ops::Range;
 
@@ -26,12 +27,13 @@ pub struct Part {
 /// Where chunks come to lie.
 ///
 /// # Safety
-/// The parts that [`Landing::place`] gives have the bytes of the chunk together and are valid for writes. Nobody reads or writes
-/// them until [`Landing::landed`] is called or the round is over.
+/// The parts that [`Landing::place`] gives have the bytes of the chunk together and are valid for
+/// writes. Nobody reads or writes them until [`Landing::landed`] is called or the round is over.
 pub unsafe trait Landing {
     /// Most bytes of a chunk that there is room for now.
     fn room(&self) -> u64;
-    /// Room for a chunk of a map ([`RingEvent::PRINTK`] for messages). `None` if there is none for it after all.
+    /// Room for a chunk of a map ([`RingEvent::PRINTK`] for messages). `None` if there is none for
+    /// it after all.
     fn place(&mut self, map: u32, chunk: &Chunk) -> Option<[Part; 2]>;
     /// Everything that was placed is there.
     fn landed(&mut self);
@@ -60,7 +62,8 @@ pub struct DrainStats {
     pub bytes: u64,
     /// Bytes that are whole and for which there was no room. They stay on the device.
     pub waiting: u64,
-    /// Bytes reserved by writers that stay on the device: those that wait, and those that are not committed yet.
+    /// Bytes reserved by writers that stay on the device: those that wait, and those that are not
+    /// committed yet.
     pub pending: u64,
 }
 
@@ -128,7 +131,8 @@ impl Rings {
         })
     }
 
-    /// Bytes that a landing must have room for at some time, or chunks may never fit; 0 if there are no rings.
+    /// Bytes that a landing must have room for at some time, or chunks may never fit; 0 if there
+    /// are no rings.
     pub(crate) fn largest(&self) -> u64 {
         let subs = self.rings.iter().map(|ring| ring.layout.sub_bytes());
         subs.max().unwrap_or(0)
@@ -168,7 +172,8 @@ impl Rings {
         Ok(stats)
     }
 
-    /// What can be copied now, with the number of its ring, in the order in which it is to be tried.
+    /// What can be copied now, with the number of its ring, in the order in which it is to be
+    /// tried.
     fn cover(&mut self, driver: &Driver) -> Result<Vec<(usize, Chunk)>, DriverError> {
         let stream = self.streams[0];
         for ring in &self.rings {
@@ -178,7 +183,8 @@ impl Rings {
                 (ring.reader.controls(), &ring.controls),
             ] {
                 let bytes = range.end - range.start;
-                // SAFETY: the memory holds this place, belongs to us, and is looked at after the wait.
+                // SAFETY: the memory holds this place, belongs to us, and is looked at after the
+                // wait.
                 let started = unsafe {
                     let into = self.look.add(place.start);
                     driver.start_read(ring.base + range.start, into, bytes, stream)
@@ -239,7 +245,8 @@ impl Rings {
                     let stream = usize::from(started[1] < started[0]);
                     started[stream] += part.bytes;
                     stats.bytes += part.bytes;
-                    // SAFETY: who landed it promises that the part is there and left alone until we have waited.
+                    // SAFETY: who landed it promises that the part is there and left alone until we
+                    // have waited.
                     unsafe {
                         driver.start_read(from, part.start, part.bytes, self.streams[stream])?;
                     }
@@ -283,12 +290,14 @@ impl Rings {
         // Waited for in any case: what was started reads these bytes.
         let waited = driver.wait(self.streams[0]);
         done.and(waited)?;
-        // A copy that failed is made again in the next round, even if nothing more comes: a ring that stays full has no writers.
+        // A copy that failed is made again in the next round, even if nothing more comes: a ring
+        // that stays full has no writers.
         self.rings.iter_mut().for_each(|ring| ring.owes = false);
         Ok(())
     }
 
-    /// Hands out, one by one, the records that are complete now. A damaged chunk ends where it is damaged.
+    /// Hands out, one by one, the records that are complete now. A damaged chunk ends where it is
+    /// damaged.
     pub(crate) fn drain(
         &mut self,
         driver: &Driver,
@@ -325,7 +334,8 @@ struct Pile {
     chunks: Vec<(u32, Chunk)>,
 }
 
-// SAFETY: a place is behind all that were given before, within memory of our own that is read in `hand_out` only.
+// SAFETY: a place is behind all that were given before, within memory of our own that is read in
+// `hand_out` only.
 unsafe impl Landing for Pile {
     fn room(&self) -> u64 {
         (self.bytes.len() - self.used) as u64

@@ -1,11 +1,13 @@
-//! The images in a file, as nobody has loaded it yet: an executable's sections hold its fatbins one behind the other.
+//! The images in a file, as nobody has loaded it yet: an executable's sections hold its fatbins one
+//! behind the other.
 
 use object::elf::Machine;
 use object::read::elf::{ElfFile64, FileHeader as _};
 use object::{Endianness, Object as _, ObjectSection as _};
 use warpbpf_fatbin::{FATBIN_HEADER_BYTES, FATBIN_MAGIC, ImageKind, fatbin_len, sniff};
 
-/// Sections in which `nvcc` puts fatbins: of whole programs, and of code that the device linker still has to link.
+/// Sections in which `nvcc` puts fatbins: of whole programs, and of code that the device linker
+/// still has to link.
 const SECTIONS: &[&str] = &[".nv_fatbin", "__nv_relfatbin"];
 /// `e_machine` of machine code for GPUs.
 const EM_CUDA: Machine = Machine(190);
@@ -27,7 +29,8 @@ pub enum FileError {
     NoCode,
 }
 
-/// The images in a file: itself if it is one, else those in its sections. Each can be given to [`crate::inspect`].
+/// The images in a file: itself if it is one, else those in its sections. Each can be given to
+/// [`crate::inspect`].
 ///
 /// # Errors
 /// [`FileError`] if there are none.

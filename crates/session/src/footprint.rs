@@ -1,4 +1,5 @@
-//! What a session takes of a device's memory before any kernel runs, by name: so that it can be refused before it is asked for.
+//! What a session takes of a device's memory before any kernel runs, by name: so that it can be
+//! refused before it is asked for.
 
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_abi::layout::{HostedLayout, MapLayout, env, gate, slots};
@@ -8,7 +9,8 @@ use crate::launch_records::LAUNCH_POOL;
 use crate::session::Session;
 
 impl Session {
-    /// Bytes in each context, with names for a person. The code of instrumented kernels is not among them.
+    /// Bytes in each context, with names for a person. The code of instrumented kernels is not
+    /// among them.
     pub fn device_memory(&self) -> Vec<(String, u64)> {
         let mut all: Vec<(String, u64)> = self.on_device().collect();
         let counts = |site: Site, scope: Scope| site == Site::Exit && scope != Scope::Thread;

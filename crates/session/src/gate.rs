@@ -1,7 +1,8 @@
-//! Programs stopped and let go on in kernels that run: the host's side of the gate ([`warpbpf_abi::layout::gate`]).
+//! Programs stopped and let go on in kernels that run: the host's side of the gate
+//! ([`warpbpf_abi::layout::gate`]).
 //!
-//! Sessions that follow one another share it, because kernels of all of them may run at once. A program keeps its bit for ever: a kernel
-//! with it may run for hours after it was taken out.
+//! Sessions that follow one another share it, because kernels of all of them may run at once. A
+//! program keeps its bit for ever: a kernel with it may run for hours after it was taken out.
 
 use std::time::Duration;
 
@@ -27,8 +28,8 @@ pub enum GateError {
 }
 
 impl Live {
-    /// Kernels that run in this context are told which programs are closed, and what is in slots; nothing where no gate was asked for.
-    /// The context must be current.
+    /// Kernels that run in this context are told which programs are closed, and what is in slots;
+    /// nothing where no gate was asked for. The context must be current.
     ///
     /// # Errors
     /// [`Unwritten`]: kernels that run go on as they were.
@@ -42,11 +43,12 @@ impl Live {
             .relaxed(|| gate.write(&self.driver, gates, maps))
     }
 
-    /// Brings programs for slots to this context, where nothing runs them until [`Session::fill_slots`] and [`Live::write_gate`].
-    /// The context must be current.
+    /// Brings programs for slots to this context, where nothing runs them until
+    /// [`Session::fill_slots`] and [`Live::write_gate`]. The context must be current.
     ///
     /// # Errors
-    /// [`Unwritten::Busy`] if that took longer than `limit`, because the half that they come to is not left, or `goes_on` said no; a copy.
+    /// [`Unwritten::Busy`] if that took longer than `limit`, because the half that they come to is
+    /// not left, or `goes_on` said no; a copy.
     pub fn bring_to_slots(
         &self,
         filling: &Filling,
@@ -79,7 +81,8 @@ impl Session {
         self.options.gate.then(|| own.min(gate::SHARED))
     }
 
-    /// Programs are to run no more, or again; all, those that come included, if none is named. [`Live::write_gate`] tells the devices.
+    /// Programs are to run no more, or again; all, those that come included, if none is named.
+    /// [`Live::write_gate`] tells the devices.
     ///
     /// # Errors
     /// [`GateError`]: nothing is changed.
@@ -113,9 +116,10 @@ impl Session {
         Ok(())
     }
 
-    /// Programs of this session that the next one has not are to run no more, in kernels that were launched with them either.
-    /// [`Live::write_gate`] tells the devices. False if nothing was to be done; names are of those that cannot be closed by themselves,
-    /// because [`gate::SHARED`] programs came before them.
+    /// Programs of this session that the next one has not are to run no more, in kernels that were
+    /// launched with them either. [`Live::write_gate`] tells the devices. False if nothing was to
+    /// be done; names are of those that cannot be closed by themselves, because [`gate::SHARED`]
+    /// programs came before them.
     pub fn close_those_without(&self, next: &Session) -> (bool, Vec<String>) {
         let (mut out, mut late) = (0, Vec::new());
         for (index, id) in self.lineage.program_ids.iter().enumerate() {

@@ -1,5 +1,5 @@
-//! One piece of device memory for all whose addresses stand in code, at an address that is the same in each process: then the
-//! code is the same too, and can be found in a cache.
+//! One piece of device memory for all whose addresses stand in code, at an address that is the same
+//! in each process: then the code is the same too, and can be found in a cache.
 //!
 //! Code has addresses as numbers (`warpbpf_patch::bake`), because a module with a variable of its
 //! own is slower to launch. ptxas folds them into other numbers, in several forms, so they cannot
@@ -26,8 +26,8 @@ pub(crate) struct Ground {
 }
 
 impl Ground {
-    /// One with room for pieces of these sizes. Without room if it cannot be had, whatever the reason: then pieces lie where the
-    /// driver puts them.
+    /// One with room for pieces of these sizes. Without room if it cannot be had, whatever the
+    /// reason: then pieces lie where the driver puts them.
     pub(crate) fn new(
         held: &mut Held<'_>,
         pieces: impl Iterator<Item = u64>,

@@ -13,7 +13,8 @@ use crate::session::Session;
 pub(crate) struct Grown {
     /// Maps that sessions after its own brought, by the maps' identities.
     pub(crate) made: Mutex<HashMap<u64, Made>>,
-    /// Held while one of those is made, which may take as long as kernels run: nobody waits so who needs only what is there.
+    /// Held while one of those is made, which may take as long as kernels run: nobody waits so who
+    /// needs only what is there.
     pub(crate) making: Mutex<()>,
     pub(crate) now: RwLock<Arc<Now>>,
 }

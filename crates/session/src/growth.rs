@@ -1,7 +1,8 @@
 //! Maps that come to a context while its kernels run, with programs that are replaced.
 //!
-//! A context has the maps that it began with where they were made together, and of those that come each by itself. They are made before the programs
-//! that use them are in force ([`Live::grow`]); what goes by a map's number sees them from [`Live::adopt`] on, or never ([`Live::shed`]).
+//! A context has the maps that it began with where they were made together, and of those that come
+//! each by itself. They are made before the programs that use them are in force ([`Live::grow`]);
+//! what goes by a map's number sees them from [`Live::adopt`] on, or never ([`Live::shed`]).
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, PoisonError};
@@ -14,7 +15,8 @@ use crate::host_ops::op::Loaded;
 use crate::live::Live;
 use crate::session::Session;
 
-/// What was made in a context for a session that is not in force yet. It must be adopted or shed: dropped, it stays until the context ends.
+/// What was made in a context for a session that is not in force yet. It must be adopted or shed:
+/// dropped, it stays until the context ends.
 #[derive(Debug)]
 pub struct Growth {
     now: Now,
@@ -24,13 +26,14 @@ pub struct Growth {
 }
 
 impl Live {
-    /// The session whose maps it has by number: the one that it began with, or the last one that it adopted.
+    /// The session whose maps it has by number: the one that it began with, or the last one that it
+    /// adopted.
     pub fn adopted(&self) -> Arc<Session> {
         Arc::clone(&self.grown.now().session)
     }
 
-    /// What stands in a session's slots: the environment, its maps, and the ring of messages. Maps that this has not got yet
-    /// are made; the context must be current.
+    /// What stands in a session's slots: the environment, its maps, and the ring of messages. Maps
+    /// that this has not got yet are made; the context must be current.
     ///
     /// # Errors
     /// [`DriverError`]: they cannot be made.
@@ -39,7 +42,8 @@ impl Live {
         Ok(session.in_slots(self.env, &maps, self.printk()))
     }
 
-    /// Where a session's maps are. Those that this has not got yet are made; the context must be current.
+    /// Where a session's maps are. Those that this has not got yet are made; the context must be
+    /// current.
     pub(crate) fn map_addresses(&self, session: &Session) -> Result<Vec<u64>, DriverError> {
         let all = 0..session.map_count();
         all.map(|map| self.map_address(session, map)).collect()
@@ -82,10 +86,12 @@ impl Live {
         Ok(Made { address, kept })
     }
 
-    /// Makes all that a session's maps need here and that there is not yet. The context must be current.
+    /// Makes all that a session's maps need here and that there is not yet. The context must be
+    /// current.
     ///
     /// # Errors
-    /// [`DriverError`]: a map cannot be made. Those that were made stay until this is told to [`Live::shed`] them.
+    /// [`DriverError`]: a map cannot be made. Those that were made stay until this is told to
+    /// [`Live::shed`] them.
     pub fn grow(&self, session: &Arc<Session>) -> Result<Growth, DriverError> {
         let maps = self.map_addresses(session)?;
         let before = self.grown.now().maps.len();
@@ -119,8 +125,8 @@ impl Live {
         *before = Arc::new(now);
     }
 
-    /// Gives back what was made for a session that does not come into force, while this one is: nothing that could be launched has an
-    /// address of it. The context must be current.
+    /// Gives back what was made for a session that does not come into force, while this one is:
+    /// nothing that could be launched has an address of it. The context must be current.
     pub fn shed(&self, growth: Option<Growth>, in_force: &Session) {
         let all = 0..in_force.map_count();
         let stay: BTreeSet<u64> = all.map(|map| in_force.map_id(map)).collect();

@@ -1,5 +1,6 @@
-//! What a session takes from the application's context, so that all of it is given back when the session does not come
-//! to stand: the application must not run out of memory because of something that never worked.
+//! What a session takes from the application's context, so that all of it is given back when the
+//! session does not come to stand: the application must not run out of memory because of something
+//! that never worked.
 
 use warpbpf_driver::{Driver, DriverError, Module, Stream};
 
@@ -107,14 +108,16 @@ impl Kept {
 }
 
 impl Drop for Held<'_> {
-    /// Gives everything back, the last thing first. Nothing can be done about a thing that the driver keeps.
+    /// Gives everything back, the last thing first. Nothing can be done about a thing that the
+    /// driver keeps.
     fn drop(&mut self) {
         for thing in self.things.drain(..).rev() {
             let _ = match thing {
                 Thing::Stream(stream) => self.driver.destroy(stream),
                 Thing::Device(address) => self.driver.free(address),
                 Thing::Fixed(address, size) => self.driver.free_fixed(address, size),
-                // SAFETY: a session that never came to stand has not handed this memory out, and one that did is used no more.
+                // SAFETY: a session that never came to stand has not handed this memory out, and
+                // one that did is used no more.
                 Thing::Host(pointer) => unsafe { self.driver.host_free(pointer) },
                 Thing::Module(module) => self.driver.unload(module),
             };

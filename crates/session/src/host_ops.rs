@@ -1,16 +1,18 @@
 //! Operations of the host on live maps.
 //!
-//! Maps with a fixed place for each value (arrays, per-thread arrays, data sections) are read and written by copies of
-//! aligned words, which go on while kernels run; so are lookups in small maps, and few at once in larger hashes, and what is done to maps of
-//! maps, which programs only read. For all else the host does what a program would: it has the helper
-//! called, in a kernel made from an eBPF program that is assembled here ([`program`]), verified and compiled as any other.
-//! Each thread of it has a record of its own with the operation, the key, the value and the result. So an operation of the
-//! host is as atomic for the application's lanes as theirs are for each other, and a map type needs only its helpers.
+//! Maps with a fixed place for each value (arrays, per-thread arrays, data sections) are read and
+//! written by copies of aligned words, which go on while kernels run; so are lookups in small maps,
+//! and few at once in larger hashes, and what is done to maps of maps, which programs only read.
+//! For all else the host does what a program would: it has the helper called, in a kernel made from
+//! an eBPF program that is assembled here ([`program`]), verified and compiled as any other. Each
+//! thread of it has a record of its own with the operation, the key, the value and the result. So
+//! an operation of the host is as atomic for the application's lanes as theirs are for each other,
+//! and a map type needs only its helpers.
 //!
-//! Loading a module waits for running kernels, so the kernels are loaded with the maps, if the tool asked for them. They
-//! need room on the GPU: where kernels that never end fill it, an operation is given up after a while and answered with
-//! `-ETIMEDOUT`; those that follow are answered with `-EBUSY` until it has been done. Its memory is not used for anything
-//! else before.
+//! Loading a module waits for running kernels, so the kernels are loaded with the maps, if the tool
+//! asked for them. They need room on the GPU: where kernels that never end fill it, an operation is
+//! given up after a while and answered with `-ETIMEDOUT`; those that follow are answered with
+//! `-EBUSY` until it has been done. Its memory is not used for anything else before.
 
 use crate::host_ops::op::{
     At, BLOCK, COPIED, Loaded, Memory, NO_KERNEL, answered, fail_all, has_copies, is_keyed,
@@ -43,14 +45,17 @@ use state::Reduced;
 
 pub(crate) use load::load;
 
-/// Bytes of page-locked memory for values of arrays: most bytes between the first and the last copy of a value that are
-/// read by one copy. A copy costs as much to start as this does to be moved.
+/// Bytes of page-locked memory for values of arrays: most bytes between the first and the last copy
+/// of a value that are read by one copy. A copy costs as much to start as this does to be moved.
 const STAGING: u64 = 128 << 10;
-/// Largest map that several lookups at once copy whole: that takes less time than a copy for each of them.
+/// Largest map that several lookups at once copy whole: that takes less time than a copy for each
+/// of them.
 const SMALL: u64 = 64 << 10;
-/// Largest map that one lookup copies whole: of this much, nearly all of a copy's time is its start.
+/// Largest map that one lookup copies whole: of this much, nearly all of a copy's time is its
+/// start.
 const TINY: u64 = 4 << 10;
-/// Most lookups in a hash larger than these that are done by copies of what each needs: a kernel that does many costs as much as some of these.
+/// Most lookups in a hash larger than these that are done by copies of what each needs: a kernel
+/// that does many costs as much as some of these.
 const FEW: usize = 64;
 
 /// How far a batch is.
@@ -73,8 +78,8 @@ impl Batch {
 }
 
 impl HostOps {
-    /// Allocates, and loads the kernels if the session is to have them. `addresses` are those of the environment and of all
-    /// maps, by slot; `copies` is a stream for copies.
+    /// Allocates, and loads the kernels if the session is to have them. `addresses` are those of
+    /// the environment and of all maps, by slot; `copies` is a stream for copies.
     pub(crate) fn new(
         driver: &Driver,
         held: &mut Held<'_>,
@@ -120,7 +125,8 @@ impl HostOps {
         device.kernels.extend(came);
     }
 
-    /// Why operations cannot be done on a map, if that is known beforehand and for all operations alike.
+    /// Why operations cannot be done on a map, if that is known beforehand and for all operations
+    /// alike.
     pub(crate) fn refused(&self, at: &At<'_>, ops: &[HostOp]) -> Option<String> {
         let plan = at.plan();
         if Reduced::new(plan).is_some()
@@ -258,15 +264,16 @@ impl HostOps {
                 return Progress::Done(batch.answers);
             }
             if device.launch(driver, self.stream, &mut batch).is_err() {
-                // Part of it may have been started: the memory is not used again before the stream is idle.
+                // Part of it may have been started: the memory is not used again before the stream
+                // is idle.
                 device.late = true;
                 return Progress::Done(batch.fail_rest());
             }
         }
     }
 
-    /// A lookup reads a copy of the whole map: it is small, or each multiprocessor has a value, of which a kernel would see
-    /// one, or no kernel can do it.
+    /// A lookup reads a copy of the whole map: it is small, or each multiprocessor has a value, of
+    /// which a kernel would see one, or no kernel can do it.
     fn better_copied(&self, at: &At<'_>) -> bool {
         let plan = at.plan();
         let bytes = plan.bytes();
@@ -278,7 +285,8 @@ impl HostOps {
         (bytes <= SMALL || many || no_kernel) && bytes <= COPIED && is_keyed(plan)
     }
 
-    /// Copies what lies from `offset` on, by page-locked memory if that is large enough: a copy to any other is several.
+    /// Copies what lies from `offset` on, by page-locked memory if that is large enough: a copy to
+    /// any other is several.
     fn fetch(&mut self, at: &At<'_>, offset: u64, into: &mut [u8]) -> Result<(), DriverError> {
         let bytes = into.len() as u64;
         if at.in_host.is_some() || bytes > self.values.bytes {
@@ -350,12 +358,14 @@ impl OnDevice {
         while let Some(op) = batch.ops.get(batch.next)
             && batch.flying.len() < room
         {
-            // Lookups of values per multiprocessor are not the kernel's: what comes before them is done first.
+            // Lookups of values per multiprocessor are not the kernel's: what comes before them is
+            // done first.
             if batch.copies.is_some() && op.action == Action::Lookup {
                 break;
             }
             match record.encode(op) {
-                // What concerns the same key waits for the next launch. All of a queue concerns the same, the empty one.
+                // What concerns the same key waits for the next launch. All of a queue concerns the
+                // same, the empty one.
                 Ok(_) if !keys.insert(&op.key) => break,
                 Ok(bytes) => {
                     records.extend(bytes);
@@ -375,8 +385,8 @@ impl OnDevice {
         // SAFETY: nothing is in flight.
         unsafe { host.write(0, &records) };
         batch.since = Instant::now();
-        // SAFETY: the page-locked memory is not touched before the stream is idle; the kernel takes no arguments, and what
-        // it touches was proved: the records and the maps.
+        // SAFETY: the page-locked memory is not touched before the stream is idle; the kernel takes
+        // no arguments, and what it touches was proved: the records and the maps.
         unsafe {
             let sent = host.read(0, bytes);
             driver.start_write(on_device, sent, stream)?;

@@ -1,5 +1,5 @@
-//! What an application handed to the driver: a fatbin, a cubin or PTX text, and which PTX of it stands for the machine
-//! code that the driver would run.
+//! What an application handed to the driver: a fatbin, a cubin or PTX text, and which PTX of it
+//! stands for the machine code that the driver would run.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -16,13 +16,16 @@ pub struct ImageInfo {
     pub ptx: Option<String>,
     /// Why there is none.
     pub why_no_ptx: Option<String>,
-    /// The machine code that the driver would run, where that is to get probes: [`machine_code`]. [`inspect`] does not keep it, as it may be large.
+    /// The machine code that the driver would run, where that is to get probes: [`machine_code`].
+    /// [`inspect`] does not keep it, as it may be large.
     pub machine_code: Option<Arc<[u8]>>,
     /// Why that gets no probes, whatever the user wants.
     pub untouchable: Option<String>,
-    /// Why it is not edited nor taken apart, where it may have probes: of the file only its tables are read.
+    /// Why it is not edited nor taken apart, where it may have probes: of the file only its tables
+    /// are read.
     pub unread: Option<String>,
-    /// Why the text must not be loaded in the image's place, though kernels beside it may be made of it.
+    /// Why the text must not be loaded in the image's place, though kernels beside it may be made
+    /// of it.
     pub not_instead: Option<String>,
     /// Kernels whose text says how many threads or registers they have.
     pub bounded: Vec<String>,
@@ -66,8 +69,8 @@ pub enum ImageError {
     NotUtf8 { offset: usize },
 }
 
-/// Reads an image. `capability` is the device's compute capability; it decides which entry the driver runs, and so which
-/// PTX may be used in its place (`warpbpf_fatbin::choose`).
+/// Reads an image. `capability` is the device's compute capability; it decides which entry the
+/// driver runs, and so which PTX may be used in its place (`warpbpf_fatbin::choose`).
 ///
 /// # Errors
 /// [`ImageError`] when the bytes are nothing that a driver loads, or are damaged.
@@ -100,7 +103,8 @@ pub fn inspect_compiled(
     }
 }
 
-/// Names of the kernels that a driver finds in an image: of all that [`inspect`] says what can be had in a fraction of the time.
+/// Names of the kernels that a driver finds in an image: of all that [`inspect`] says what can be
+/// had in a fraction of the time.
 ///
 /// # Errors
 /// As [`inspect`].
@@ -211,7 +215,8 @@ fn stands_for<'a>(from: CompiledFrom<'a>, cubin: &[u8]) -> Result<&'a str, Strin
     embedded_ptx::stands_for(text, cubin).map(|()| text)
 }
 
-/// The PTX that machine code holds; if there is none that may be used, `why` says what the user is told.
+/// The PTX that machine code holds; if there is none that may be used, `why` says what the user is
+/// told.
 fn from_embedded_ptx(cubin: &[u8], why: impl FnOnce() -> String) -> ImageInfo {
     let refused = |why| ImageInfo {
         why_no_ptx: Some(why),

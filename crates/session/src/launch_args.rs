@@ -69,7 +69,8 @@ impl Tables {
         }
     }
 
-    /// A table for a launch in the stream `handle`, which `key` names. `None` if no memory is left or the driver does not write it: the original must run.
+    /// A table for a launch in the stream `handle`, which `key` names. `None` if no memory is left
+    /// or the driver does not write it: the original must run.
     pub fn table(
         &self,
         driver: &Driver,
@@ -92,7 +93,8 @@ impl Tables {
             stream: key,
             address,
         };
-        // SAFETY: a copy out of memory that is not page-locked has left it when the call returns (CUDA Driver API, "API synchronization behavior").
+        // SAFETY: a copy out of memory that is not page-locked has left it when the call returns
+        // (CUDA Driver API, "API synchronization behavior").
         let written = driver.relaxed(|| unsafe { driver.start_write(address, &bytes, handle) });
         written.ok().map(|()| table)
     }

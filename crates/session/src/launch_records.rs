@@ -5,7 +5,8 @@ use std::sync::{Mutex, PoisonError};
 
 use warpbpf_driver::{Driver, DriverError, Stream};
 
-/// Bytes of launch records of one context. They are allocated with the first variant that needs them, never by a launch.
+/// Bytes of launch records of one context. They are allocated with the first variant that needs
+/// them, never by a launch.
 pub const LAUNCH_POOL: u64 = 64 << 20;
 
 /// Zeroed device memory that is handed out piece by piece and reused per kernel and stream.
@@ -58,8 +59,9 @@ pub(crate) fn piece(bytes: u64) -> Option<u64> {
 }
 
 impl RecordState {
-    /// A piece that is too small is left behind, as a launch may still count in it. So what replaces it is a power of two where
-    /// that fits: then all that were left behind are together no larger than the last one.
+    /// A piece that is too small is left behind, as a launch may still count in it. So what
+    /// replaces it is a power of two where that fits: then all that were left behind are together
+    /// no larger than the last one.
     pub(crate) fn get(
         &mut self,
         base: u64,

@@ -1,5 +1,5 @@
-//! Joins the parts: an object becomes a session, an image becomes instrumented kernels, device memory becomes maps
-//! that a person can read.
+//! Joins the parts: an object becomes a session, an image becomes instrumented kernels, device
+//! memory becomes maps that a person can read.
 //!
 //! Reading order: what is asked for ([`section`], [`plan`], [`replace`]), what is there
 //! ([`executable`], [`image`], [`names`], [`listing`]), what is made of both ([`prepare`], [`own`],

@@ -1,4 +1,5 @@
-//! What can be probed in an image: its kernels, and the places in each by kind, by source line and by opcode.
+//! What can be probed in an image: its kernels, and the places in each by kind, by source line and
+//! by opcode.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +27,8 @@ pub struct KernelSites {
     pub method: Method,
     /// Its parameters by position, as `args` of the context has them.
     pub arguments: Vec<Argument>,
-    /// Places of the same kind, in the order of the documentation. Lines are in [`KernelSites::lines`].
+    /// Places of the same kind, in the order of the documentation. Lines are in
+    /// [`KernelSites::lines`].
     pub places: Vec<Places>,
     /// Source lines that have code, by file and line.
     pub lines: Vec<Line>,

@@ -29,7 +29,8 @@ use crate::standing::Standing;
 use crate::user_ring::{Filled, UserRing};
 use crate::variant::{Addresses, LoadedVariant, Loading};
 
-/// Device state of a session. All methods make its context current where they need it and leave it so.
+/// Device state of a session. All methods make its context current where they need it and leave it
+/// so.
 #[derive(Debug)]
 pub struct Live {
     pub(crate) driver: Driver,
@@ -99,8 +100,9 @@ impl Live {
         Ok(live)
     }
 
-    /// As [`Live::new`], with something that must be made together with it: if `more` fails, nothing of both stays. Of
-    /// several of one session one is the `first`: only it begins with what sums begin with.
+    /// As [`Live::new`], with something that must be made together with it: if `more` fails,
+    /// nothing of both stays. Of several of one session one is the `first`: only it begins with
+    /// what sums begin with.
     ///
     /// # Errors
     /// As [`Live::new`], and what `more` says.
@@ -253,10 +255,12 @@ impl Live {
         }
     }
 
-    /// Gives the context back all that this took from it. The context must be current, and its kernels have ended.
+    /// Gives the context back all that this took from it. The context must be current, and its
+    /// kernels have ended.
     ///
     /// # Safety
-    /// Nothing of it is used any more, on the device or here: no variant is launched, who answers calls has been stopped.
+    /// Nothing of it is used any more, on the device or here: no variant is launched, who answers
+    /// calls has been stopped.
     pub unsafe fn free(&self) {
         let mut kept = std::mem::take(&mut *lock(&self.kept));
         kept.add(self.grown.take_kept());
@@ -295,8 +299,9 @@ impl Live {
         &self.session
     }
 
-    /// Loads every wanted kernel of a prepared image; `original` is the image as the application (or its rewritten text)
-    /// is loaded in this context. The context must be current. `jit` is what the application chose for the image's PTX.
+    /// Loads every wanted kernel of a prepared image; `original` is the image as the application
+    /// (or its rewritten text) is loaded in this context. The context must be current. `jit` is
+    /// what the application chose for the image's PTX.
     pub fn instrument(
         &self,
         prepared: &Prepared,
@@ -313,8 +318,9 @@ impl Live {
         )
     }
 
-    /// As [`Live::instrument`], with the programs of a session that followed this one's, and only kernels that `wanted` says
-    /// yes to. The image may be unloaded meanwhile, which `original` tells.
+    /// As [`Live::instrument`], with the programs of a session that followed this one's, and only
+    /// kernels that `wanted` says yes to. The image may be unloaded meanwhile, which `original`
+    /// tells.
     pub fn instrument_for(
         &self,
         session: &Session,
@@ -390,7 +396,8 @@ impl Live {
         lock(&self.kept).add(more);
     }
 
-    /// Loads what the host's operations on maps from this number on need, if they were asked for; `addresses` are those of all slots.
+    /// Loads what the host's operations on maps from this number on need, if they were asked for;
+    /// `addresses` are those of all slots.
     pub(crate) fn host_kernels(
         &self,
         held: &mut Held<'_>,
@@ -425,14 +432,15 @@ impl Live {
         self.adopted().layouts()
     }
 
-    /// Copies the device bytes of map `map` from `offset` on into `into`. While kernels run, each aligned 8-byte word is
-    /// one that a program wrote; words may be of different moments.
+    /// Copies the device bytes of map `map` from `offset` on into `into`. While kernels run, each
+    /// aligned 8-byte word is one that a program wrote; words may be of different moments.
     ///
     /// # Errors
     /// [`DriverError`] of the copy.
     pub fn snapshot(&self, map: usize, offset: u64, into: &mut [u8]) -> Result<(), DriverError> {
         if let Some(memory) = self.in_host(map) {
-            // Entries that the host keeps do not change meanwhile; values that programs write to do.
+            // Entries that the host keeps do not change meanwhile; values that programs write to
+            // do.
             let _quiet = self.calls.as_ref().map(|calls| calls.pause());
             memory.read(offset, into);
             return Ok(());
@@ -464,9 +472,10 @@ impl Live {
         self.driver.relaxed(|| host_ops.is_idle(&self.driver))
     }
 
-    /// Begins operations of the host on map `map`, of which those on one key are done in their order;
-    /// others may be done at once, or in another. Unless it answers at once,
-    /// [`Live::host_progress`] must be asked until it does; what is begun meanwhile is answered with `-EBUSY`.
+    /// Begins operations of the host on map `map`, of which those on one key are done in their
+    /// order; others may be done at once, or in another. Unless it answers at once,
+    /// [`Live::host_progress`] must be asked until it does; what is begun meanwhile is answered
+    /// with `-EBUSY`.
     pub fn host_ops(&self, map: usize, ops: Vec<HostOp>) -> Progress {
         let answered = self.calls.as_ref().and_then(|c| c.host_ops(map, &ops));
         if let Some(answers) = answered {
@@ -486,8 +495,8 @@ impl Live {
         host_ops::most_answered(&self.grown.now().session.maps()[map], ops)
     }
 
-    /// Why the host cannot do `ops` on map `map`, although the session was prepared for them: its code cannot be made, or
-    /// the map is too large for what they need.
+    /// Why the host cannot do `ops` on map `map`, although the session was prepared for them: its
+    /// code cannot be made, or the map is too large for what they need.
     pub fn host_ops_refused(&self, map: usize, ops: &[HostOp]) -> Option<String> {
         let now = self.grown.now();
         let host_ops = self.host_ops.lock().unwrap_or_else(PoisonError::into_inner);
@@ -520,7 +529,8 @@ impl Live {
         self.driver.relaxed(|| host_ops.progress(&self.driver))
     }
 
-    /// Has the copy engine bring home what the rings hold, as far as there is room, many copies at once. Nobody looks at what comes.
+    /// Has the copy engine bring home what the rings hold, as far as there is room, many copies at
+    /// once. Nobody looks at what comes.
     ///
     /// # Errors
     /// [`DriverError`] of a copy. Before [`Landing::landed`] was called nothing has left its ring.
@@ -536,13 +546,14 @@ impl Live {
         self.rings().drain(&self.driver, sink)
     }
 
-    /// Bytes of a chunk that a [`Landing`] must have room for at some time, or it may never fit; 0 if the session has no rings.
+    /// Bytes of a chunk that a [`Landing`] must have room for at some time, or it may never fit; 0
+    /// if the session has no rings.
     pub fn largest_chunk(&self) -> u64 {
         self.rings().largest()
     }
 
-    /// What each ring lost on the device since the start, as of the last drain: map ([`RingEvent::PRINTK`] for messages)
-    /// and losses.
+    /// What each ring lost on the device since the start, as of the last drain: map
+    /// ([`RingEvent::PRINTK`] for messages) and losses.
     pub fn losses(&self) -> Vec<(u32, Lost)> {
         self.rings().losses()
     }
@@ -551,7 +562,8 @@ impl Live {
         self.rings.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Measures the device clock against the host's again and publishes the result to running programs.
+    /// Measures the device clock against the host's again and publishes the result to running
+    /// programs.
     ///
     /// # Errors
     /// [`DriverError`] of the measuring kernel.

@@ -1,11 +1,16 @@
-//! Kernels of which there is only machine code: the functions that programs become for them, and the kernel with calls to those.
+//! Kernels of which there is only machine code: the functions that programs become for them, and
+//! the kernel with calls to those.
 //!
-//! Such a function is assembled by `ptxas`, which does not run in an application. It reads the addresses of maps and the kernel's number where
-//! its argument points, so it depends on programs and architecture alone: whoever has the object has the text, the tool has it assembled, and the agent
-//! takes for a text what was assembled of just that.
+//! Such a function is assembled by `ptxas`, which does not run in an application. It reads the
+//! addresses of maps and the kernel's number where its argument points, so it depends on programs
+//! and architecture alone: whoever has the object has the text, the tool has it assembled, and the
+//! agent takes for a text what was assembled of just that.
 //!
-//! What runs is a second copy of the kernel's file, loaded beside the first one: so kernels that share variables with others of their file are left
-//! alone ([`File::shared_data`]), unless the user wants the copy to have the addresses of the first one's ([`File::variables`]). The calls are put into the file before it is loaded, or into the loaded copy by Compute Sanitizer ([`crate::patched`]).
+//! What runs is a second copy of the kernel's file, loaded beside the first one: so kernels that
+//! share variables with others of their file are left alone ([`File::shared_data`]), unless the
+//! user wants the copy to have the addresses of the first one's ([`File::variables`]). The calls
+//! are put into the file before it is loaded, or into the loaded copy by Compute Sanitizer
+//! ([`crate::patched`]).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,7 +37,8 @@ use crate::session::Session;
 
 /// `.version` of the functions: what the kernels are of is not known.
 const PTX_VERSION: (u32, u32) = (8, 0);
-/// Globs of one kind of place of which each combination gets a function; of more, each alone and all together.
+/// Globs of one kind of place of which each combination gets a function; of more, each alone and
+/// all together.
 const MOST_COMBINED: usize = 3;
 /// Who can call a function.
 const CALLERS: [Caller; 3] = [
@@ -69,8 +75,9 @@ impl Session {
         self.splices() && (!self.sanitizes() || self.options.splice_first)
     }
 
-    /// The same with the functions that were assembled for its programs, if machine code gets any. If there are none, those of the session before stay, which
-    /// serve sets of programs that were there.
+    /// The same with the functions that were assembled for its programs, if machine code gets any.
+    /// If there are none, those of the session before stay, which serve sets of programs that were
+    /// there.
     pub fn with_functions(mut self, assembled: Assembled) -> Session {
         if self.splices() && !assembled.is_empty() {
             self.means.assembled = Some(Arc::new(assembled));
@@ -78,8 +85,8 @@ impl Session {
         self
     }
 
-    /// The texts that have to be assembled for kernels of which there is only machine code for `arch`, each once. Programs that cannot stand in such
-    /// a kernel have none.
+    /// The texts that have to be assembled for kernels of which there is only machine code for
+    /// `arch`, each once. Programs that cannot stand in such a kernel have none.
     pub fn probe_texts(&self, arch: Arch) -> Vec<String> {
         let texts = self.splicers().flat_map(|caller| {
             let sets = self.combinations(|program| program.spec.site == caller.site());
@@ -116,7 +123,8 @@ impl Session {
         self.probe_text(FUNCTION, caller, programs, target, bits)
     }
 
-    /// Of programs that `here` says yes to, those that may meet at the entry, the exits or the like of one kernel.
+    /// Of programs that `here` says yes to, those that may meet at the entry, the exits or the like
+    /// of one kernel.
     pub(crate) fn combinations(
         &self,
         here: impl Fn(&PlannedProgram) -> bool,
@@ -211,7 +219,8 @@ impl Session {
     }
 }
 
-/// Finds out which kernels of one file can get calls. The file is read once, and so is each function; of the code only each kernel's own is looked at.
+/// Finds out which kernels of one file can get calls. The file is read once, and so is each
+/// function; of the code only each kernel's own is looked at.
 pub(crate) struct Splicer<'s> {
     session: &'s Session,
     assembled: &'s Assembled,
@@ -431,7 +440,8 @@ impl Found<'_> {
     }
 }
 
-/// The file with calls in these kernels, each with the address of its table, in one pass; and those that got none, and why.
+/// The file with calls in these kernels, each with the address of its table, in one pass; and those
+/// that got none, and why.
 fn with_calls(
     kernels: &[(&str, &Spliced, u64)],
     find: &Find<'_>,
@@ -480,8 +490,10 @@ fn with_calls(
 pub type Failed = BTreeMap<String, String>;
 
 impl Prepared {
-    /// The machine code as it would be loaded, with calls in all kernels that get some by `--backend splice`, each with the table at this address and the
-    /// variables of its module, if it uses some, where `find` says, and of how many bytes they are; and kernels that got none in the end, and why.
+    /// The machine code as it would be loaded, with calls in all kernels that get some by
+    /// `--backend splice`, each with the table at this address and the variables of its module, if
+    /// it uses some, where `find` says, and of how many bytes they are; and kernels that got none
+    /// in the end, and why.
     ///
     /// # Errors
     /// Why there is no such file, for the user.
@@ -499,7 +511,8 @@ impl Prepared {
     }
 }
 
-/// A file with calls in its kernels, loaded for all of them together. It goes when the last of those goes.
+/// A file with calls in its kernels, loaded for all of them together. It goes when the last of
+/// those goes.
 #[derive(Debug)]
 pub(crate) struct Duplicate {
     pub(crate) module: Module,
@@ -515,8 +528,10 @@ pub(crate) struct Duplicate {
 pub(crate) struct Once(Mutex<BTreeMap<Calls, Result<Arc<Duplicate>, String>>>);
 
 impl Once {
-    /// The copy with calls in all of `kernels` that get them and are in one copy with `kernel`; all are of one file. `slots` are what every kernel's
-    /// table has, and the kernel's number. `find` knows the variables of the application's own module; where the driver does not load it, `unmade` keeps why.
+    /// The copy with calls in all of `kernels` that get them and are in one copy with `kernel`; all
+    /// are of one file. `slots` are what every kernel's table has, and the kernel's number. `find`
+    /// knows the variables of the application's own module; where the driver does not load it,
+    /// `unmade` keeps why.
     ///
     /// # Errors
     /// Why there is none, for the user.
@@ -553,7 +568,8 @@ impl Once {
     }
 }
 
-/// What kernels that can be in one copy have in common: Compute Sanitizer calls the same functions in all of a module.
+/// What kernels that can be in one copy have in common: Compute Sanitizer calls the same functions
+/// in all of a module.
 fn together(kernel: &PreparedKernel) -> Calls {
     match &kernel.code {
         Some(Code::Patched(patched)) => patched.calls(),

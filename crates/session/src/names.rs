@@ -1,12 +1,13 @@
-//! Kernel names as people write them: a glob may name the mangled or the demangled form, with or without parameters
-//! and template arguments.
+//! Kernel names as people write them: a glob may name the mangled or the demangled form, with or
+//! without parameters and template arguments.
 
 use cpp_demangle::{DemangleOptions, Symbol};
 use wildmatch::WildMatch;
 
 use crate::short_name::{LEFT_OUT, short};
 
-/// The readable name of a kernel: demangled without its parameter list and return type; names that are not C++ stay.
+/// The readable name of a kernel: demangled without its parameter list and return type; names that
+/// are not C++ stay.
 pub fn demangle(mangled: &str) -> String {
     demangled(
         mangled,
@@ -15,8 +16,9 @@ pub fn demangle(mangled: &str) -> String {
     .unwrap_or_else(|| mangled.to_string())
 }
 
-/// Does `glob` name this kernel? `*` stands for any text, `?` for one character, and text in brackets at the start may be
-/// there or not: `[cuda_]_Z1kv` names `_Z1kv` and `cuda__Z1kv`. No kernel's name begins with a bracket.
+/// Does `glob` name this kernel? `*` stands for any text, `?` for one character, and text in
+/// brackets at the start may be there or not: `[cuda_]_Z1kv` names `_Z1kv` and `cuda__Z1kv`. No
+/// kernel's name begins with a bracket.
 pub fn matches(glob: &str, mangled: &str) -> bool {
     if let Some((prefix, rest)) = glob.strip_prefix('[').and_then(|g| g.split_once(']')) {
         return matches(rest, mangled) || matches(&format!("{prefix}{rest}"), mangled);

@@ -1,7 +1,8 @@
 //! Kernels of which there is only machine code, with calls that Compute Sanitizer puts into them.
 //!
-//! What it patches is a second copy of the kernel's file, loaded for that: so the application's own module stays as it was loaded, and which one runs is
-//! chosen at each launch, as for every other variant. Nothing of the machine code is read here; of a library whose code is to be left alone
+//! What it patches is a second copy of the kernel's file, loaded for that: so the application's own
+//! module stays as it was loaded, and which one runs is chosen at each launch, as for every other
+//! variant. Nothing of the machine code is read here; of a library whose code is to be left alone
 //! only tables of the file are.
 
 use std::cell::RefCell;
@@ -25,7 +26,8 @@ use crate::ptx_version::ptx_version;
 use crate::session::Session;
 
 impl Session {
-    /// The texts that have to be assembled for kernels without PTX on `sm_NN` that Compute Sanitizer patches, each once.
+    /// The texts that have to be assembled for kernels without PTX on `sm_NN` that Compute
+    /// Sanitizer patches, each once.
     pub fn patch_texts(&self, sm: u32) -> Vec<String> {
         let texts = Event::ALL.iter().flat_map(|event| {
             let sets = self.combinations(|program| is_for(program, *event));
@@ -49,7 +51,8 @@ impl Session {
         texts.into_iter().collect()
     }
 
-    /// The name and the text of a function. In a context no two functions may have one name, so it is of what they are.
+    /// The name and the text of a function. In a context no two functions may have one name, so it
+    /// is of what they are.
     fn patch_text(&self, event: Event, programs: &[usize], sm: u32, bits: bool) -> Made {
         let caller = Caller::Sanitizer(event);
         let make = |name: &str| {
@@ -69,8 +72,8 @@ fn is_for(program: &PlannedProgram, event: Event) -> bool {
     program.spec.site == event.site() && event.may_pass(&program.spec.select)
 }
 
-/// Accesses that must be told of, if to nobody, where those of other blocks' shared memory are: an H200 ended a kernel whose atomics of a generic address
-/// were told of in that one space.
+/// Accesses that must be told of, if to nobody, where those of other blocks' shared memory are: an
+/// H200 ended a kernel whose atomics of a generic address were told of in that one space.
 const BESIDE: [Event; 3] = [
     Event::Access(Space::Global),
     Event::Access(Space::Shared),
@@ -105,7 +108,8 @@ fn instruction(event: Event) -> Instruction {
     }
 }
 
-/// All that a cubin's tables tell of is in it: Compute Sanitizer is not told how long it is, and what the tool sends may be anything.
+/// All that a cubin's tables tell of is in it: Compute Sanitizer is not told how long it is, and
+/// what the tool sends may be anything.
 fn is_whole(cubin: &[u8]) -> Result<(), String> {
     let image = elf::Image::parse(cubin).map_err(|error| error.to_string())?;
     let inside = |segment: &elf::Segment| {
@@ -247,7 +251,8 @@ impl<'s> Chooser<'s> {
         Ok((code, placed.collect()))
     }
 
-    /// Some event calls a program. One that none calls would be counted as placed and never run, if another one has places in the kernel.
+    /// Some event calls a program. One that none calls would be counted as placed and never run, if
+    /// another one has places in the kernel.
     ///
     /// # Errors
     /// Why none does, for the user.
@@ -288,7 +293,8 @@ impl PatchedFunctions {
     }
 }
 
-/// Loads a copy of a file and has it patched; `kernels` are those that get launched out of it, with their tables.
+/// Loads a copy of a file and has it patched; `kernels` are those that get launched out of it, with
+/// their tables.
 pub(crate) fn load(
     driver: &Driver,
     patched: &Patched,

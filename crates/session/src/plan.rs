@@ -1,4 +1,5 @@
-//! From an object file to a session: every program proved, every map laid out, before anything touches an application.
+//! From an object file to a session: every program proved, every map laid out, before anything
+//! touches an application.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock};
@@ -31,7 +32,8 @@ use crate::section::{self};
 /// Bytes of the printk ring, as `max_entries` of a ring buffer would say.
 const PRINTK_BYTES: u32 = 256 << 10;
 
-/// Reads the programs of an object and proves each one. This is the part of [`Session::new`] that needs no device.
+/// Reads the programs of an object and proves each one. This is the part of [`Session::new`] that
+/// needs no device.
 ///
 /// # Errors
 /// Each program or section that is refused.
@@ -108,7 +110,8 @@ pub(crate) fn complete(maps: &mut [MapDef], types: Option<&Btf>, options: &Optio
     }
 }
 
-/// Proves programs that name maps by their index in `maps`. Counts of loops that are ended come behind these.
+/// Proves programs that name maps by their index in `maps`. Counts of loops that are ended come
+/// behind these.
 pub(crate) fn prove_programs(
     programs: Vec<Program>,
     maps: &mut Vec<MapDef>,
@@ -192,7 +195,8 @@ fn prove_program(
     })
 }
 
-/// Proves a program, with loops ended when they run where that is needed; then its count is among the maps.
+/// Proves a program, with loops ended when they run where that is needed; then its count is among
+/// the maps.
 fn prove_ending(
     program: &Program,
     maps: &mut Vec<MapDef>,
@@ -240,11 +244,12 @@ pub(crate) fn place(
 }
 
 impl Session {
-    /// Loads, proves and lays out an object for a device, or for several, of which `info` says how many multiprocessors the
-    /// largest has: all then have the same layouts.
+    /// Loads, proves and lays out an object for a device, or for several, of which `info` says how
+    /// many multiprocessors the largest has: all then have the same layouts.
     ///
     /// # Errors
-    /// [`SessionError`]: the object, a section name, a map or a program is refused; nothing was done to anything.
+    /// [`SessionError`]: the object, a section name, a map or a program is refused; nothing was
+    /// done to anything.
     pub fn new(
         object: &[u8],
         options: &Options,

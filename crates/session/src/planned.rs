@@ -39,8 +39,8 @@ impl PlannedProgram {
         let heads = self.bounded.iter();
         heads.map(|head| Subject::line_of(program, *head)).collect()
     }
-    /// It is at sites in the middle of kernels, of which there may be any number; at a kernel's start and end there always
-    /// is one.
+    /// It is at sites in the middle of kernels, of which there may be any number; at a kernel's
+    /// start and end there always is one.
     pub(crate) fn has_sites(&self) -> bool {
         !matches!(self.spec.site, Site::Entry | Site::Exit)
     }

@@ -108,7 +108,8 @@ impl Session {
         prepared
     }
 
-    /// Puts calls into the machine code of kernels that are refused for lack of PTX, where that is possible.
+    /// Puts calls into the machine code of kernels that are refused for lack of PTX, where that is
+    /// possible.
     fn splice_kernels(&self, image: &ImageInfo, refused: &mut Prepared) {
         let (edited, patched) = (Unmade::default(), Unmade::default());
         let mut splicer = self.edits().then(|| Splicer::new(self, image, &edited));
@@ -223,7 +224,8 @@ fn make(
     }
 }
 
-/// The first that can be had of an edit and of what Compute Sanitizer calls, of those that are there, and its word.
+/// The first that can be had of an edit and of what Compute Sanitizer calls, of those that are
+/// there, and its word.
 ///
 /// # Errors
 /// Why neither, for the user.

@@ -19,7 +19,8 @@ pub(crate) type Calls = Vec<(u32, String)>;
 /// Result of [`crate::Session::prepare`].
 #[derive(Debug, Default)]
 pub struct Prepared {
-    /// PTX text to load instead of the image, if some kernels are instrumented as clones beside their originals.
+    /// PTX text to load instead of the image, if some kernels are instrumented as clones beside
+    /// their originals.
     pub rewritten: Option<String>,
     /// The same, and the image's own text, where the compiler may have something to say of clones.
     pub(crate) commented: Option<CloneTexts>,
@@ -61,7 +62,8 @@ pub struct PreparedKernel {
     pub sites: u32,
     /// Sites that a program wanted and did not get: how many, for each reason.
     pub left_out: Vec<(String, u32)>,
-    /// Programs that match it, by index, and at how many places each stands in it; empty where nothing was made.
+    /// Programs that match it, by index, and at how many places each stands in it; empty where
+    /// nothing was made.
     pub placed: Vec<(usize, u32)>,
     /// Which launches its programs are in.
     pub(crate) choices: Choices,
@@ -85,7 +87,8 @@ impl Prepared {
         self.unmade.why()
     }
 
-    /// Leaves out the kernels whose code must be in the application's own module: that is loaded as it is, or was before.
+    /// Leaves out the kernels whose code must be in the application's own module: that is loaded as
+    /// it is, or was before.
     pub fn refuse_clones(&mut self, advice: &str) {
         self.rewritten = None;
         self.commented = None;
@@ -98,8 +101,8 @@ impl Prepared {
         }
     }
 
-    /// Takes kernels over whose programs are the same as `before`, with all that was made of them. `programs` says which those
-    /// are, and the programs' numbers in this session.
+    /// Takes kernels over whose programs are the same as `before`, with all that was made of them.
+    /// `programs` says which those are, and the programs' numbers in this session.
     pub fn inherit(&mut self, before: &Prepared, programs: impl Fn(&str) -> Option<Vec<usize>>) {
         for (kernel, old) in self.kernels.iter_mut().zip(&before.kernels) {
             let Some(now) = programs(&kernel.mangled).filter(|_| kernel.mangled == old.mangled)
@@ -124,8 +127,9 @@ impl Prepared {
         }
     }
 
-    /// Where nothing can be made of a kernel that had programs before, it keeps those, if `programs` gives their numbers in this session: it is told the
-    /// kernel and those before. Names of these kernels, and why they do not have the others too.
+    /// Where nothing can be made of a kernel that had programs before, it keeps those, if
+    /// `programs` gives their numbers in this session: it is told the kernel and those before.
+    /// Names of these kernels, and why they do not have the others too.
     pub fn fall_back(
         &mut self,
         before: &Prepared,
@@ -159,7 +163,8 @@ impl PreparedKernel {
         }
     }
 
-    /// Takes over what the patcher says of the sites. False if there is none, and so nothing to run.
+    /// Takes over what the patcher says of the sites. False if there is none, and so nothing to
+    /// run.
     pub(crate) fn take_sites(&mut self, variant: &Variant, only_sites: bool) -> bool {
         self.sites = variant.sites.len() as u32;
         self.left_out = sites::left_out(variant);

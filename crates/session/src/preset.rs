@@ -1,4 +1,5 @@
-//! What maps hold before the first kernel runs, as the tool wants it: operations on their planned first contents.
+//! What maps hold before the first kernel runs, as the tool wants it: operations on their planned
+//! first contents.
 
 use warpbpf_abi::maps::MOST_PRESET;
 use warpbpf_maps::{AccessError, MapError, MapPlan, Write, inner, merge};
@@ -110,7 +111,8 @@ impl Session {
     }
 }
 
-/// What is put into a map of maps is a map like the declared one: programs are proved for that. A value of another size is refused later.
+/// What is put into a map of maps is a map like the declared one: programs are proved for that. A
+/// value of another size is refused later.
 fn check_inner(defs: &[MapDef], index: usize, ops: &[HostOp]) -> Result<(), PresetError> {
     let outer = &defs[index];
     if outer.inner.is_none() {

@@ -1,15 +1,18 @@
-//! A program as a function that `warpbpf-sass` can put into a kernel of which there is only machine code.
+//! A program as a function that `warpbpf-sass` can put into a kernel of which there is only machine
+//! code.
 
 use warpbpf_codegen::Fragment;
 use warpbpf_patch::{Attachment, Caller, PatchError, Select, bake, tools_function};
 
 use crate::planned::PlannedProgram;
 
-/// PTX for `ptxas --compile-as-tools-patch`: one function named like the program. `target` is the operand of `.target` and its number, `version`
-/// that of `.version`. Without addresses in `slots` the text reads the slot table, and is for looking at only.
+/// PTX for `ptxas --compile-as-tools-patch`: one function named like the program. `target` is the
+/// operand of `.target` and its number, `version` that of `.version`. Without addresses in `slots`
+/// the text reads the slot table, and is for looking at only.
 ///
 /// # Errors
-/// [`PatchError`]: the program asks for what only a kernel's PTX has, or reads a slot that has no address.
+/// [`PatchError`]: the program asks for what only a kernel's PTX has, or reads a slot that has no
+/// address.
 pub fn probe_text(
     program: &PlannedProgram,
     fragment: &Fragment,

@@ -1,4 +1,5 @@
-//! What programs can ask about the application's process: the fields of the environment block that hold it.
+//! What programs can ask about the application's process: the fields of the environment block that
+//! hold it.
 
 use rustix::process::{getgid, getuid};
 use warpbpf_abi::layout::env;

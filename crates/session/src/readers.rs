@@ -1,5 +1,5 @@
-//! Who reads something on the device that the host exchanges: counted there, in two sets, and waited for here
-//! ([`warpbpf_abi::layout::fence`]). No lane waits for it.
+//! Who reads something on the device that the host exchanges: counted there, in two sets, and
+//! waited for here ([`warpbpf_abi::layout::fence`]). No lane waits for it.
 
 use std::time::{Duration, Instant};
 
@@ -30,9 +30,10 @@ impl Readers {
         }
     }
 
-    /// Waits for two sets of counters, one after the other: who comes later is counted in the one that nobody waits for. A reader
-    /// that chose its set long ago and is counted in only now sees what is current, because it was counted in after
-    /// that was made current. False if that took longer than `limit`, or `goes_on` said no.
+    /// Waits for two sets of counters, one after the other: who comes later is counted in the one
+    /// that nobody waits for. A reader that chose its set long ago and is counted in only now sees
+    /// what is current, because it was counted in after that was made current. False if that took
+    /// longer than `limit`, or `goes_on` said no.
     pub(crate) fn drain(
         &mut self,
         driver: &Driver,

@@ -1,9 +1,10 @@
 //! Programs replaced while an application runs: a session is made of the one before it.
 //!
-//! A session never changes; this makes the next one. What programs and tools name by number stays what it is: kernels, sites
-//! and maps, of which there only come more. A map stays as it is, contents and all, where the new object declares it alike;
-//! one that nobody uses any more stays to be read. So code of both sessions may run at once, and everything that can be refused is refused here,
-//! before anything is compiled or any memory asked for.
+//! A session never changes; this makes the next one. What programs and tools name by number stays
+//! what it is: kernels, sites and maps, of which there only come more. A map stays as it is,
+//! contents and all, where the new object declares it alike; one that nobody uses any more stays to
+//! be read. So code of both sessions may run at once, and everything that can be refused is refused
+//! here, before anything is compiled or any memory asked for.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -37,13 +38,15 @@ pub enum Change<'c> {
     Add(&'c [u8]),
     /// All but these of the tool's own, by name.
     Remove(&'c [String]),
-    /// Those of this object file too, for a second tool: its maps are its own, whatever they are called.
+    /// Those of this object file too, for a second tool: its maps are its own, whatever they are
+    /// called.
     Join {
         /// The number of the second tool, not [`OWN`] and no other's.
         client: u32,
         /// The file.
         object: &'c [u8],
-        /// How its programs are proved, and which launches they are in. All else is as for the first tool's.
+        /// How its programs are proved, and which launches they are in. All else is as for the
+        /// first tool's.
         options: &'c Options,
     },
     /// All but those of a second tool.
@@ -181,8 +184,8 @@ impl Session {
         })
     }
 
-    /// The programs of an object that run beside those of this session, with the plans of all maps. Constants that they bring stand behind
-    /// its own.
+    /// The programs of an object that run beside those of this session, with the plans of all maps.
+    /// Constants that they bring stand behind its own.
     pub(crate) fn beside(
         &self,
         object: &[u8],
@@ -432,8 +435,9 @@ impl Next {
         Ok(Some(index))
     }
 
-    /// A data section that can stand for this one: constants with the same contents; variables, if the object takes the place
-    /// of another one and they lie where they did, with the values that they have by now.
+    /// A data section that can stand for this one: constants with the same contents; variables, if
+    /// the object takes the place of another one and they lie where they did, with the values that
+    /// they have by now.
     fn same_data(
         &self,
         def: &MapDef,
@@ -504,8 +508,8 @@ impl Next {
     }
 }
 
-/// Why a map cannot come later: what its kind needs beside memory of the device is made when a session begins. A definition that nothing can be
-/// made of is refused when it is planned.
+/// Why a map cannot come later: what its kind needs beside memory of the device is made when a
+/// session begins. A definition that nothing can be made of is refused when it is planned.
 fn only_at_the_start(def: &MapDef) -> Option<&'static str> {
     use MapType::{ArrayOfMaps, GpuRingbuf, HashOfMaps, PerfEventArray, Ringbuf, UserRingbuf};
     match MapType::from_number(def.map_type)? {

@@ -1,7 +1,9 @@
-//! What a kernel needs of the machine, before and after a probe, and how many of its blocks run at once for that.
+//! What a kernel needs of the machine, before and after a probe, and how many of its blocks run at
+//! once for that.
 //!
-//! A grid whose blocks wait for each other needs all of them resident. So before a variant that needs more than its
-//! original is launched, somebody must ask whether the grid still fits; the answers are kept, because a launch asks.
+//! A grid whose blocks wait for each other needs all of them resident. So before a variant that
+//! needs more than its original is launched, somebody must ask whether the grid still fits; the
+//! answers are kept, because a launch asks.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -9,7 +11,8 @@ use warpbpf_driver::{Driver, DriverError, Function, sys};
 
 /// Block size that occupancy is reported for, where the kernel allows it.
 const USUAL_BLOCK: u32 = 256;
-/// Answers kept per variant. An application uses few shapes of one kernel; one with very many asks the driver again.
+/// Answers kept per variant. An application uses few shapes of one kernel; one with very many asks
+/// the driver again.
 const MOST_ANSWERS: usize = 64;
 
 /// What a kernel needs of the machine.
@@ -23,7 +26,8 @@ pub struct Resources {
     pub local: u32,
     /// Most threads of a block that it can be launched with.
     pub max_threads: u32,
-    /// Blocks of [`Change::block_threads`] threads, without dynamic shared memory, that one SM runs at once.
+    /// Blocks of [`Change::block_threads`] threads, without dynamic shared memory, that one SM runs
+    /// at once.
     pub blocks_per_sm: u32,
 }
 
@@ -34,7 +38,8 @@ pub struct Change {
     pub before: Resources,
     /// Of the variant.
     pub after: Resources,
-    /// Threads of the block that `blocks_per_sm` of both is about: 256, or less where the original allows less.
+    /// Threads of the block that `blocks_per_sm` of both is about: 256, or less where the original
+    /// allows less.
     pub block_threads: u32,
 }
 
@@ -125,7 +130,8 @@ pub struct Room {
     pub after: u32,
 }
 
-/// Answers to a question that every launch asks: room by threads of a block and its dynamic shared memory.
+/// Answers to a question that every launch asks: room by threads of a block and its dynamic shared
+/// memory.
 #[derive(Debug, Default)]
 pub(crate) struct Rooms(Mutex<Vec<((u32, u32), Room)>>);
 

@@ -1,8 +1,8 @@
-//! Section names as attach points: `gpu/<where>[.<scope>]/<kernel glob>[|key=value,…]`, and bpftime's `kprobe/` and
-//! `kretprobe/` with its three special names.
+//! Section names as attach points: `gpu/<where>[.<scope>]/<kernel glob>[|key=value,…]`, and
+//! bpftime's `kprobe/` and `kretprobe/` with its three special names.
 //!
-//! Globs are over C++ names, which hold `::`, `<` and commas. So selectors stand behind `|`, and a comma ends a value only
-//! outside brackets.
+//! Globs are over C++ names, which hold `::`, `<` and commas. So selectors stand behind `|`, and a
+//! comma ends a value only outside brackets.
 
 mod error;
 mod words;
@@ -32,11 +32,13 @@ pub struct AttachSpec {
     pub scope: Scope,
     /// Glob over kernel names.
     pub kernels: String,
-    /// Which of the sites of that kind. Its `functions` is `None`: they are found per module, by [`AttachSpec::functions`].
+    /// Which of the sites of that kind. Its `functions` is `None`: they are found per module, by
+    /// [`AttachSpec::functions`].
     pub select: Select,
     /// Glob over the functions, the kernel itself among them, that the sites must be in.
     pub functions: Option<String>,
-    /// Names of the kernel's parameters that the context's `args` are, in this order; none: all by position.
+    /// Names of the kernel's parameters that the context's `args` are, in this order; none: all by
+    /// position.
     pub arguments: Vec<String>,
     /// Which launches it is in, as far as it says.
     pub launches: ChoiceRequest,
@@ -63,8 +65,9 @@ pub enum Form {
     Run,
 }
 
-/// bpftime gives `__memcapture` programs the text of the instruction, at an address in memory. This version gives them
-/// none, so that reading it is refused: a field of another struct at that offset would be a wrong answer.
+/// bpftime gives `__memcapture` programs the text of the instruction, at an address in memory. This
+/// version gives them none, so that reading it is refused: a field of another struct at that offset
+/// would be a wrong answer.
 static CAPTURED_TEXT: Context = Context {
     c_name: "the PTX text of __memcapture, which this version does not give: use gpu/mem and its fields",
     size: 0,
@@ -74,7 +77,8 @@ static CAPTURED_TEXT: Context = Context {
 /// bpftime's names of no kernel.
 const MEM_CAPTURE: &str = "__memcapture";
 const DIRECTLY_RUN: &str = "__directly_run";
-/// The device function that an application calls where it wants to be traced. bpftime calls the program in its place.
+/// The device function that an application calls where it wants to be traced. bpftime calls the
+/// program in its place.
 const STUB: &str = "__bpftime_cuda__kernel_trace";
 /// All of these; what they ask for goes with `kprobe/`.
 pub const SPECIAL: [&str; 3] = [MEM_CAPTURE, DIRECTLY_RUN, STUB];
@@ -152,7 +156,8 @@ const fn keys(site: Site) -> &'static [Key] {
         Site::Barrier => &[Key::Kind, Key::Op, Key::At, Key::Func, Key::When, Key::Args],
         Site::Func | Site::FuncRet => &[Key::Func, Key::Args],
         Site::Insn => &[Key::Op, Key::At, Key::Func, Key::When, Key::Args],
-        // What stands first on a line is the compiler's choice, and behind a branch its takers do not come.
+        // What stands first on a line is the compiler's choice, and behind a branch its takers do
+        // not come.
         Site::Line => &[Key::At, Key::Func, Key::Args],
         Site::Branch => &[Key::Op, Key::At, Key::Func, Key::Args],
     }
@@ -185,7 +190,8 @@ fn keys_text(site: Site) -> String {
     format!("{own}; of every place are {launches}, which choose launches")
 }
 
-/// Reads a section name. `program` is the C function's name: bpftime tells GPU programs by its `cuda__` prefix.
+/// Reads a section name. `program` is the C function's name: bpftime tells GPU programs by its
+/// `cuda__` prefix.
 ///
 /// # Errors
 /// [`SectionError`]: what is wrong, and what may stand there.
@@ -231,8 +237,8 @@ fn bpftime_site(program: &str, head: &str) -> Option<Site> {
     }
 }
 
-/// The kernel that bpftime means by `NAME`. Its forms for Linux's own maps say `cuda_` in front of it, which is no part of the
-/// kernel's name there; a kernel of that whole name is meant as well.
+/// The kernel that bpftime means by `NAME`. Its forms for Linux's own maps say `cuda_` in front of
+/// it, which is no part of the kernel's name there; a kernel of that whole name is meant as well.
 pub fn bpftime_kernel(name: &str) -> Cow<'_, str> {
     const PREFIX: &str = "cuda_";
     match name.strip_prefix(PREFIX) {

@@ -1,5 +1,5 @@
-//! A session, and what sessions that follow one another share: numbers, gates, slots. What is in slots
-//! is of a session, so all of this is in one file.
+//! A session, and what sessions that follow one another share: numbers, gates, slots. What is in
+//! slots is of a session, so all of this is in one file.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -26,8 +26,8 @@ use crate::sites::Sites;
 /// A variable of a data section: name, offset, bytes.
 pub(crate) type Variable = (String, u32, u32);
 
-/// Programs on one kind of device: proved, with map layouts, and the numbers given to kernels. Of one object, or of what an
-/// object became when programs were replaced ([`crate::replace`]).
+/// Programs on one kind of device: proved, with map layouts, and the numbers given to kernels. Of
+/// one object, or of what an object became when programs were replaced ([`crate::replace`]).
 #[derive(Debug)]
 pub struct Session {
     pub(crate) programs: Vec<PlannedProgram>,
@@ -46,7 +46,8 @@ pub struct Session {
     pub(crate) tensors: OnceLock<Option<TensorLayout>>,
     pub(crate) hardware: Hardware,
     pub(crate) lineage: Lineage,
-    /// What programs can ask about the process. Files are read for it, so it is known before there is a context.
+    /// What programs can ask about the process. Files are read for it, so it is known before there
+    /// is a context.
     pub(crate) process: ProcessFields,
 }
 
@@ -103,7 +104,8 @@ impl Session {
             .clone()
     }
 
-    /// Readable names by site number, as the context's field `site` gives it; that of 0 is empty. It only grows.
+    /// Readable names by site number, as the context's field `site` gives it; that of 0 is empty.
+    /// It only grows.
     pub fn site_names(&self) -> Vec<String> {
         self.sites
             .lock()
@@ -187,8 +189,8 @@ impl Session {
         })
     }
 
-    /// First slot that is free for a module's own variables. Text keeps the one that it was made with: what stands from there on
-    /// is the module's own.
+    /// First slot that is free for a module's own variables. Text keeps the one that it was made
+    /// with: what stands from there on is the module's own.
     pub(crate) fn first_free_slot(&self) -> u32 {
         slot::FIRST_MAP + self.maps.len() as u32 + u32::from(self.printk.is_some())
     }
@@ -201,12 +203,13 @@ pub(crate) struct Lineage {
     pub(crate) generation: u64,
     /// Maps of the first session.
     pub(crate) first_maps: usize,
-    /// Identities of maps and of programs, parallel to the session's: a number is an index, and an attempt that failed may
-    /// have had another map by the same one.
+    /// Identities of maps and of programs, parallel to the session's: a number is an index, and an
+    /// attempt that failed may have had another map by the same one.
     pub(crate) map_ids: Vec<u64>,
     pub(crate) program_ids: Vec<u64>,
     pub(crate) next_id: Arc<AtomicU64>,
-    /// Programs are numbered by themselves, so that as many as possible have a bit of their own in the gate.
+    /// Programs are numbered by themselves, so that as many as possible have a bit of their own in
+    /// the gate.
     pub(crate) next_program: Arc<AtomicU64>,
     pub(crate) gates: Arc<Gates>,
     pub(crate) slots: Arc<Slots>,
@@ -217,7 +220,8 @@ pub(crate) struct Lineage {
     pub(crate) variables: Vec<Option<Vec<Variable>>>,
     /// A program reads the application's memory, or did.
     pub(crate) reads: bool,
-    /// What NVTX tells is known: a program chooses launches by it, or did, or it was seen to that such may come.
+    /// What NVTX tells is known: a program chooses launches by it, or did, or it was seen to that
+    /// such may come.
     pub(crate) ranges: bool,
 }
 
@@ -317,7 +321,8 @@ pub(crate) fn bit(slot: u32) -> u32 {
     slot.min(slots::SHARED)
 }
 
-/// The places that have a slot, by number. They only come to be more, because kernels with them may run for ever.
+/// The places that have a slot, by number. They only come to be more, because kernels with them may
+/// run for ever.
 #[derive(Debug, Default)]
 pub(crate) struct Slots(pub(crate) Mutex<Vec<Place>>);
 
@@ -327,7 +332,8 @@ pub(crate) struct Place {
     pub(crate) section: String,
 }
 
-/// What places are told apart by: what a program calls the kernel's parameters is no part of it, nor in which launches it is.
+/// What places are told apart by: what a program calls the kernel's parameters is no part of it,
+/// nor in which launches it is.
 pub(crate) fn place(program: &PlannedProgram) -> AttachSpec {
     AttachSpec {
         arguments: Vec::new(),
@@ -440,7 +446,7 @@ pub(crate) fn rounded(bytes: u64) -> u64 {
     bytes.next_multiple_of(16)
 }
 
-/// Which contexts began with what: what is added up over contexts begins in one of them. Of maps that came since, in the first
-/// that gets them.
+/// Which contexts began with what: what is added up over contexts begins in one of them. Of maps
+/// that came since, in the first that gets them.
 #[derive(Debug, Default)]
 pub(crate) struct Founders(pub(crate) Mutex<BTreeSet<u64>>);

@@ -1,12 +1,14 @@
-//! Kernels' names as a table has room for: those of C++ templates are longer than a terminal is wide, and differ at their ends.
+//! Kernels' names as a table has room for: those of C++ templates are longer than a terminal is
+//! wide, and differ at their ends.
 
 /// Longer names lose what is inside their arguments.
 const WIDE: usize = 64;
 /// What stands for what was left out.
 pub(crate) const LEFT_OUT: &str = "…";
 
-/// A demangled name with template arguments without namespaces, parameters and lambdas; if that is still long, without the arguments of arguments, and then with as
-/// many arguments as there is room for.
+/// A demangled name with template arguments without namespaces, parameters and lambdas; if that is
+/// still long, without the arguments of arguments, and then with as many arguments as there is room
+/// for.
 pub fn short(name: &str) -> String {
     if !name.contains('<') {
         return name.to_owned();
@@ -26,8 +28,8 @@ pub fn short(name: &str) -> String {
     }
 }
 
-/// What kernels have in common that a library chooses from for one operation: a template's name, a generated name without its number, and what
-/// stands in front of the tile's size.
+/// What kernels have in common that a library chooses from for one operation: a template's name, a
+/// generated name without its number, and what stands in front of the tile's size.
 pub fn family(name: &str) -> String {
     let short = short(name);
     let base = short.split('<').next().unwrap_or(&short);

@@ -1,5 +1,5 @@
-//! Numbers of sites in the middle of kernels, one numbering for the whole session, and the names that people read for
-//! them: `kernel at file.cu:212 ld.global.v4.f32`.
+//! Numbers of sites in the middle of kernels, one numbering for the whole session, and the names
+//! that people read for them: `kernel at file.cu:212 ld.global.v4.f32`.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -33,8 +33,8 @@ impl Sites {
             .collect()
     }
 
-    /// Has `make` number the sites of its variants from the number that it is given, and keeps their names. `text` and
-    /// `kernels` say what is made: the same again is numbered as before.
+    /// Has `make` number the sites of its variants from the number that it is given, and keeps
+    /// their names. `text` and `kernels` say what is made: the same again is numbered as before.
     pub(crate) fn number<T, E>(
         &mut self,
         text: u64,
@@ -88,8 +88,8 @@ pub(crate) fn names(mangled: &str, variant: &Variant) -> Vec<(u32, String)> {
         .collect()
 }
 
-/// `kernel at file.cu:212 ld.global.f32`; without line information `kernel+57 ld.global.f32`, where 57 is the line of the
-/// PTX text; in a device function `kernel/function at …`.
+/// `kernel at file.cu:212 ld.global.f32`; without line information `kernel+57 ld.global.f32`, where
+/// 57 is the line of the PTX text; in a device function `kernel/function at …`.
 pub(crate) fn name(mangled: &str, site: &SiteInfo) -> String {
     let mut name = cut(demangle(mangled));
     if site.function != mangled {

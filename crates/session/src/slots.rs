@@ -1,8 +1,11 @@
-//! Slots: places beside programs in kernels, for programs that come while those kernels run and perhaps never end.
+//! Slots: places beside programs in kernels, for programs that come while those kernels run and
+//! perhaps never end.
 //!
-//! A slot is for a place (`gpu/mem/*|kind=load`, say), and is in every kernel that got a program for that place. What is put there is proved
-//! like any program, translated for the interpreter on the device, and brought by a copy: no code is loaded, so nothing waits for kernels. On
-//! the device it lies in one of two halves ([`warpbpf_abi::layout::slots`]), together with its constants; all slots change at one moment.
+//! A slot is for a place (`gpu/mem/*|kind=load`, say), and is in every kernel that got a program
+//! for that place. What is put there is proved like any program, translated for the interpreter on
+//! the device, and brought by a copy: no code is loaded, so nothing waits for kernels. On the
+//! device it lies in one of two halves ([`warpbpf_abi::layout::slots`]), together with its
+//! constants; all slots change at one moment.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -86,7 +89,8 @@ impl Session {
         self.options.slots
     }
 
-    /// The interpreter that runs what is in slots: the same in all sessions that follow one another.
+    /// The interpreter that runs what is in slots: the same in all sessions that follow one
+    /// another.
     pub(crate) fn interpreter(&self, target: Target) -> Interpreter {
         let maps = self.maps().iter().take(self.first_maps());
         let layouts: Vec<_> = maps.map(|plan| plan.layout).collect();
@@ -126,7 +130,8 @@ impl Session {
                 map: map.name.clone(),
             });
         }
-        // A map that no program of the session used so far has values of slots alone: of several GPUs the first one with a value is shown.
+        // A map that no program of the session used so far has values of slots alone: of several
+        // GPUs the first one with a value is shown.
         let uses = plan::sum_uses(&self.programs, &self.host_programs, &self.defs);
         let used = |uses: &Vec<SumUse>| uses.iter().any(|used| *used != SumUse::default());
         let changed = self.maps.iter().zip(&plans).zip(&uses);
@@ -197,8 +202,8 @@ impl Session {
         }
     }
 
-    /// These programs are in slots, or none. [`crate::Live::write_gate`] tells the devices, to which [`crate::Live::bring_to_slots`] has
-    /// brought them.
+    /// These programs are in slots, or none. [`crate::Live::write_gate`] tells the devices, to
+    /// which [`crate::Live::bring_to_slots`] has brought them.
     pub fn fill_slots(&self, filling: Option<Arc<Filling>>) {
         self.lineage.gates.fill(filling);
     }

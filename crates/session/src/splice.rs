@@ -24,7 +24,8 @@ pub struct Splice {
     pub text: String,
     /// How many sites in its middle got code.
     pub site_count: u32,
-    /// Names of the sites in its middle, by their order, and of those of kernels that were spliced before.
+    /// Names of the sites in its middle, by their order, and of those of kernels that were spliced
+    /// before.
     pub sites: Vec<String>,
     /// Sites that a program wanted and did not get: how many, for each reason.
     pub left_out: Vec<(String, u32)>,
@@ -168,7 +169,8 @@ fn changes(before: &Module<'_>, after: &Module<'_>) -> Vec<SplicedFunction> {
     changed
 }
 
-/// `wbpf_kernel` and `wbpf_0_function`, as copies are called, to the name of what they are a copy of.
+/// `wbpf_kernel` and `wbpf_0_function`, as copies are called, to the name of what they are a copy
+/// of.
 fn original_name<'n>(name: &'n str, originals: &BTreeMap<&str, &Function<'_>>) -> &'n str {
     let Some(rest) = name.strip_prefix(PREFIX) else {
         return name;

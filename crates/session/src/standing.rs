@@ -1,7 +1,8 @@
-//! Whether the application's module is still loaded, while a thread of ours makes variants of its kernels.
+//! Whether the application's module is still loaded, while a thread of ours makes variants of its
+//! kernels.
 //!
-//! The application may unload an image at any time. What asks the driver about its kernels holds that up for the moment that it
-//! takes; what takes long, such as a compilation, does not.
+//! The application may unload an image at any time. What asks the driver about its kernels holds
+//! that up for the moment that it takes; what takes long, such as a compilation, does not.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -35,7 +36,8 @@ impl Standing {
         self.loaded.load(Ordering::SeqCst)
     }
 
-    /// The module is about to be unloaded, or was not after all. Nobody is in [`Standing::while_loaded`] any more who saw it as it was.
+    /// The module is about to be unloaded, or was not after all. Nobody is in
+    /// [`Standing::while_loaded`] any more who saw it as it was.
     pub fn set(&self, loaded: bool) {
         self.loaded.store(loaded, Ordering::SeqCst);
         drop(self.asked.lock().unwrap_or_else(PoisonError::into_inner));

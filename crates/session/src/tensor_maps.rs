@@ -1,6 +1,7 @@
-//! Learns from the driver where a tensor map holds the size of its box. The 128 bytes are the driver's secret, but it makes maps
-//! for everybody (`cuTensorMapEncodeTiled`, `cuTensorMapEncodeIm2col`): of many maps of known boxes, the place of a number is
-//! where that number stands in all of them. What is not found for certain is not used.
+//! Learns from the driver where a tensor map holds the size of its box. The 128 bytes are the
+//! driver's secret, but it makes maps for everybody (`cuTensorMapEncodeTiled`,
+//! `cuTensorMapEncodeIm2col`): of many maps of known boxes, the place of a number is where that
+//! number stands in all of them. What is not found for certain is not used.
 
 use warpbpf_driver::{Context, Driver, TENSOR_MAP_WORDS, TensorShape};
 use warpbpf_patch::{TensorBits, TensorField, TensorLayout};
@@ -9,7 +10,8 @@ use crate::session::Session;
 
 type Words = [u64; TENSOR_MAP_WORDS];
 
-/// Logarithm of the bytes of an element, by `CUtensorMapDataType`. Later types are packed and have no bytes of their own.
+/// Logarithm of the bytes of an element, by `CUtensorMapDataType`. Later types are packed and have
+/// no bytes of their own.
 const ELEMENTS: [u32; 13] = [0, 1, 2, 2, 3, 3, 1, 2, 3, 1, 2, 2, 2];
 /// Maps that are made to learn from, of boxes and of images.
 const SAMPLES: usize = 384;
@@ -26,9 +28,9 @@ struct Sample {
 }
 
 impl Session {
-    /// Asks the driver how tensor maps hold their boxes, unless that is known. It answers in a context only: in the current
-    /// one, else in `context`, else in the first device's primary one. False: it could not be learned, and tensor copies are said to
-    /// move 0 bytes.
+    /// Asks the driver how tensor maps hold their boxes, unless that is known. It answers in a
+    /// context only: in the current one, else in `context`, else in the first device's primary one.
+    /// False: it could not be learned, and tensor copies are said to move 0 bytes.
     pub fn learn_tensor_maps(&self, driver: &Driver, context: Option<Context>) -> bool {
         let ask = || learn(&mut |element, shape| driver.tensor_map(element, shape).ok());
         let asked = || {
@@ -50,7 +52,8 @@ fn learn(encode: &mut dyn FnMut(u32, TensorShape) -> Option<Words>) -> Option<Te
             let element = numbers.below(ELEMENTS.len() as u32) as usize;
             // Rows are a multiple of 16 bytes.
             let unit = 16 >> ELEMENTS[element];
-            // All bits of each number must have been seen, and few boxes of random numbers fit in shared memory.
+            // All bits of each number must have been seen, and few boxes of random numbers fit in
+            // shared memory.
             let long = at % 8 == 0;
             let row = if long {
                 unit
@@ -221,7 +224,8 @@ mod tests {
     /// Numbers of types as the H200's driver has them: four bits, and one that is apart.
     const TYPES: [u32; 13] = [0, 1, 2, 3, 4, 5, 6, 7, 9, 10, 8, 7 | 0x200, 8 | 0x200];
 
-    /// Places as the H200's driver has them, and a sum of bytes that looks like a box if all others are 1.
+    /// Places as the H200's driver has them, and a sum of bytes that looks like a box if all others
+    /// are 1.
     fn encoded(element: u32, shape: TensorShape) -> Option<Words> {
         let mut words = [0; TENSOR_MAP_WORDS];
         put(&mut words, 71, TYPES[element as usize]);

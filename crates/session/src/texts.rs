@@ -1,4 +1,5 @@
-//! Instrumented texts of one module: fragments of the programs, slices of kernels, and clones of kernels together.
+//! Instrumented texts of one module: fragments of the programs, slices of kernels, and clones of
+//! kernels together.
 
 use std::cell::OnceCell;
 use std::collections::BTreeSet;
@@ -205,7 +206,8 @@ impl<'w, 'a> Texts<'w, 'a> {
         programs.iter().any(|index| all[*index].has_sites())
     }
 
-    /// Clones of one image are made together. Where that fails, each is tried alone and those that fail are dropped.
+    /// Clones of one image are made together. Where that fails, each is tried alone and those that
+    /// fail are dropped.
     pub(crate) fn make_clones(&self, mut clones: Vec<Clone>, prepared: &mut Prepared) {
         let mut space = SlotSpace::Const;
         loop {

@@ -1,5 +1,6 @@
-//! Records of the host for programs: the producer of a user ring buffer, whose bytes go to the device by copies. They go
-//! beside running kernels, need no room on the GPU, and wait for no program: a full ring says so at once.
+//! Records of the host for programs: the producer of a user ring buffer, whose bytes go to the
+//! device by copies. They go beside running kernels, need no room on the GPU, and wait for no
+//! program: a full ring says so at once.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -108,7 +109,8 @@ impl UserRing<'_> {
         Ok(self.write(&mut producer)?)
     }
 
-    /// Each write has come to its place before the next begins: the last is the position of those before it.
+    /// Each write has come to its place before the next begins: the last is the position of those
+    /// before it.
     fn write(&self, producer: &mut Producer) -> Result<(), DriverError> {
         for write in producer.writes() {
             let to = self.filled.base + write.offset;
@@ -117,8 +119,8 @@ impl UserRing<'_> {
         Ok(())
     }
 
-    /// Pushes records, as far as there is room; those that found room go to the device together. What stands behind one that
-    /// found none is not tried: it would come out before it.
+    /// Pushes records, as far as there is room; those that found room go to the device together.
+    /// What stands behind one that found none is not tried: it would come out before it.
     pub(crate) fn host_ops(&self, ops: &[HostOp]) -> Vec<Answer> {
         let mut producer = self.lock();
         let mut answers: Vec<Answer> = Vec::with_capacity(ops.len());

@@ -1,4 +1,5 @@
-//! An instrumented kernel on a device: loaded, its slots filled, ready to be launched in the original's place.
+//! An instrumented kernel on a device: loaded, its slots filled, ready to be launched in the
+//! original's place.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -41,7 +42,8 @@ pub struct LoadedVariant {
     pub tables: Option<Tables>,
     /// Resources before and after.
     pub resources: Change,
-    /// What the compiler warns of with probes and not without: `C75xx`, wgmma or register allocation gone serial.
+    /// What the compiler warns of with probes and not without: `C75xx`, wgmma or register
+    /// allocation gone serial.
     pub compiler_warnings: Vec<String>,
     /// Its code was in the cache of compiled code; `None` for a clone, and without a cache.
     pub cached: Option<bool>,
@@ -66,8 +68,8 @@ enum Own {
 }
 
 impl LoadedVariant {
-    /// Blocks of `threads` threads and `shared` dynamic bytes that one SM runs at once, of the original and of this.
-    /// The driver is asked once per shape.
+    /// Blocks of `threads` threads and `shared` dynamic bytes that one SM runs at once, of the
+    /// original and of this. The driver is asked once per shape.
     ///
     /// # Errors
     /// [`DriverError`] of an occupancy query.
@@ -86,14 +88,16 @@ impl LoadedVariant {
         self.rooms.clear();
     }
 
-    /// Something was loaded for this variant alone, and [`LoadedVariant::unload`] has not been called.
+    /// Something was loaded for this variant alone, and [`LoadedVariant::unload`] has not been
+    /// called.
     pub fn has_own_module(&self) -> bool {
         let module = self.module.lock();
         module.unwrap_or_else(PoisonError::into_inner).is_some()
     }
 
-    /// Unloads what was loaded for this variant alone; a second call does nothing. The driver waits for its launches, as
-    /// it does for the original's. Its context must be current, and nobody may launch it any more.
+    /// Unloads what was loaded for this variant alone; a second call does nothing. The driver waits
+    /// for its launches, as it does for the original's. Its context must be current, and nobody may
+    /// launch it any more.
     ///
     /// # Errors
     /// [`DriverError`]; the memory is then lost until the context ends.
@@ -113,8 +117,9 @@ impl LoadedVariant {
         }
     }
 
-    /// The launch record for a launch on `stream`: 0 if the variant counts no arrivals, `None` when the pool has no room, and
-    /// the original must run. Launches of one stream run one after the other and leave the record zeroed, so they share it.
+    /// The launch record for a launch on `stream`: 0 if the variant counts no arrivals, `None` when
+    /// the pool has no room, and the original must run. Launches of one stream run one after the
+    /// other and leave the record zeroed, so they share it.
     pub fn launch_record(&self, stream: Stream, grid: [u32; 3], block: [u32; 3]) -> Option<u64> {
         match self.record_bytes(grid, block)? {
             0 => Some(0),
@@ -125,8 +130,8 @@ impl LoadedVariant {
         }
     }
 
-    /// The launch record for a node that does not run: whoever makes an executable graph of it replaces it, so all kernels have
-    /// the same. As of [`LoadedVariant::launch_record`].
+    /// The launch record for a node that does not run: whoever makes an executable graph of it
+    /// replaces it, so all kernels have the same. As of [`LoadedVariant::launch_record`].
     pub fn record_to_replace(&self, grid: [u32; 3], block: [u32; 3]) -> Option<u64> {
         match self.record_bytes(grid, block)? {
             0 => Some(0),
@@ -134,12 +139,14 @@ impl LoadedVariant {
         }
     }
 
-    /// A launch record that no other launch gets, for a node of an executable graph. It stays taken.
+    /// A launch record that no other launch gets, for a node of an executable graph. It stays
+    /// taken.
     pub fn own_record(&self, bytes: u64) -> Option<u64> {
         self.records.as_ref()?.take(bytes)
     }
 
-    /// Bytes of the launch record for such a grid: 0 if the variant counts no arrivals, `None` if no record is so large.
+    /// Bytes of the launch record for such a grid: 0 if the variant counts no arrivals, `None` if
+    /// no record is so large.
     pub fn record_bytes(&self, grid: [u32; 3], block: [u32; 3]) -> Option<u64> {
         let needs = self
             .hidden
@@ -258,7 +265,8 @@ impl Loading<'_> {
                         Ok(loaded)
                     }
                     Err(error) => {
-                        // The error that matters is this one; a module that cannot be unloaded only costs memory.
+                        // The error that matters is this one; a module that cannot be unloaded only
+                        // costs memory.
                         let _ = driver.unload(module);
                         Err(error)
                     }
@@ -326,8 +334,9 @@ impl Loading<'_> {
         }
     }
 
-    /// What the compiler says of a clone and not of its original. The application's own call loaded both, with options of
-    /// its own, so the texts are compiled once more for what the compiler says.
+    /// What the compiler says of a clone and not of its original. The application's own call loaded
+    /// both, with options of its own, so the texts are compiled once more for what the compiler
+    /// says.
     fn clone_warnings(&self, kernel: &PreparedKernel, variant: &Variant) -> Vec<String> {
         let Some(texts) = self.clones else {
             return Vec::new();
@@ -417,7 +426,8 @@ fn fill_slots(
     driver.write(table, &bytes, stream)
 }
 
-/// Attributes that the application set before the variant existed. Not fatal: a launch that needs them falls back.
+/// Attributes that the application set before the variant existed. Not fatal: a launch that needs
+/// them falls back.
 fn mirror_attributes(driver: &Driver, from: Function, to: Function) {
     for which in [
         sys::FUNC_MAX_DYNAMIC_SHARED,

@@ -1,14 +1,17 @@
-//! What the compiler warns of in a kernel with programs and not in it without: `C75xx`, wgmma or register allocation gone serial.
+//! What the compiler warns of in a kernel with programs and not in it without: `C75xx`, wgmma or
+//! register allocation gone serial.
 //!
-//! Of texts only numbers are compared: the rest tells registers and lines, which differ. In a module with clones the compiler
-//! speaks of both, the original and the clone, and mostly names the function that it means.
+//! Of texts only numbers are compared: the rest tells registers and lines, which differ. In a
+//! module with clones the compiler speaks of both, the original and the clone, and mostly names the
+//! function that it means.
 
 /// The compiler may have something to say of such a text.
 pub(crate) fn may_be_said_of(ptx: &str) -> bool {
     ptx.contains("wgmma.") || ptx.contains("setmaxnreg.")
 }
 
-/// The same code in a text that no cache of the driver has: of one that it finds there it says nothing.
+/// The same code in a text that no cache of the driver has: of one that it finds there it says
+/// nothing.
 pub(crate) fn fresh(ptx: &str) -> String {
     let now = std::time::SystemTime::UNIX_EPOCH
         .elapsed()
@@ -16,8 +19,8 @@ pub(crate) fn fresh(ptx: &str) -> String {
     format!("{ptx}\n// {} {}\n", std::process::id(), now.as_nanos())
 }
 
-/// The warnings of an instrumented slice whose numbers are not in the log of the same without programs, which is only asked
-/// for if there are any.
+/// The warnings of an instrumented slice whose numbers are not in the log of the same without
+/// programs, which is only asked for if there are any.
 pub(crate) fn of_slice(log: &str, before: impl FnOnce() -> String) -> Vec<String> {
     let warnings: Vec<(&str, &str)> = numbered(log).collect();
     if warnings.is_empty() {
@@ -31,9 +34,9 @@ pub(crate) fn of_slice(log: &str, before: impl FnOnce() -> String) -> Vec<String
     )
 }
 
-/// The warnings of a module with clones that concern the clone `entry` of the kernel `original`: those that name it and have
-/// no like that names the original, and those that name no clone of `all` and are not in the log of the module as it was,
-/// which is only asked for if there are such.
+/// The warnings of a module with clones that concern the clone `entry` of the kernel `original`:
+/// those that name it and have no like that names the original, and those that name no clone of
+/// `all` and are not in the log of the module as it was, which is only asked for if there are such.
 pub(crate) fn of_clone(
     log: &str,
     (entry, original): (&str, &str),

@@ -1,4 +1,5 @@
-//! Conditional nodes: graphs in a node of which those run that a value on the device chooses when their turn comes.
+//! Conditional nodes: graphs in a node of which those run that a value on the device chooses when
+//! their turn comes.
 
 use std::sync::Arc;
 

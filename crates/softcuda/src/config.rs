@@ -12,8 +12,9 @@ pub(crate) struct Config {
     pub registers: Option<u32>,
 }
 
-/// The newest PTX text that this driver compiles, `WARPBPF_SOFT_PTX=8.0`: to try what happens where a driver is older than
-/// an application's compiler. PTX in a fatbin is not held to it, since there it stands for machine code.
+/// The newest PTX text that this driver compiles, `WARPBPF_SOFT_PTX=8.0`: to try what happens where
+/// a driver is older than an application's compiler. PTX in a fatbin is not held to it, since there
+/// it stands for machine code.
 pub(crate) fn newest_ptx_text() -> Option<(u32, u32)> {
     static NEWEST: std::sync::OnceLock<Option<(u32, u32)>> = std::sync::OnceLock::new();
     *NEWEST.get_or_init(|| {
@@ -23,7 +24,8 @@ pub(crate) fn newest_ptx_text() -> Option<(u32, u32)> {
     })
 }
 
-/// The version that this driver says to be, `WARPBPF_SOFT_DRIVER=13010`: to try what happens when another one is installed.
+/// The version that this driver says to be, `WARPBPF_SOFT_DRIVER=13010`: to try what happens when
+/// another one is installed.
 pub(crate) fn said_version() -> Option<i32> {
     std::env::var("WARPBPF_SOFT_DRIVER").ok()?.parse().ok()
 }
@@ -35,7 +37,8 @@ const DEFAULT_MEMORY: u64 = 2 << 30;
 const MOST_MEMORY: u64 = 1 << 40;
 
 impl Config {
-    /// From the process's environment; what cannot be understood is said on stderr and left at its default.
+    /// From the process's environment; what cannot be understood is said on stderr and left at its
+    /// default.
     pub(crate) fn from_environment() -> Config {
         let mut complaints = Vec::new();
         let config = Config::from_variables(|name| std::env::var(name).ok(), &mut complaints);

@@ -1,9 +1,11 @@
-//! CUDA's error numbers: one table for both libraries, which share the numbers and differ in the names.
+//! CUDA's error numbers: one table for both libraries, which share the numbers and differ in the
+//! names.
 
 use std::ffi::CStr;
 
-/// A `CUresult` or `cudaError_t` other than success, as our own code passes it on. Whose fault each is stands in CUDA's
-/// reference: <https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html>.
+/// A `CUresult` or `cudaError_t` other than success, as our own code passes it on. Whose fault each
+/// is stands in CUDA's reference:
+/// <https://docs.nvidia.com/cuda/cuda-driver-api/group__CUDA__TYPES.html>.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("CUDA error `{0}`")]
 pub struct CuError(pub u32);

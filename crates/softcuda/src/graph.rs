@@ -1,5 +1,6 @@
-//! Graphs: nodes with operations, edges between them, and what can be run of them. A graph is a thing that a program
-//! builds; an executable graph is a copy of it that runs, one node after the other in an order that the edges allow.
+//! Graphs: nodes with operations, edges between them, and what can be run of them. A graph is a
+//! thing that a program builds; an executable graph is a copy of it that runs, one node after the
+//! other in an order that the edges allow.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -10,7 +11,8 @@ use crate::error::{CuError, CuResult};
 use crate::operation::Operation;
 use crate::state::{Handle, Soft, lock, new_handle};
 
-/// `CUgraphEdgeData`: ports and type. Kept for who asks: a node runs when those before it have ended.
+/// `CUgraphEdgeData`: ports and type. Kept for who asks: a node runs when those before it have
+/// ended.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct EdgeData([u8; 8]);
@@ -51,7 +53,8 @@ impl Parts {
         self.nodes.iter().position(|n| n.handle == node)
     }
 
-    /// Indices in an order that the edges allow, of nodes that may go next the one that was added first.
+    /// Indices in an order that the edges allow, of nodes that may go next the one that was added
+    /// first.
     fn order(&self) -> Result<Vec<usize>, CuError> {
         let mut waits: Vec<usize> = self
             .nodes
@@ -113,7 +116,8 @@ impl Graph {
         lock(&self.parts).conditions.push(condition);
     }
 
-    /// The value of this graph, or of one in whose conditional nodes it is, that lies at an address.
+    /// The value of this graph, or of one in whose conditional nodes it is, that lies at an
+    /// address.
     pub(crate) fn condition(&self, address: u64) -> Option<Arc<Condition>> {
         let parts = lock(&self.parts);
         parts
@@ -354,7 +358,8 @@ pub(crate) struct Template {
     _held: Vec<Held>,
 }
 
-/// Why a graph cannot take the place of the one that was instantiated: `CU_GRAPH_EXEC_UPDATE_ERROR_…`.
+/// Why a graph cannot take the place of the one that was instantiated:
+/// `CU_GRAPH_EXEC_UPDATE_ERROR_…`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Mismatch {
     pub reason: u32,
@@ -400,7 +405,8 @@ impl Template {
         inner.for_each(|inner| inner.conditions(into));
     }
 
-    /// The step that stands for a node of the graph that was instantiated, or of one embedded in it.
+    /// The step that stands for a node of the graph that was instantiated, or of one embedded in
+    /// it.
     pub(crate) fn step(&mut self, node: Handle) -> Option<&mut Step> {
         self.nodes.iter_mut().find_map(|step| {
             if step.source == node {
@@ -452,7 +458,8 @@ impl Template {
         Ok(())
     }
 
-    /// Takes over what the nodes of a graph of the same shape do. Which node of the program stands for a step stays.
+    /// Takes over what the nodes of a graph of the same shape do. Which node of the program stands
+    /// for a step stays.
     pub(crate) fn replace(&mut self, new: Template) {
         for (old, new) in self.nodes.iter_mut().zip(new.nodes) {
             if old.inner.is_empty() {

@@ -1,5 +1,5 @@
-//! What a stream runs and what a node of a graph holds. It is one type, so that a call does the same whether its stream
-//! runs it or captures it.
+//! What a stream runs and what a node of a graph holds. It is one type, so that a call does the
+//! same whether its stream runs it or captures it.
 
 use std::collections::BTreeMap;
 use std::ffi::c_void;
@@ -91,8 +91,8 @@ impl Operation {
         }
     }
 
-    /// Where it may run. A function of the program runs on the stream's thread, as with a driver: the program may hold a
-    /// lock here that its function takes.
+    /// Where it may run. A function of the program runs on the stream's thread, as with a driver:
+    /// the program may hold a lock here that its function takes.
     pub(crate) fn place(&self) -> Run {
         match self {
             Operation::Host(_) | Operation::Wait(_) => Run::Elsewhere,

@@ -1,5 +1,5 @@
-//! The process's soft GPUs and everything that a program made on them. This crate is a driver: it is one of the few
-//! that hold global state, and this is the file where it stands.
+//! The process's soft GPUs and everything that a program made on them. This crate is a driver: it
+//! is one of the few that hold global state, and this is the file where it stands.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -21,8 +21,8 @@ use crate::graph::{Exec, Graph};
 use crate::per_thread::Stack;
 use crate::stream::{Event, Stream};
 
-/// Every handle is a number that looks like a pointer, is never null and never used twice: a stale one is told from a
-/// live one, and nothing is ever dereferenced because a program says so.
+/// Every handle is a number that looks like a pointer, is never null and never used twice: a stale
+/// one is told from a live one, and nothing is ever dereferenced because a program says so.
 static NEXT_HANDLE: AtomicUsize = AtomicUsize::new(0x5c00_0000_0000);
 
 /// A handle as it crosses the API (`CUcontext`, `CUmodule`, …).
@@ -32,7 +32,8 @@ pub(crate) fn new_handle() -> Handle {
     NEXT_HANDLE.fetch_add(0x40, Ordering::Relaxed)
 }
 
-/// Poisoning says that a panic was caught at the boundary; the tables behind these locks are never left half-changed.
+/// Poisoning says that a panic was caught at the boundary; the tables behind these locks are never
+/// left half-changed.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -88,8 +89,8 @@ impl<T> Handles<T> {
     }
 }
 
-/// A context. Those of one device share its memory, and all share one address space; what is per context is what dies with
-/// it.
+/// A context. Those of one device share its memory, and all share one address space; what is per
+/// context is what dies with it.
 pub(crate) struct Context {
     pub handle: Handle,
     pub id: u64,
@@ -97,7 +98,8 @@ pub(crate) struct Context {
     pub device: usize,
     pub primary: bool,
     pub flags: AtomicU32,
-    /// The error of the first trap: from then on every call that needs the device returns it, as on a real GPU.
+    /// The error of the first trap: from then on every call that needs the device returns it, as on
+    /// a real GPU.
     pub sticky: AtomicU32,
     /// For the primary context: how often it is retained. For others 1.
     pub uses: AtomicU32,
@@ -146,7 +148,8 @@ impl Context {
         })
     }
 
-    /// As a driver does where it loads code or frees memory: waits for all that runs here, and lets nobody launch.
+    /// As a driver does where it loads code or frees memory: waits for all that runs here, and lets
+    /// nobody launch.
     pub(crate) fn alone(&self) -> Result<Alone<'_>, CuError> {
         let soft = soft()?;
         *lock(&self.alone) += 1;
@@ -173,8 +176,8 @@ impl Context {
         }
     }
 
-    /// Brings what kernels printed to the program's own `stdout`, by C's buffer, so that the order among the host's and
-    /// the device's lines is the one that a GPU gives.
+    /// Brings what kernels printed to the program's own `stdout`, by C's buffer, so that the order
+    /// among the host's and the device's lines is the one that a GPU gives.
     pub(crate) fn flush_printed(&self) {
         unsafe extern "C" {
             static stdout: *mut libc::FILE;
@@ -255,7 +258,8 @@ pub(crate) struct Soft {
     pub user_objects: Handles<UserObject>,
     /// Those that programs made.
     pub pools: Handles<Pool>,
-    /// Captures that have begun and not ended, and how many they are: looked at by every call, so without a lock.
+    /// Captures that have begun and not ended, and how many they are: looked at by every call, so
+    /// without a lock.
     pub captures: Mutex<Vec<Arc<Capture>>>,
     pub n_captures: AtomicUsize,
     pub allocations: Mutex<BTreeMap<u64, Allocation>>,
@@ -324,9 +328,11 @@ impl Soft {
 }
 
 static SOFT: OnceLock<Soft> = OnceLock::new();
-/// A child of `fork` has the tables but neither the threads nor the right to them: for it CUDA is not initialised.
+/// A child of `fork` has the tables but neither the threads nor the right to them: for it CUDA is
+/// not initialised.
 static FORKED: AtomicBool = AtomicBool::new(false);
-/// The process is in its exit handlers. From then on nothing waits for kernels, which may never end.
+/// The process is in its exit handlers. From then on nothing waits for kernels, which may never
+/// end.
 static EXITING: AtomicBool = AtomicBool::new(false);
 
 /// Whether the process is in its exit handlers.
@@ -343,8 +349,9 @@ pub(crate) fn initialize() -> Result<&'static Soft, CuError> {
         extern "C" fn at_exit() {
             EXITING.store(true, Ordering::Release);
         }
-        // SAFETY: registers functions of this library, which is never unloaded once initialised. Exit handlers run in
-        // reverse order: this one before those that the program's start-up code registered.
+        // SAFETY: registers functions of this library, which is never unloaded once initialised.
+        // Exit handlers run in reverse order: this one before those that the program's start-up
+        // code registered.
         unsafe {
             libc::pthread_atfork(None, None, Some(in_child));
             libc::atexit(at_exit);

@@ -1,6 +1,7 @@
-//! Streams and events. Work runs where it is submitted, on the caller's thread, unless something is still pending in
-//! its stream: then it queues behind that on the stream's own thread. Pending is what a host function started, or
-//! everything with `WARPBPF_SOFT_ASYNC=1`, which programs need whose kernels wait for the host.
+//! Streams and events. Work runs where it is submitted, on the caller's thread, unless something is
+//! still pending in its stream: then it queues behind that on the stream's own thread. Pending is
+//! what a host function started, or everything with `WARPBPF_SOFT_ASYNC=1`, which programs need
+//! whose kernels wait for the host.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};

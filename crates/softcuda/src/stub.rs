@@ -1,15 +1,16 @@
 //! Exported entry points, and what stands between them and Rust code.
 //!
-//! An entry point begins `push rbp; mov rbp, rsp; push r12`, as those of NVIDIA's driver do: a tool that hooks by an
-//! inline jump at entry+1, leaving the first byte to a kernel uprobe, finds the same bytes here. What Rust would emit
-//! for a function is up to the compiler, so each entry point is a naked stub that undoes these three instructions and
-//! jumps to the real function.
+//! An entry point begins `push rbp; mov rbp, rsp; push r12`, as those of NVIDIA's driver do: a tool
+//! that hooks by an inline jump at entry+1, leaving the first byte to a kernel uprobe, finds the
+//! same bytes here. What Rust would emit for a function is up to the compiler, so each entry point
+//! is a naked stub that undoes these three instructions and jumps to the real function.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::{CuError, CuResult};
 
-/// Runs the body of an exported function; a panic becomes `CUDA_ERROR_UNKNOWN` and never leaves the library.
+/// Runs the body of an exported function; a panic becomes `CUDA_ERROR_UNKNOWN` and never leaves the
+/// library.
 pub(crate) fn guard(body: impl FnOnce() -> CuResult) -> u32 {
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(Ok(())) => 0,
@@ -33,10 +34,10 @@ macro_rules! entry_point {
     };
 }
 
-/// Declares exported functions of the driver API. Each row is
-/// `BASE @ SINCE : EXPORTED [/ PER_THREAD] (ARGUMENTS) = IMPLEMENTATION;`: the name that `cuGetProcAddress` is asked for,
-/// the CUDA version from which that name means this function, the exported symbol, the symbol of the variant whose
-/// NULL stream is the thread's own, and the Rust function behind them.
+/// Declares exported functions of the driver API. Each row is `BASE @ SINCE : EXPORTED [/
+/// PER_THREAD] (ARGUMENTS) = IMPLEMENTATION;`: the name that `cuGetProcAddress` is asked for, the
+/// CUDA version from which that name means this function, the exported symbol, the symbol of the
+/// variant whose NULL stream is the thread's own, and the Rust function behind them.
 macro_rules! driver_api {
     ($( $base:ident @ $since:literal : $export:ident $(/ $per_thread:ident)?
         ($($arg:ident : $ty:ty),* $(,)?) = $body:path; )*) => {
@@ -46,7 +47,8 @@ macro_rules! driver_api {
                 use super::*;
 
                 pub(super) unsafe extern "C" fn body($($arg: $ty),*) -> u32 {
-                    // SAFETY: the caller of the exported function promises what CUDA asks for its arguments.
+                    // SAFETY: the caller of the exported function promises what CUDA asks for its
+                    // arguments.
                     $crate::stub::guard(|| unsafe { $body($($arg),*) })
                 }
             }

@@ -15,15 +15,16 @@ static ZEROES: [u64; 32] = [0; 32];
 /// # Safety
 /// No cell of the row may be set while the result lives.
 unsafe fn numbers(row: &Lanes) -> &[u64; 32] {
-    // SAFETY: `Cell<u64>` has the layout of `u64`, and the caller promises that nothing writes meanwhile; rows never
-    // leave their thread.
+    // SAFETY: `Cell<u64>` has the layout of `u64`, and the caller promises that nothing writes
+    // meanwhile; rows never leave their thread.
     unsafe { &*std::ptr::from_ref::<[Cell<u64>; 32]>(row).cast::<[u64; 32]>() }
 }
 
 pub(crate) fn execute(alu: &Alu, warp: &Warp, base: u32, active: u32) {
     let source = |row: Row| match row {
         NOWHERE => &ZEROES,
-        // SAFETY: results go to `first` and `second`, which are copied to rows when the evaluation is over.
+        // SAFETY: results go to `first` and `second`, which are copied to rows when the evaluation
+        // is over.
         row => unsafe { numbers(warp.row(base, row)) },
     };
     let [a, b, c, x, y] = alu.s;

@@ -1,8 +1,9 @@
-//! `cp.async`, `mbarrier` and addresses in other blocks of the cluster. Copies are done at once, so that waiting for
-//! them is never needed, which is one of the orders the ISA allows.
+//! `cp.async`, `mbarrier` and addresses in other blocks of the cluster. Copies are done at once, so
+//! that waiting for them is never needed, which is one of the orders the ISA allows.
 //!
-//! An mbarrier object is a 64-bit word of our own layout (the ISA leaves it opaque): bits 0–19 pending arrivals,
-//! 20–39 expected arrivals, 40–61 pending transaction bytes (offset by 2²¹), 63 the phase's parity.
+//! An mbarrier object is a 64-bit word of our own layout (the ISA leaves it opaque): bits 0–19
+//! pending arrivals, 20–39 expected arrivals, 40–61 pending transaction bytes (offset by 2²¹), 63
+//! the phase's parity.
 
 use crate::block::Env;
 use crate::exec_mem::Reach;
@@ -191,8 +192,9 @@ impl Worker<'_> {
                 }
                 MbarrierKind::TestParity => put(u64::from((operand & 1 == 1) != object.phase)),
                 MbarrierKind::CopyArrive { noinc } => {
-                    // The copies are done: the arrive they would trigger happens now, against a count that was
-                    // raised for it unless `.noinc` says that it was expected all along.
+                    // The copies are done: the arrive they would trigger happens now, against a
+                    // count that was raised for it unless `.noinc` says that it was expected all
+                    // along.
                     if noinc {
                         object.pending = object.pending.saturating_sub(1);
                         object = object.settle();

@@ -1,5 +1,5 @@
-//! `st.async` and `red.async`: a store to another block of the cluster whose barrier object learns that the bytes have
-//! come. Like all copies here they are done when they are issued.
+//! `st.async` and `red.async`: a store to another block of the cluster whose barrier object learns
+//! that the bytes have come. Like all copies here they are done when they are issued.
 
 use crate::async_copy;
 use crate::atomics::combine;

@@ -8,7 +8,8 @@ use crate::op::{BarrierKind, Op};
 use crate::program::Program;
 use crate::warp::{State, Warp, lanes};
 
-/// Shared memory of one block. A cluster runs on one host thread, so nothing here needs to be an atomic.
+/// Shared memory of one block. A cluster runs on one host thread, so nothing here needs to be an
+/// atomic.
 pub(crate) struct Shared {
     words: Vec<Cell<u64>>,
     bytes: u32,
@@ -109,8 +110,8 @@ impl Barriers {
         }
     }
 
-    /// Notes an arrival of `threads`, of which so many had a false and a true predicate; true if the barrier is complete now.
-    /// `Err` says what is wrong with the arrival.
+    /// Notes an arrival of `threads`, of which so many had a false and a true predicate; true if
+    /// the barrier is complete now. `Err` says what is wrong with the arrival.
     pub(crate) fn arrive(
         &mut self,
         id: u32,

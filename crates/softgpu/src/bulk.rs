@@ -1,6 +1,7 @@
-//! `cp.async.bulk` and `cp.reduce.async.bulk`: copies of ranges and of boxes of a tensor, between global and shared
-//! memory and among the shared memories of a cluster. Like all copies here they are done when they are issued, and so
-//! is what they tell their mbarrier; waiting for a bulk group is nothing.
+//! `cp.async.bulk` and `cp.reduce.async.bulk`: copies of ranges and of boxes of a tensor, between
+//! global and shared memory and among the shared memories of a cluster. Like all copies here they
+//! are done when they are issued, and so is what they tell their mbarrier; waiting for a bulk group
+//! is nothing.
 
 mod target;
 mod tensor;

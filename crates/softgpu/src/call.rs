@@ -1,4 +1,5 @@
-//! Calls, returns and the functions that the emulator provides itself (`vprintf`, `malloc`, `free`, `__assertfail`).
+//! Calls, returns and the functions that the emulator provides itself (`vprintf`, `malloc`, `free`,
+//! `__assertfail`).
 
 use std::cell::Cell;
 use std::sync::PoisonError;
@@ -111,7 +112,8 @@ impl Worker<'_> {
             );
             return Err(Fault::new(lane, TrapKind::StackOverflow, message));
         }
-        // An empty callee frame still ends local memory there, so that a returned frame's bytes are gone.
+        // An empty callee frame still ends local memory there, so that a returned frame's bytes are
+        // gone.
         warp.open_frame(new.base, callee.rows, new.local, callee.frame, mask);
         for (&from, &to) in call.arguments.iter().zip(&callee.params) {
             lanes(mask).for_each(|lane| transfer(warp, lane, (at, from), (new, to)));

@@ -1,5 +1,6 @@
-//! Warp-synchronous instructions: shuffles, votes, matches, reductions. They wait until the lanes of their member mask
-//! have met; which lanes those are is the caller's business (`control.rs`), here they are all there.
+//! Warp-synchronous instructions: shuffles, votes, matches, reductions. They wait until the lanes
+//! of their member mask have met; which lanes those are is the caller's business (`control.rs`),
+//! here they are all there.
 
 use crate::atomics::combine;
 use crate::op::operand::{AtomicOp, NOWHERE, Row, Type};
@@ -80,8 +81,8 @@ pub(crate) fn truths(row: &Lanes, set: u32, negated: bool) -> u32 {
     if negated { set & !bits } else { bits }
 }
 
-/// `shfl`, as the pseudocode of the ISA has it. A source lane that does not take part gives the own value: the ISA
-/// leaves it undefined and this choice is reproducible.
+/// `shfl`, as the pseudocode of the ISA has it. A source lane that does not take part gives the own
+/// value: the ISA leaves it undefined and this choice is reproducible.
 fn exchange(s: &Shuffle, warp: &Warp, at: Position, set: u32) {
     let source = warp.row(at.base, s.s);
     let values: [u64; 32] = std::array::from_fn(|lane| source[lane].get());

@@ -1,4 +1,5 @@
-//! Instructions that move groups: branches, exits, barriers and the meeting of lanes for warp-synchronous work.
+//! Instructions that move groups: branches, exits, barriers and the meeting of lanes for
+//! warp-synchronous work.
 
 use crate::block::Block;
 use crate::collective::{self, truths};
@@ -43,7 +44,8 @@ impl Worker<'_> {
         }
         let partly = active != group.mask;
         if partly {
-            // The others pass by; whoever stays executes the instruction with a guard that holds for all.
+            // The others pass by; whoever stays executes the instruction with a guard that holds
+            // for all.
             let next = Position {
                 pc: at.pc + 1,
                 ..at
@@ -241,7 +243,8 @@ fn branch_index(warp: &mut Warp, running: usize, index: Row, targets: &[u32]) ->
     Ok(Flow::Choose)
 }
 
-/// Executes a warp-synchronous instruction for every set of lanes that is complete and parks the others.
+/// Executes a warp-synchronous instruction for every set of lanes that is complete and parks the
+/// others.
 fn meet(warp: &mut Warp, running: usize, op: &Collective) -> Exec<Flow> {
     let group = warp.groups[running];
     let at = group.at;
@@ -350,8 +353,8 @@ fn cluster_barrier(
     Flow::Choose
 }
 
-/// A lane of `mask` arrived in `phase`, which has not ended. Each lane has its own: one part of a warp may wait for the end
-/// of a phase that another part has left behind.
+/// A lane of `mask` arrived in `phase`, which has not ended. Each lane has its own: one part of a
+/// warp may wait for the end of a phase that another part has left behind.
 fn still_in(phases: &[u32; 32], mask: u32, phase: u32) -> bool {
     lanes(mask).any(|lane| phases[lane] == phase)
 }

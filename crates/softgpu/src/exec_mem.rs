@@ -435,7 +435,8 @@ impl Worker<'_> {
             } else {
                 a.space
             };
-            // The ISA: f32 additions flush subnormals in global memory and keep them in shared memory.
+            // The ISA: f32 additions flush subnormals in global memory and keep them in shared
+            // memory.
             let flush = a.ty == Type::F32 && a.op == AtomicOp::Add && space == Space::Global;
             let c = if a.c == NOWHERE {
                 0
@@ -457,7 +458,8 @@ impl Worker<'_> {
         Ok(())
     }
 
-    /// Bytes that a pointer argument of a built-in function points at, up to and without a zero byte.
+    /// Bytes that a pointer argument of a built-in function points at, up to and without a zero
+    /// byte.
     pub(crate) fn text(
         &mut self,
         env: &Env,
@@ -466,7 +468,8 @@ impl Worker<'_> {
         address: u64,
     ) -> Exec<Vec<u8>> {
         let mut text = Vec::new();
-        // A text without an end would run to the end of its allocation: bounded, but the limit keeps it readable.
+        // A text without an end would run to the end of its allocation: bounded, but the limit
+        // keeps it readable.
         while text.len() < 1 << 16 {
             let at = address.wrapping_add(text.len() as u64);
             match self.value(env, warp, lane, at, 1)? as u8 {

@@ -28,17 +28,20 @@ pub struct Config {
     pub sms: u32,
     /// Host threads that run them. With 1, everything is reproducible, races in the guest included.
     pub threads: usize,
-    /// Schedule stress: warps are split at random places and warps and blocks are run in random order.
+    /// Schedule stress: warps are split at random places and warps and blocks are run in random
+    /// order.
     pub seed: Option<u64>,
     /// Bytes of device memory. Host memory is taken as it is used.
     pub memory: u64,
-    /// Address of the first byte of it as the guest sees it: devices of one process need ranges of their own.
+    /// Address of the first byte of it as the guest sees it: devices of one process need ranges of
+    /// their own.
     pub start: u64,
     /// Warp instructions per host thread after which a launch is given up.
     pub step_limit: Option<u64>,
     /// `%globaltimer`, in nanoseconds.
     pub clock: fn() -> u64,
-    /// Registers of a multiprocessor that its blocks share, so that how many fit depends on what a kernel is estimated to need; `None` for as many as they like.
+    /// Registers of a multiprocessor that its blocks share, so that how many fit depends on what a
+    /// kernel is estimated to need; `None` for as many as they like.
     pub registers: Option<u32>,
 }
 
@@ -57,7 +60,8 @@ impl Default for Config {
     }
 }
 
-/// Nanoseconds since the first call. The device's clock is part of the emulation, hence not from outside by default.
+/// Nanoseconds since the first call. The device's clock is part of the emulation, hence not from
+/// outside by default.
 fn monotonic() -> u64 {
     static START: std::sync::OnceLock<std::time::Instant> = std::sync::OnceLock::new();
     u64::try_from(
@@ -69,16 +73,16 @@ fn monotonic() -> u64 {
     .unwrap_or(u64::MAX)
 }
 
-/// An emulated device: memory, allocator, modules, launches. All methods take `&self`: it may be shared among threads,
-/// and launches may run at the same time.
+/// An emulated device: memory, allocator, modules, launches. All methods take `&self`: it may be
+/// shared among threads, and launches may run at the same time.
 pub struct Gpu {
     config: Config,
     device: Arc<Device>,
 }
 
 impl Gpu {
-    /// A device with empty memory. If the host cannot reserve `config.memory`, the device has none and [`Gpu::alloc`]
-    /// returns `None`.
+    /// A device with empty memory. If the host cannot reserve `config.memory`, the device has none
+    /// and [`Gpu::alloc`] returns `None`.
     pub fn new(config: Config) -> Gpu {
         let device = Device {
             memory: Arc::new(Memory::new(config.start, config.memory)),
@@ -108,7 +112,8 @@ impl Gpu {
         start..start + self.device.memory.capacity()
     }
 
-    /// From now on kernels, reads and writes of this device reach the memory of these devices, and of no others.
+    /// From now on kernels, reads and writes of this device reach the memory of these devices, and
+    /// of no others.
     pub fn set_peers<'g>(&self, peers: impl IntoIterator<Item = &'g Gpu>) {
         let peers: Vec<&Arc<Memory>> = peers.into_iter().map(|peer| &peer.device.memory).collect();
         self.device.memory.set_peers(&peers);
@@ -162,8 +167,8 @@ impl Gpu {
     /// Makes host memory visible to the device at the same address and returns that address.
     ///
     /// # Safety
-    /// `host` must stay valid for reads and writes of `len` bytes, by atomics and from any thread, until
-    /// [`Gpu::unmap_host`] has returned and every launch that began before has ended.
+    /// `host` must stay valid for reads and writes of `len` bytes, by atomics and from any thread,
+    /// until [`Gpu::unmap_host`] has returned and every launch that began before has ended.
     pub unsafe fn map_host(&self, host: *mut u8, len: u64) -> u64 {
         // SAFETY: the caller's promise is the same.
         unsafe { self.device.memory.map_host(host, len) }
@@ -177,7 +182,8 @@ impl Gpu {
         self.device.memory.unmap_host(address)
     }
 
-    /// Loads a PTX module: allocates and initialises its variables. Bodies are decoded when a kernel is first used.
+    /// Loads a PTX module: allocates and initialises its variables. Bodies are decoded when a
+    /// kernel is first used.
     ///
     /// # Errors
     /// A text that is not PTX, an initialiser that cannot be evaluated, too little memory.
@@ -319,7 +325,8 @@ impl Gpu {
         let blocks = grid
             .iter()
             .fold(1u64, |n, &m| n.saturating_mul(u64::from(m)));
-        // A grid-wide barrier needs all blocks to be resident; then its workspace is there, cooperative launch or not.
+        // A grid-wide barrier needs all blocks to be resident; then its workspace is there,
+        // cooperative launch or not.
         let resident = blocks <= u64::from(sms) * u64::from(blocks_per_sm);
         let workspace = match program.environment && resident {
             true => self.workspace(),
@@ -381,7 +388,8 @@ impl Gpu {
         }
     }
 
-    /// The object behind `cooperative_groups::this_grid`: its size and the barrier's count, 0 if there is no room.
+    /// The object behind `cooperative_groups::this_grid`: its size and the barrier's count, 0 if
+    /// there is no room.
     fn workspace(&self) -> u64 {
         const BYTES: u32 = 8;
         let address = self.alloc(u64::from(BYTES)).unwrap_or(0);
@@ -409,8 +417,8 @@ impl Gpu {
 }
 
 impl Gpu {
-    /// A texture object: the number that kernels name it by, never 0 and never used again. Its memory stays the
-    /// caller's.
+    /// A texture object: the number that kernels name it by, never 0 and never used again. Its
+    /// memory stays the caller's.
     pub fn add_texture(&self, texture: Texture) -> u64 {
         self.device.images.add(Object::Texture(Arc::new(texture)))
     }

@@ -1,11 +1,12 @@
-//! Textures and surfaces: memory that is read and written by coordinates. An object is a number that a kernel gets as a
-//! parameter; what it stands for is kept here.
+//! Textures and surfaces: memory that is read and written by coordinates. An object is a number
+//! that a kernel gets as a parameter; what it stands for is kept here.
 //!
 //! # What is exact and what is not
-//! Points are exact, and so are addressing modes, borders and conversions to normalised numbers. The weights of linear
-//! filters have 8 bits and are those of the H200, measured; the weighted sum is exact here before it is rounded to f32,
-//! where a GPU has roundings of its own: results agree wherever the sum has few bits. A texture of one dimension with a
-//! linear filter ignores the modes of the others, where the H200 mixes in half of the border if the second says so.
+//! Points are exact, and so are addressing modes, borders and conversions to normalised numbers.
+//! The weights of linear filters have 8 bits and are those of the H200, measured; the weighted sum
+//! is exact here before it is rounded to f32, where a GPU has roundings of its own: results agree
+//! wherever the sum has few bits. A texture of one dimension with a linear filter ignores the modes
+//! of the others, where the H200 mixes in half of the border if the second says so.
 
 mod gather;
 mod lane;

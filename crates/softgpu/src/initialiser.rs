@@ -18,7 +18,8 @@ pub(crate) fn size(variable: &Variable<'_>) -> Option<u64> {
     }
 }
 
-/// Evaluates `text` into `bytes`, which are as long as the variable and zero. `resolve` gives the addresses of symbols.
+/// Evaluates `text` into `bytes`, which are as long as the variable and zero. `resolve` gives the
+/// addresses of symbols.
 pub(crate) fn evaluate<'a>(
     variable: &Variable<'a>,
     text: &'a str,

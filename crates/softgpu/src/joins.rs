@@ -80,7 +80,8 @@ fn targets(op: &Op) -> &[u32] {
     }
 }
 
-/// Nothing of the function follows for whoever executes it. Lanes that a guard lets leave are waited for by nobody.
+/// Nothing of the function follows for whoever executes it. Lanes that a guard lets leave are
+/// waited for by nobody.
 fn ends(inst: &Inst) -> bool {
     inst.guard == NOWHERE && matches!(inst.op, Op::Return | Op::Exit | Op::Trap)
 }

@@ -36,7 +36,8 @@ pub enum Outcome {
         /// Warp instructions executed.
         steps: u64,
     },
-    /// A thread did what it must not. With several host threads, the trap of the lowest block that was seen.
+    /// A thread did what it must not. With several host threads, the trap of the lowest block that
+    /// was seen.
     Trapped(Box<Trap>),
 }
 

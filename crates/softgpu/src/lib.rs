@@ -1,17 +1,19 @@
-//! A deterministic SIMT emulator: runs the PTX that nvcc makes of ordinary C++, and our probes in it, without a GPU.
+//! A deterministic SIMT emulator: runs the PTX that nvcc makes of ordinary C++, and our probes in
+//! it, without a GPU.
 //!
-//! Threads run in warps of 32 lanes. An instruction is decoded once and executed for all lanes of a group that stand
-//! at it; groups that diverge are run in turn (so a spin that the ISA lets finish does finish) and merge where they
-//! meet. Blocks are dealt to emulated SMs and these to host threads.
+//! Threads run in warps of 32 lanes. An instruction is decoded once and executed for all lanes of a
+//! group that stand at it; groups that diverge are run in turn (so a spin that the ISA lets finish
+//! does finish) and merge where they meet. Blocks are dealt to emulated SMs and these to host
+//! threads.
 //!
-//! What it is an oracle for: results, traps, memory bounds. What not: ptxas, the last bit of `.approx` instructions, the
-//! rounding of tensor cores, time.
+//! What it is an oracle for: results, traps, memory bounds. What not: ptxas, the last bit of
+//! `.approx` instructions, the rounding of tensor cores, time.
 //!
 //! A guest's mistake is a value, [`Outcome::Trapped`]; a wrong use of this crate is an error.
 //!
-//! Reading order, from the top down: `gpu` and `launch`, `sched` (grid to warps), `step` (the dispatch loop), the
-//! instructions by family, each of which adds to `worker`, what they work on (`block`, `warp`, `memory`), `module` (symbols
-//! and initialisers), `decode` (PTX to ops), `op`.
+//! Reading order, from the top down: `gpu` and `launch`, `sched` (grid to warps), `step` (the
+//! dispatch loop), the instructions by family, each of which adds to `worker`, what they work on
+//! (`block`, `warp`, `memory`), `module` (symbols and initialisers), `decode` (PTX to ops), `op`.
 
 mod alu;
 mod async_copy;

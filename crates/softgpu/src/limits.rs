@@ -14,8 +14,9 @@ pub const SHARED_PER_SM: u32 = 228 << 10;
 
 /// Bytes of shared memory per block, static and dynamic together.
 pub const MAX_SHARED_PER_BLOCK: u32 = 227 << 10;
-/// Bytes that system software has at the start of each block's shared memory, before what the kernel declares (PTX ISA,
-/// "%reserved_smem_offset_begin"). Cooperative groups keep barriers there.
+/// Bytes that system software has at the start of each block's shared memory, before what the
+/// kernel declares (PTX ISA, "%reserved_smem_offset_begin"). Cooperative groups keep barriers
+/// there.
 pub const RESERVED_SHARED: u32 = 1 << 10;
 /// Bytes of parameters that a kernel can have.
 pub const MAX_PARAM_BYTES: usize = 32_764;

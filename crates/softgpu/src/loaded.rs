@@ -1,4 +1,5 @@
-//! What a module holds after loading. What decoding finds out is kept here, so that it is found out once.
+//! What a module holds after loading. What decoding finds out is kept here, so that it is found out
+//! once.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock};
@@ -17,7 +18,8 @@ pub(crate) struct Inner {
     pub device: Arc<Device>,
     pub id: u32,
     pub variables: Variables,
-    /// Function number by name: the one with a body where there are several. An alias has that of what it stands for.
+    /// Function number by name: the one with a body where there are several. An alias has that of
+    /// what it stands for.
     pub functions: HashMap<String, u32>,
     /// `.file` paths by index.
     pub files: Arc<Files>,

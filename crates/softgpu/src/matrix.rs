@@ -1,16 +1,18 @@
-//! Matrix instructions: a warp's lanes hold a matrix together (`ldmatrix`, `stmatrix`, `movmatrix`, `mma`, `wmma`), or
-//! four warps do (`wgmma`). All lanes must execute them together, so unlike other instructions they are executed for the
-//! warp and not for its lanes.
+//! Matrix instructions: a warp's lanes hold a matrix together (`ldmatrix`, `stmatrix`, `movmatrix`,
+//! `mma`, `wmma`), or four warps do (`wgmma`). All lanes must execute them together, so unlike
+//! other instructions they are executed for the warp and not for its lanes.
 //!
 //! # What is exact and what is not
-//! Elements are read exactly, products are exact, and the products of one element of the result are added to the
-//! accumulator one by one in the order of ascending `k`: rounded to f32 each time if the accumulator is f32 or f16 (the
-//! latter is rounded to f16 in the end), fused if it is f64, without any rounding if it is s32, which wraps or, with
-//! `.satfinite`, saturates in the end. Tensor cores add several products at once with rounding of their own, which is not
-//! imitated: results agree wherever the sums are exact.
+//! Elements are read exactly, products are exact, and the products of one element of the result are
+//! added to the accumulator one by one in the order of ascending `k`: rounded to f32 each time if
+//! the accumulator is f32 or f16 (the latter is rounded to f16 in the end), fused if it is f64,
+//! without any rounding if it is s32, which wraps or, with `.satfinite`, saturates in the end.
+//! Tensor cores add several products at once with rounding of their own, which is not imitated:
+//! results agree wherever the sums are exact.
 //!
-//! `wgmma` is executed when it is issued, each warp for its 16 rows, which is one of the orders that the ISA allows: the
-//! accumulator may not be looked at, nor shared operands changed, before the group is waited for.
+//! `wgmma` is executed when it is issued, each warp for its 16 rows, which is one of the orders
+//! that the ISA allows: the accumulator may not be looked at, nor shared operands changed, before
+//! the group is waited for.
 
 pub(crate) mod fragment;
 mod multiply;

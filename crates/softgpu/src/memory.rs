@@ -1,17 +1,19 @@
-//! Device memory: one arena with its own address range, plus host ranges mapped at their own address (UVA). Every
-//! access is checked against the table of live allocations. Guest data is only touched through atomics of the access
-//! width, so that racing guest threads (on several host threads) are a guest bug and never undefined behaviour here.
+//! Device memory: one arena with its own address range, plus host ranges mapped at their own
+//! address (UVA). Every access is checked against the table of live allocations. Guest data is only
+//! touched through atomics of the access width, so that racing guest threads (on several host
+//! threads) are a guest bug and never undefined behaviour here.
 //!
-//! Memory of another device is found through a link to it, which is looked at last: a program that never asked for peer
-//! access pays nothing for it, and its access is out of bounds.
+//! Memory of another device is found through a link to it, which is looked at last: a program that
+//! never asked for peer access pays nothing for it, and its access is out of bounds.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// Address of the arena's first byte as the guest sees it: a number in user space that neither a program image, a
-/// heap nor `mmap` gets by default, and the same in every run, so that printed pointers are reproducible.
+/// Address of the arena's first byte as the guest sees it: a number in user space that neither a
+/// program image, a heap nor `mmap` gets by default, and the same in every run, so that printed
+/// pointers are reproducible.
 pub const ARENA_BASE: u64 = 0x0a00_0000_0000;
 /// `cudaMalloc` promises 256.
 const ALIGNMENT: u64 = 256;
@@ -80,13 +82,13 @@ pub(crate) struct Memory {
     generation: AtomicU64,
     capacity: u64,
     used: AtomicU64,
-    /// Devices whose arenas can be reached, and those that once could: a kernel that began before may still be in one, so
-    /// none is ever let go.
+    /// Devices whose arenas can be reached, and those that once could: a kernel that began before
+    /// may still be in one, so none is ever let go.
     peers: RwLock<Vec<Peer>>,
 }
 
-// SAFETY: the arena is only accessed through atomics (see `Chunk` functions below); the table has its lock. Mapped host
-// pointers are valid from any thread by the contract of `map_host`.
+// SAFETY: the arena is only accessed through atomics (see `Chunk` functions below); the table has
+// its lock. Mapped host pointers are valid from any thread by the contract of `map_host`.
 unsafe impl Send for Memory {}
 // SAFETY: as for `Send`.
 unsafe impl Sync for Memory {}
@@ -97,7 +99,8 @@ impl Memory {
         let layout = usize::try_from(bytes)
             .ok()
             .filter(|&n| n > 0)
-            // No more alignment than `calloc` gives by itself: beyond it the allocator would write all the zeroes.
+            // No more alignment than `calloc` gives by itself: beyond it the allocator would write
+            // all the zeroes.
             .and_then(|n| Layout::from_size_align(n, 16).ok());
         let arena = match layout {
             // SAFETY: the layout's size is not zero.
@@ -208,8 +211,8 @@ impl Memory {
     }
 
     /// # Safety
-    /// `host` must stay valid for reads and writes of `len` bytes, through atomics and from any thread, until
-    /// `unmap_host` returned and no launch is running that began before.
+    /// `host` must stay valid for reads and writes of `len` bytes, through atomics and from any
+    /// thread, until `unmap_host` returned and no launch is running that began before.
     pub(crate) unsafe fn map_host(&self, host: *mut u8, len: u64) -> u64 {
         let base = host as u64;
         let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
@@ -404,7 +407,8 @@ unsafe fn copy_out(from: *mut u8, out: &mut [u8]) {
 /// `at` must be valid for reads of `bytes` and a multiple of it.
 #[inline(always)]
 pub(crate) unsafe fn load(at: *mut u8, bytes: u32) -> u64 {
-    // SAFETY: validity and alignment are the caller's promise; x86 and Arm give mixed-size atomics a meaning.
+    // SAFETY: validity and alignment are the caller's promise; x86 and Arm give mixed-size atomics
+    // a meaning.
     unsafe {
         match bytes {
             1 => u64::from(AtomicU8::from_ptr(at).load(Ordering::Relaxed)),

@@ -1,4 +1,5 @@
-//! Modules: symbols, variables in device memory and kernels. A body is decoded when its kernel is first asked for.
+//! Modules: symbols, variables in device memory and kernels. A body is decoded when its kernel is
+//! first asked for.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -66,8 +67,9 @@ impl Module {
     pub(crate) fn load(device: Arc<Device>, ptx: &str) -> Result<Module, LoadError> {
         // A driver takes a C string: what follows a zero byte is not text.
         let text: Arc<str> = ptx.trim_end_matches('\0').into();
-        // SAFETY: the bytes of an `Arc<str>` neither move nor change while it lives, and `Inner` keeps it as long as
-        // what borrows from it, which is only lent out for the borrow of `Inner` (`Inner::ast`).
+        // SAFETY: the bytes of an `Arc<str>` neither move nor change while it lives, and `Inner`
+        // keeps it as long as what borrows from it, which is only lent out for the borrow of
+        // `Inner` (`Inner::ast`).
         let borrowed: &'static str = unsafe { &*std::ptr::from_ref::<str>(&text) };
         let module = warpbpf_ptx::index(borrowed)?;
         if module.address_size != 64 {
@@ -127,7 +129,8 @@ impl Module {
         self.inner.variables.memory(name)
     }
 
-    /// Address and size in bytes of a `.global` variable that the host reads and writes itself, at the same address.
+    /// Address and size in bytes of a `.global` variable that the host reads and writes itself, at
+    /// the same address.
     pub fn managed(&self, name: &str) -> Option<(u64, u64)> {
         self.inner.variables.managed(name)
     }
@@ -154,7 +157,8 @@ impl Module {
     }
 }
 
-/// Refuses functions in which a name stands for two parameters, as ptxas does; it takes prototypes of that kind.
+/// Refuses functions in which a name stands for two parameters, as ptxas does; it takes prototypes
+/// of that kind.
 fn check_parameters(module: &ast::Module<'_>) -> Result<(), LoadError> {
     for function in module.functions.iter().filter(|f| f.body.is_some()) {
         let mut names = HashSet::new();
@@ -291,8 +295,8 @@ impl Kernel {
         Ok(program)
     }
 
-    /// Instructions of the kernel, and of what it can reach, that the emulator does not have: PTX line and message of
-    /// the trap that each would be.
+    /// Instructions of the kernel, and of what it can reach, that the emulator does not have: PTX
+    /// line and message of the trap that each would be.
     ///
     /// # Errors
     /// The kernel's body cannot be decoded.

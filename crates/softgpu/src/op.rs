@@ -1,5 +1,6 @@
-//! A function after decoding: operands are register rows, labels are instruction numbers, addresses of variables are
-//! numbers. Decoding happens once; an op is then executed for all lanes of a group at a time.
+//! A function after decoding: operands are register rows, labels are instruction numbers, addresses
+//! of variables are numbers. Decoding happens once; an op is then executed for all lanes of a group
+//! at a time.
 
 pub(crate) mod bulk;
 pub(crate) mod element;
@@ -172,7 +173,8 @@ pub(crate) struct Access {
     pub bytes: u32,
     /// Destinations or sources.
     pub rows: Box<[Row]>,
-    /// A loaded element is sign-extended: readers cut values to their operand's width, so to 64 bits is right for all.
+    /// A loaded element is sign-extended: readers cut values to their operand's width, so to 64
+    /// bits is right for all.
     pub signed: bool,
 }
 
@@ -202,7 +204,8 @@ pub(crate) struct CopyAsync {
     pub ignore: Row,
 }
 
-/// A barrier object in shared memory: pending count, expected count and phase in one 64-bit word of our own layout.
+/// A barrier object in shared memory: pending count, expected count and phase in one 64-bit word of
+/// our own layout.
 #[derive(Debug)]
 pub(crate) struct Mbarrier {
     pub kind: MbarrierKind,

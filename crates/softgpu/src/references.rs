@@ -8,7 +8,8 @@ use warpbpf_ptx::ast::{Function, Linkage, Module, Operand, StatementKind};
 use crate::load_error::LoadError;
 use crate::op::Builtin;
 
-/// Refuses bodies that call, or take the address of, a function without a body that we do not have either.
+/// Refuses bodies that call, or take the address of, a function without a body that we do not have
+/// either.
 pub(crate) fn check(
     module: &Module<'_>,
     functions: &HashMap<String, u32>,

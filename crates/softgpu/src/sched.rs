@@ -1,8 +1,9 @@
-//! From a grid to warps: blocks are dealt to SMs, SMs to host threads, and every resident block and warp gets its turn,
-//! so that threads that wait for each other across warps and co-resident blocks make progress.
+//! From a grid to warps: blocks are dealt to SMs, SMs to host threads, and every resident block and
+//! warp gets its turn, so that threads that wait for each other across warps and co-resident blocks
+//! make progress.
 //!
-//! Block `b` always runs on SM `b mod SMs` and an SM on one host thread, so a launch on one host thread is wholly
-//! reproducible, and on several it is for programs whose blocks do not race.
+//! Block `b` always runs on SM `b mod SMs` and an SM on one host thread, so a launch on one host
+//! thread is wholly reproducible, and on several it is for programs whose blocks do not race.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -16,8 +17,9 @@ use crate::worker::{Harvest, Run, Stopped, Worker};
 
 /// Instructions a warp runs before the next one gets its turn.
 const WARP_SLICE: u32 = 256;
-/// Instructions a block runs before another resident block gets its turn, once round all its warps at least. A change
-/// costs cache misses, but a chain of blocks that wait for each other needs one per link.
+/// Instructions a block runs before another resident block gets its turn, once round all its warps
+/// at least. A change costs cache misses, but a chain of blocks that wait for each other needs one
+/// per link.
 const BLOCK_SLICE: u64 = 2048;
 
 /// Instructions that blocks below a trapped one may still run: they might wait for it.

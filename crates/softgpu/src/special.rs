@@ -1,5 +1,5 @@
-//! Special registers. `%clock` counts the instructions the SM has issued; `%globaltimer` is the clock of the
-//! configuration.
+//! Special registers. `%clock` counts the instructions the SM has issued; `%globaltimer` is the
+//! clock of the configuration.
 
 use crate::block::Env;
 use crate::op::Special;

@@ -1,6 +1,7 @@
-//! `alloca`, `stacksave`, `stackrestore`: local memory whose size is known only when it is asked for. Frames of functions
-//! stand at the same place for all lanes of a group, so what each lane asked for has a part of local memory of its own,
-//! above them. It ends with the function that asked.
+//! `alloca`, `stacksave`, `stackrestore`: local memory whose size is known only when it is asked
+//! for. Frames of functions stand at the same place for all lanes of a group, so what each lane
+//! asked for has a part of local memory of its own, above them. It ends with the function that
+//! asked.
 
 use std::cell::Cell;
 

@@ -149,7 +149,8 @@ impl Worker<'_> {
         Ok(Flow::Choose)
     }
 
-    /// Executes what changes nothing but rows and memory; `false` if the instruction is of another kind.
+    /// Executes what changes nothing but rows and memory; `false` if the instruction is of another
+    /// kind.
     #[inline]
     fn lane_local(
         &mut self,

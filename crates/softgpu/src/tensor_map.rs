@@ -1,5 +1,6 @@
-//! Tensor maps: what a tensor copy knows of the tensor in global memory and of the box that it moves. A kernel gets one
-//! in 128 bytes whose layout is the driver's own; this one is ours, and a mark at its front tells it from other bytes.
+//! Tensor maps: what a tensor copy knows of the tensor in global memory and of the box that it
+//! moves. A kernel gets one in 128 bytes whose layout is the driver's own; this one is ours, and a
+//! mark at its front tells it from other bytes.
 
 use crate::op::operand::Type;
 
@@ -149,7 +150,8 @@ impl TensorElement {
         }
     }
 
-    /// An element as it arrives in shared memory. Loads flush no subnormals, whatever the type's name says.
+    /// An element as it arrives in shared memory. Loads flush no subnormals, whatever the type's
+    /// name says.
     pub(crate) fn loaded(self, bits: u64) -> u64 {
         match self {
             TensorElement::Tf32 | TensorElement::Tf32Flushed => tf32(bits),
@@ -212,8 +214,8 @@ impl TensorSwizzle {
         }
     }
 
-    /// The shared address at which the byte lies that would lie at `address`: bits from 4 on are flipped by those from
-    /// 7 on, one, two or three.
+    /// The shared address at which the byte lies that would lie at `address`: bits from 4 on are
+    /// flipped by those from 7 on, one, two or three.
     pub(crate) fn apply(self, address: u64) -> u64 {
         let mask = (self.span() >> 4).saturating_sub(1);
         address ^ (address >> 7 & mask) << 4
@@ -223,12 +225,14 @@ impl TensorSwizzle {
 /// Which elements a copy moves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TensorBox {
-    /// A box: its size in each dimension, in elements of the tensor, of which every `strides`-th is taken.
+    /// A box: its size in each dimension, in elements of the tensor, of which every `strides`-th is
+    /// taken.
     Tile {
         /// Elements from the first to behind the last.
         size: [u32; 5],
     },
-    /// Columns of an image for a convolution: pixels of a bounding box, in the order of their numbers.
+    /// Columns of an image for a convolution: pixels of a bounding box, in the order of their
+    /// numbers.
     Im2col {
         /// Of the bounding box's corners against the tensor's, by dimension from the second on.
         lower: [i16; 3],
@@ -354,7 +358,8 @@ impl TensorMap {
             swizzle: TensorSwizzle::from_number(u32::from(swizzle))?,
             nan: nan == 1,
         };
-        // A kernel can have changed the bytes: what the copies divide by or index with is checked here.
+        // A kernel can have changed the bytes: what the copies divide by or index with is checked
+        // here.
         let sane = (1..=5).contains(&map.rank) && !map.strides.contains(&0);
         sane.then_some(map)
     }

@@ -1,13 +1,15 @@
-//! What the guest did wrong, as values. A trap names the kernel, block, thread and PTX line and says what happened in
-//! words; faults of the emulator itself are errors of the functions that meet them.
+//! What the guest did wrong, as values. A trap names the kernel, block, thread and PTX line and
+//! says what happened in words; faults of the emulator itself are errors of the functions that meet
+//! them.
 
 use std::fmt;
 
-/// Why a guest thread was stopped. Whose fault: always the guest's, except [`TrapKind::Unsupported`], which is a gap
-/// of the emulator.
+/// Why a guest thread was stopped. Whose fault: always the guest's, except
+/// [`TrapKind::Unsupported`], which is a gap of the emulator.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum TrapKind {
-    /// An access outside of every live allocation (or of the block's shared or the thread's local memory).
+    /// An access outside of every live allocation (or of the block's shared or the thread's local
+    /// memory).
     OutOfBounds {
         /// Address as the instruction formed it.
         address: u64,
@@ -33,11 +35,13 @@ pub enum TrapKind {
     Assert,
     /// Calls nested too deeply or too much local memory.
     StackOverflow,
-    /// An indirect call to something that is not a function of this module, or with another signature.
+    /// An indirect call to something that is not a function of this module, or with another
+    /// signature.
     InvalidCall,
     /// All threads wait and none can go on.
     Deadlock,
-    /// A warp-synchronous instruction whose member mask does not hold the executing lane, or a bad barrier.
+    /// A warp-synchronous instruction whose member mask does not hold the executing lane, or a bad
+    /// barrier.
     InvalidSync,
     /// An instruction, modifier or extern function that the emulator does not have.
     Unsupported,
@@ -87,7 +91,8 @@ impl fmt::Display for Trap {
     }
 }
 
-/// A trap before the place is known: raised where the lane is known, completed by the dispatch loop.
+/// A trap before the place is known: raised where the lane is known, completed by the dispatch
+/// loop.
 #[derive(Debug, Clone)]
 pub(crate) struct Fault {
     pub lane: u32,

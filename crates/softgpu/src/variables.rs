@@ -52,13 +52,15 @@ impl Drop for Variables {
     fn drop(&mut self) {
         let allocations = self.allocations.get_mut();
         for &mut address in allocations.unwrap_or_else(PoisonError::into_inner) {
-            // Only this module freed or could free it; a failure would mean that it is gone already.
+            // Only this module freed or could free it; a failure would mean that it is gone
+            // already.
             let _ = self.device.memory.free(address);
         }
         for &(address, layout) in &self.managed {
             // As above: nobody else ends this mapping.
             let _ = self.device.memory.unmap_host(address);
-            // SAFETY: `place_managed` allocated it with this layout, and the device sees it no longer.
+            // SAFETY: `place_managed` allocated it with this layout, and the device sees it no
+            // longer.
             unsafe { dealloc(address as *mut u8, layout) };
         }
     }
@@ -140,7 +142,8 @@ impl Variables {
         strides(module.variables.get(number)?)
     }
 
-    /// The address of a `.global` or `.const` variable that a body declares: one for all that run the body.
+    /// The address of a `.global` or `.const` variable that a body declares: one for all that run
+    /// the body.
     pub(crate) fn in_body(
         &self,
         module: &Module<'_>,
@@ -227,7 +230,8 @@ impl Variables {
         size: u64,
     ) -> Result<(), LoadError> {
         let Some(text) = variable.init else {
-            // Memory that was freed before holds what was there: variables without initialiser are zero.
+            // Memory that was freed before holds what was there: variables without initialiser are
+            // zero.
             let _ = self.device.memory.fill(address, 0, size);
             return Ok(());
         };
@@ -294,7 +298,8 @@ fn place_managed(memory: &Memory, size: u64) -> Option<(u64, Layout)> {
     if at.is_null() {
         return None;
     }
-    // SAFETY: it stays until the variables are dropped, which the kernels' launches hold, and `Drop` unmaps it first.
+    // SAFETY: it stays until the variables are dropped, which the kernels' launches hold, and
+    // `Drop` unmaps it first.
     let address = unsafe { memory.map_host(at, size.max(1)) };
     Some((address, layout))
 }

@@ -1,9 +1,11 @@
-//! Video instructions (PTX ISA, "Scalar Video Instructions" and "SIMD Video Instructions"): arithmetic on bytes and halves
-//! of registers with a second operation behind. They are of no use but in code written for them, and operands choose
-//! parts of registers, so they are kept out of `ptx::eval`.
+//! Video instructions (PTX ISA, "Scalar Video Instructions" and "SIMD Video Instructions"):
+//! arithmetic on bytes and halves of registers with a second operation behind. They are of no use
+//! but in code written for them, and operands choose parts of registers, so they are kept out of
+//! `ptx::eval`.
 //!
-//! This is what the ISA says. An H200 gives the same for all SIMD forms; for scalar ones that saturate 32 bits, write the
-//! upper half, or add to products of large unsigned numbers, ptxas makes code for it that gives something else.
+//! This is what the ISA says. An H200 gives the same for all SIMD forms; for scalar ones that
+//! saturate 32 bits, write the upper half, or add to products of large unsigned numbers, ptxas
+//! makes code for it that gives something else.
 
 use crate::op::operand::{NOWHERE, Row};
 use crate::op::video::{Field, First, MultiplyAdd, Second, Video};

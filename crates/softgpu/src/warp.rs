@@ -1,5 +1,6 @@
-//! A warp: register rows, per-lane call stacks and local memory, and the groups its lanes have split into. Lanes of a
-//! group share a program counter and run together; groups that meet at the same place of the same frame merge.
+//! A warp: register rows, per-lane call stacks and local memory, and the groups its lanes have
+//! split into. Lanes of a group share a program counter and run together; groups that meet at the
+//! same place of the same frame merge.
 
 use std::cell::Cell;
 
@@ -79,8 +80,8 @@ impl Warp {
         &self.rows[index as usize]
     }
 
-    /// Makes room for a frame and clears its rows for the lanes of `mask`: a register never holds what an earlier
-    /// block or call left.
+    /// Makes room for a frame and clears its rows for the lanes of `mask`: a register never holds
+    /// what an earlier block or call left.
     pub(crate) fn open_frame(&mut self, base: u32, rows: u32, local: u32, bytes: u32, mask: u32) {
         let end = (base + rows) as usize;
         if self.rows.len() < end {
@@ -105,7 +106,8 @@ impl Warp {
         }
     }
 
-    /// Merges groups that stand at the same place. A waiting group that is joined is ready again: it looks anew.
+    /// Merges groups that stand at the same place. A waiting group that is joined is ready again:
+    /// it looks anew.
     pub(crate) fn merge(&mut self) {
         let mut i = 0;
         while i < self.groups.len() {
@@ -238,7 +240,8 @@ impl Warp {
             .find(|&i| self.groups[i].state == State::Ready)
     }
 
-    /// The next place at which another group of the same frame stands, which a group running on from `at` would meet.
+    /// The next place at which another group of the same frame stands, which a group running on
+    /// from `at` would meet.
     pub(crate) fn meeting(&self, running: usize) -> u32 {
         let at = self.groups[running].at;
         let others = self.groups.iter().enumerate().filter(|&(i, g)| {

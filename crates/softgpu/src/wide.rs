@@ -44,7 +44,8 @@ impl Worker<'_> {
             };
             let old = match a.op {
                 AtomicOp::CompareAndSwap => {
-                    // SAFETY: `pointer` checked bounds and alignment of these bytes, and decoding that the host can.
+                    // SAFETY: `pointer` checked bounds and alignment of these bytes, and decoding
+                    // that the host can.
                     unsafe { swap(pointer, read(a.b), read(a.c)) }
                 }
                 _ => {
@@ -72,8 +73,9 @@ impl Worker<'_> {
 /// Puts `new` at `at` if `expected` is there, in one step; what was there.
 ///
 /// # Safety
-/// `at` must be valid for reads and writes of 16 bytes and [`possible`] true. If it is no multiple of 16, no other thread uses
-/// these bytes: shared and local memory, whose words lie as the allocator put them and belong to one host thread.
+/// `at` must be valid for reads and writes of 16 bytes and [`possible`] true. If it is no multiple
+/// of 16, no other thread uses these bytes: shared and local memory, whose words lie as the
+/// allocator put them and belong to one host thread.
 unsafe fn swap(at: *mut u8, expected: u128, new: u128) -> u128 {
     if !at.addr().is_multiple_of(BYTES as usize) {
         // SAFETY: validity is the caller's promise.
@@ -86,18 +88,19 @@ unsafe fn swap(at: *mut u8, expected: u128, new: u128) -> u128 {
         };
     }
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: aligned, valid, and the instruction is there by the caller's promise. What other threads do to these bytes goes
-    // through atomics too, whose mixing the processor defines.
+    // SAFETY: aligned, valid, and the instruction is there by the caller's promise. What other
+    // threads do to these bytes goes through atomics too, whose mixing the processor defines.
     return unsafe { exchange(at.cast(), expected, new) };
     #[cfg(not(target_arch = "x86_64"))]
     unreachable!("decoding refuses what `possible` denies")
 }
 
-/// The instruction itself: what the library has for it becomes a call of a function that is nowhere once it is inlined into code
-/// for processors without it.
+/// The instruction itself: what the library has for it becomes a call of a function that is nowhere
+/// once it is inlined into code for processors without it.
 ///
 /// # Safety
-/// `at` must be valid for atomic reads and writes and a multiple of 16, and the processor must have the instruction.
+/// `at` must be valid for atomic reads and writes and a multiple of 16, and the processor must have
+/// the instruction.
 #[cfg(target_arch = "x86_64")]
 unsafe fn exchange(at: *mut u128, expected: u128, new: u128) -> u128 {
     let (mut low, mut high) = (expected as u64, (expected >> 64) as u64);

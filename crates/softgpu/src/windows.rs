@@ -1,5 +1,6 @@
-//! The generic address space: where shared and local memory, kernel parameters and functions appear in it. Global and
-//! constant memory are at their own addresses. The windows lie above every address a host process can have.
+//! The generic address space: where shared and local memory, kernel parameters and functions appear
+//! in it. Global and constant memory are at their own addresses. The windows lie above every
+//! address a host process can have.
 
 use crate::op::operand::Space;
 
@@ -12,7 +13,8 @@ pub(crate) const PARAM: u64 = 3 << 56;
 /// Functions: `FUNCTION | module << 24 | (function + 1) << 4`.
 pub(crate) const FUNCTION: u64 = 4 << 56;
 const WINDOW: u64 = 0xff << 56;
-/// A shared address holds `rank + 1` of another block above these bits, 0 for the executing block's own.
+/// A shared address holds `rank + 1` of another block above these bits, 0 for the executing block's
+/// own.
 pub(crate) const RANK_SHIFT: u32 = 24;
 
 fn start(space: Space) -> u64 {

@@ -1,4 +1,5 @@
-//! A launch as it runs: what is the same for all of its threads, and what each host thread has of its own.
+//! A launch as it runs: what is the same for all of its threads, and what each host thread has of
+//! its own.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -37,8 +38,8 @@ pub(crate) struct Run<'l> {
     pub blocks_per_sm: u32,
     pub seed: Option<u64>,
     pub step_limit: Option<u64>,
-    /// The lowest block that trapped, 0 when the launch is given up: higher blocks need not go on, but lower ones
-    /// might trap too, and the lowest is the one that is reported.
+    /// The lowest block that trapped, 0 when the launch is given up: higher blocks need not go on,
+    /// but lower ones might trap too, and the lowest is the one that is reported.
     pub stop: AtomicU64,
 }
 

@@ -1,9 +1,10 @@
-//! Instructions that a compiler made one of several, made several again: clang lets branches that end alike share their ends, so
-//! that one access may be of two maps, one message have two texts, which neither the proof nor the code made by it can
-//! express ([`Rule::Mixed`]).
+//! Instructions that a compiler made one of several, made several again: clang lets branches that
+//! end alike share their ends, so that one access may be of two maps, one message have two texts,
+//! which neither the proof nor the code made by it can express ([`Rule::Mixed`]).
 //!
-//! A branch that goes to such an end gets the end for itself. What is proved then is another eBPF program that does the same, as
-//! with [`crate::bounded`]; what its author wrote had these instructions apart to begin with.
+//! A branch that goes to such an end gets the end for itself. What is proved then is another eBPF
+//! program that does the same, as with [`crate::bounded`]; what its author wrote had these
+//! instructions apart to begin with.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,10 +21,12 @@ const ROUNDS: usize = 16;
 /// Instructions of an end that is taken apart.
 const LONGEST: u32 = 64;
 
-/// Proves a program by `prove`, taking ends of branches apart where an instruction works on different things.
+/// Proves a program by `prove`, taking ends of branches apart where an instruction works on
+/// different things.
 ///
 /// # Errors
-/// The rule that the program breaks; where taking apart does not help, as it is told of the program that was given.
+/// The rule that the program breaks; where taking apart does not help, as it is told of the program
+/// that was given.
 pub fn prove_apart(
     program: Program,
     prove: &mut dyn FnMut(Program) -> Result<Verified<Program>, Box<Rejection>>,
@@ -82,8 +85,8 @@ fn goes_to(insn: &Insn) -> Option<Pc> {
     }
 }
 
-/// The same program with what leads to `pc`, one instruction after the other, once for each jump into it; `None` if there is one way
-/// to it only. Who leaves it on the way goes where it went.
+/// The same program with what leads to `pc`, one instruction after the other, once for each jump
+/// into it; `None` if there is one way to it only. Who leaves it on the way goes where it went.
 fn taken_apart(program: &Program, pc: Pc) -> Option<Program> {
     let old = program.code.insns();
     let function = program.function_of(pc)?;
@@ -112,7 +115,8 @@ fn taken_apart(program: &Program, pc: Pc) -> Option<Program> {
     Some(copied(program, start..end, pc, &jumps))
 }
 
-/// Puts behind a function the instructions from each jump's target to `pc`, and has the jump go there.
+/// Puts behind a function the instructions from each jump's target to `pc`, and has the jump go
+/// there.
 fn copied(program: &Program, function: Range<u32>, pc: Pc, jumps: &[(u32, u32)]) -> Program {
     let old = program.code.insns();
     let end = function.end;

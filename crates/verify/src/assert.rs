@@ -1,5 +1,5 @@
-//! What must hold before each instruction. No state is looked at here: this is the list of rules, read from the
-//! instruction alone; [`crate::check`] asks whether they hold.
+//! What must hold before each instruction. No state is looked at here: this is the list of rules,
+//! read from the instruction alone; [`crate::check`] asks whether they hold.
 
 use warpbpf_abi::kfuncs::KfuncId;
 use warpbpf_ebpf::{AluOp, AtomicOp, Callee, Imm64, Insn, JumpOp, Reg, Source, Width};
@@ -119,8 +119,8 @@ impl Unserved {
     }
 }
 
-/// The conditions of `insn`, in the order in which they are to be checked. Those of helper and local calls depend on
-/// the callee's table entry and are added by [`crate::call`].
+/// The conditions of `insn`, in the order in which they are to be checked. Those of helper and
+/// local calls depend on the callee's table entry and are added by [`crate::call`].
 pub fn assertions(insn: &Insn) -> Vec<Assertion> {
     use Assertion::{
         Arithmetic, Comparable, Map, MapData, Number, Readable, Unsupported, WellFormed, Writable,

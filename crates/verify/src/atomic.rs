@@ -1,5 +1,6 @@
-//! Which read-modify-writes of shared values become one atomic operation: what `codegen::opt_atomics` does, told from the
-//! eBPF code. Where the two disagree, this one says no, and a warning too many is given.
+//! Which read-modify-writes of shared values become one atomic operation: what
+//! `codegen::opt_atomics` does, told from the eBPF code. Where the two disagree, this one says no,
+//! and a warning too many is given.
 
 use std::collections::BTreeSet;
 
@@ -9,8 +10,8 @@ use warpbpf_ebpf::{AluOp, Callee, Insn, Reg, Source, Width};
 use crate::facts::{InsnFact, Place};
 use crate::graph::Graph;
 
-/// Definitions that are looked at for one operand. Beyond it the answer is that the operand may lead to the load, and where
-/// both may, there is no atomic.
+/// Definitions that are looked at for one operand. Beyond it the answer is that the operand may
+/// lead to the load, and where both may, there is no atomic.
 const CHAIN: usize = 256;
 /// Instructions before a store that are looked at, so that a long program without branches takes no
 /// longer than one with them.
@@ -130,9 +131,10 @@ fn writes(graph: &Graph<'_>, node: usize, reg: Reg) -> bool {
     any
 }
 
-/// The code generator makes one atomic operation of this store, the load and what is between: a whole 4- or 8-byte
-/// field is loaded, numbers are added and subtracted, or combined by one of and, or, xor, and the result stored to the
-/// same address, in straight-line code in which nothing else may write the field.
+/// The code generator makes one atomic operation of this store, the load and what is between: a
+/// whole 4- or 8-byte field is loaded, numbers are added and subtracted, or combined by one of and,
+/// or, xor, and the result stored to the same address, in straight-line code in which nothing else
+/// may write the field.
 pub fn becomes_atomic(graph: &Graph<'_>, store: usize) -> bool {
     let Insn::Store {
         width,
@@ -187,8 +189,9 @@ pub fn becomes_atomic(graph: &Graph<'_>, store: usize) -> bool {
             (false, _) => return false,
         };
     };
-    // A combination that is needed for itself cannot be done with other operands. The last one can be made again from the
-    // old value, but of a 4-byte field what is needed may be all 8 bytes of the register.
+    // A combination that is needed for itself cannot be done with other operands. The last one can
+    // be made again from the old value, but of a 4-byte field what is needed may be all 8 bytes of
+    // the register.
     let last = usize::from(width == Width::W64 || chain.len() == 1);
     let inner = chain.get(last..).unwrap_or_default();
     let needed = Reg::all().any(|reg| {
@@ -210,7 +213,8 @@ pub fn becomes_atomic(graph: &Graph<'_>, store: usize) -> bool {
     })
 }
 
-/// Some path from behind `node` reads the value that `reg` has there. Calls of functions of the program count as reads.
+/// Some path from behind `node` reads the value that `reg` has there. Calls of functions of the
+/// program count as reads.
 fn is_read_behind(graph: &Graph<'_>, node: usize, reg: Reg) -> bool {
     let mut pending: Vec<usize> = graph.cfg.succs(node).to_vec();
     let mut seen = BTreeSet::new();
@@ -256,7 +260,8 @@ fn leads_to(
     is_load: &dyn Fn(usize) -> bool,
 ) -> bool {
     let mut pending = vec![node];
-    // Each definition lies before what it defines, so this ends; a chain of additions of one value to itself doubles.
+    // Each definition lies before what it defines, so this ends; a chain of additions of one value
+    // to itself doubles.
     let mut looked = 0;
     while let Some(node) = pending.pop() {
         looked += 1;

@@ -1,9 +1,10 @@
 //! The longest way through a graph of paths with loops that something counts.
 //!
-//! A strongly connected part in which a token is taken and never made anew is passed through with at most so many
-//! takings. Between two of them, and before the first and after the last, the way lies in the part without the nodes
-//! that take it: there the same question is asked again, of smaller parts. A part without such a token may not end.
-//! This is the lexicographic argument for termination, with numbers.
+//! A strongly connected part in which a token is taken and never made anew is passed through with
+//! at most so many takings. Between two of them, and before the first and after the last, the way
+//! lies in the part without the nodes that take it: there the same question is asked again, of
+//! smaller parts. A part without such a token may not end. This is the lexicographic argument for
+//! termination, with numbers.
 
 use crate::event::{Event, Token};
 
@@ -37,8 +38,8 @@ pub struct Unbounded(pub u32);
 /// Nodes under consideration: those with this level.
 struct Part {
     members: Vec<u32>,
-    /// For each member, by its place in `members`: its component. Components are numbered so that edges lead to
-    /// smaller ones.
+    /// For each member, by its place in `members`: its component. Components are numbered so that
+    /// edges lead to smaller ones.
     component: Vec<u32>,
     /// The longest way inside each.
     inside: Vec<u64>,
@@ -71,7 +72,8 @@ impl Graph {
         &self.edges[self.starts[node] as usize..self.starts[node + 1] as usize]
     }
 
-    /// The most instructions on a way from the start to an end, if `trips` says how often each token can be taken.
+    /// The most instructions on a way from the start to an end, if `trips` says how often each
+    /// token can be taken.
     ///
     /// # Errors
     /// [`Unbounded`] with a node of a loop that nothing counts.
@@ -187,7 +189,8 @@ impl Graph {
         Ok(straight.max(start.saturating_add(rounds).saturating_add(end)))
     }
 
-    /// For each member, the longest way from it to a node that `last` gives a cost, that cost included.
+    /// For each member, the longest way from it to a node that `last` gives a cost, that cost
+    /// included.
     fn best(
         &self,
         part: &Part,
@@ -327,7 +330,8 @@ mod tests {
 
     #[test]
     fn a_loop_is_passed_as_often_as_its_token_says() {
-        // Head 1, taker 2, and back; then out to 3. The entry to the first taker, rounds, and the rest.
+        // Head 1, taker 2, and back; then out to 3. The entry to the first taker, rounds, and the
+        // rest.
         let marks = [Event::Root, Event::Way, Event::Took(OUTER), Event::Way];
         let g = graph(
             &marks,
@@ -340,7 +344,8 @@ mod tests {
 
     #[test]
     fn inner_loops_count_for_each_round_of_the_outer_one() {
-        // 1 is the outer head and 2 its taker; 3 makes the inner token anew, 4 is the inner head, 5 its taker.
+        // 1 is the outer head and 2 its taker; 3 makes the inner token anew, 4 is the inner head, 5
+        // its taker.
         let marks = [
             Event::Root,
             Event::Way,

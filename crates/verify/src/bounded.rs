@@ -1,8 +1,10 @@
-//! Loops that nothing bounds, bounded when they run: the program gets a `may_goto` at their heads, and is proved with it.
+//! Loops that nothing bounds, bounded when they run: the program gets a `may_goto` at their heads,
+//! and is proved with it.
 //!
-//! What is rewritten is an eBPF program like any other, so whatever runs programs runs it, and the proof is of what runs: it
-//! says how many rounds fit into the budget. Where they are used up, the program adds one to a counter, which the host
-//! reads, and returns 0: what it would have computed with fewer rounds, nobody sees.
+//! What is rewritten is an eBPF program like any other, so whatever runs programs runs it, and the
+//! proof is of what runs: it says how many rounds fit into the budget. Where they are used up, the
+//! program adds one to a counter, which the host reads, and returns 0: what it would have computed
+//! with fewer rounds, nobody sees.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -23,13 +25,14 @@ use crate::{subject, wait};
 pub struct Bounded {
     /// The proof.
     pub verified: Verified<Program>,
-    /// The heads of the loops that got a bound, as instructions of what was proved; none if all end by themselves.
+    /// The heads of the loops that got a bound, as instructions of what was proved; none if all end
+    /// by themselves.
     pub heads: Vec<Pc>,
 }
 
-/// Proves a program by `prove`, giving loops a bound until it succeeds: those that have none or a later one than the budget.
-/// Each time that rounds are used up is counted in the first 8 bytes of array `counter`, which `prove` must know as a map with values of
-/// 8 bytes.
+/// Proves a program by `prove`, giving loops a bound until it succeeds: those that have none or a
+/// later one than the budget. Each time that rounds are used up is counted in the first 8 bytes of
+/// array `counter`, which `prove` must know as a map with values of 8 bytes.
 ///
 /// Only loops of the entry function get a bound, because only from there the program can return.
 ///
@@ -53,7 +56,8 @@ pub fn prove_bounded(
         return Err(refused);
     }
     let mut bounds = Bounds::new(program, counter);
-    // What is no loop's fault may still be told only because states were joined to come to the end of another.
+    // What is no loop's fault may still be told only because states were joined to come to the end
+    // of another.
     let mut at_fault = None;
     let mut verified = loop {
         if !bounds.add(&refused) {
@@ -130,8 +134,8 @@ impl<'p> Bounds<'p> {
         }
     }
 
-    /// Bounds one more loop, because of this rejection of what it was until now. False if there is none, or if no bound is to
-    /// help against it.
+    /// Bounds one more loop, because of this rejection of what it was until now. False if there is
+    /// none, or if no bound is to help against it.
     fn add(&mut self, rejection: &Rejection) -> bool {
         let next = match (&rejection.rule, self.moved_from(rejection.pc)) {
             (Rule::Spin { .. } | Rule::Lock { .. }, _) => None,
@@ -155,7 +159,8 @@ impl<'p> Bounds<'p> {
         if self.falls_off {
             return Some(broken(Rule::FallsOff, Pc(self.end - 1)));
         }
-        // Both would count down the same rounds: one ends because of the other, and nobody counts it.
+        // Both would count down the same rounds: one ends because of the other, and nobody counts
+        // it.
         let own = (0..self.end).map(Pc).find(|pc| self.is_may_goto(*pc))?;
         Some(broken(
             Rule::Unsupported {
@@ -170,7 +175,8 @@ impl<'p> Bounds<'p> {
         matches!(self.program.code.at(pc), Insn::MayGoto { .. })
     }
 
-    /// A loop may get a bound: it has none, neither ours nor its own, and does not wait for others, which no bound makes right.
+    /// A loop may get a bound: it has none, neither ours nor its own, and does not wait for others,
+    /// which no bound makes right.
     fn may_add(&self, found: &Loop) -> bool {
         let head = Pc(found.header as u32);
         let own = |pc: usize| {
@@ -196,7 +202,8 @@ impl<'p> Bounds<'p> {
         outermost
     }
 
-    /// A loop without a bound that calls functions: one of theirs was refused, perhaps only because it runs in each round.
+    /// A loop without a bound that calls functions: one of theirs was refused, perhaps only because
+    /// it runs in each round.
     fn calling(&self) -> Option<Pc> {
         let calls = |pc: usize| {
             let insn = self.program.code.at(Pc(pc as u32));
@@ -223,7 +230,8 @@ impl<'p> Bounds<'p> {
             .map(|(_, head)| head)
     }
 
-    /// Instructions that stand between the start and `pc` in the new program and not in the old one, `pc` not being a jump's target.
+    /// Instructions that stand between the start and `pc` in the new program and not in the old
+    /// one, `pc` not being a jump's target.
     fn shift(&self, pc: Pc) -> u32 {
         let checks = self.heads.range(..=pc).count() as u32;
         checks + if pc.0 >= self.end { STOP } else { 0 }

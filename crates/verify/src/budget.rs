@@ -1,9 +1,11 @@
-//! What calls count for in the budget, and what a proved program can cost: for the user, who sees it before it runs.
+//! What calls count for in the budget, and what a proved program can cost: for the user, who sees
+//! it before it runs.
 //!
-//! The budget counts executed instructions: one for each eBPF instruction, the `abi` table's number for each call. That
-//! number covers a call that finds what it looks for; hash tables and rings go round a little more when they are
-//! crowded. How often is bounded too, by the loops in the generated code itself: [`HelperUse::at_most`]. A walk over a
-//! hash looks at all its slots, empty or not, so all of them are counted.
+//! The budget counts executed instructions: one for each eBPF instruction, the `abi` table's number
+//! for each call. That number covers a call that finds what it looks for; hash tables and rings go
+//! round a little more when they are crowded. How often is bounded too, by the loops in the
+//! generated code itself: [`HelperUse::at_most`]. A walk over a hash looks at all its slots, empty
+//! or not, so all of them are counted.
 
 use std::collections::BTreeMap;
 
@@ -26,27 +28,29 @@ use crate::rule::Rule;
 
 /// Bytes of a word.
 const WORD: i64 = 8;
-/// Instructions for each word of a bitmap that an update looks at for a free node, and for each shard of a hash that it
-/// asks for a node.
+/// Instructions for each word of a bitmap that an update looks at for a free node, and for each
+/// shard of a hash that it asks for a node.
 const SEARCH: u64 = 16;
-/// Instructions for each shard of a hash that an update asks for room, as emitted: 5 for which it is and what it may count, 13 to
-/// look and to take, 6 to go on.
+/// Instructions for each shard of a hash that an update asks for room, as emitted: 5 for which it
+/// is and what it may count, 13 to look and to take, 6 to go on.
 const ROOM: u64 = 24;
 /// How often a hash update looks for a node at most (`codegen::prelude`).
 const SEARCHES: u64 = 64;
 /// Instructions for each slot that an eviction looks at.
 const EVICT: u64 = 20;
-/// Copies of a value per multiprocessor that an insert into a map with such copies is expected to zero at most, an instruction each
-/// and four of the loop.
+/// Copies of a value per multiprocessor that an insert into a map with such copies is expected to
+/// zero at most, an instruction each and four of the loop.
 const ZEROED: u64 = 256 * 5;
-/// Instructions of one round of `bpf_for_each_map_elem` over a slot of a hash that holds nothing, as emitted: 7 for the
-/// end of the loop, 9 to load and test the slot, 3 to go on.
+/// Instructions of one round of `bpf_for_each_map_elem` over a slot of a hash that holds nothing,
+/// as emitted: 7 for the end of the loop, 9 to load and test the slot, 3 to go on.
 const SLOT_COST: u64 = 19;
 
-/// Instructions for each 8 bytes of text that a message carries, as emitted: the constant and its store.
+/// Instructions for each 8 bytes of text that a message carries, as emitted: the constant and its
+/// store.
 const CARRIED_WORD_COST: u64 = 2;
 
-/// A call to the host that is answered at once: instructions, and those for each word of key and value.
+/// A call to the host that is answered at once: instructions, and those for each word of key and
+/// value.
 const CALL_COST: u64 = 600;
 const CALL_WORD_COST: u64 = 16;
 /// Instructions of a round of a lane that waits for the host, as emitted.
@@ -146,7 +150,8 @@ fn pieces_cost(helper: &Helper, call: &CallFact, def: Option<&MapDef>) -> u64 {
             {
                 looped(bytes, place.alignment())
             }
-            // A copy of its own, counted by the byte; those of dynptrs have two sides, which are counted together.
+            // A copy of its own, counted by the byte; those of dynptrs have two sides, which are
+            // counted together.
             _ if bytes > WRITTEN_OUT_BYTES => 0,
             kind if kind.reads_string() || kind == HelperId::Snprintf => 0,
             _ => split(place, bytes),
@@ -250,7 +255,8 @@ fn copy_cost(call: &CallFact, memory: ArgFact, offset: ArgFact, length: ArgFact)
     max.div_ceil(8).saturating_mul(word)
 }
 
-/// What the bytes cost that a call reads of the application's memory, or copies from or to a dynptr.
+/// What the bytes cost that a call reads of the application's memory, or copies from or to a
+/// dynptr.
 fn read_cost(helper: &Helper, call: &CallFact) -> u64 {
     let args = &call.args;
     match args[1] {
@@ -325,7 +331,8 @@ pub struct HelperUse {
     pub places: usize,
     /// What a call counts for in the budget: the most of all places.
     pub counted: u64,
-    /// Instructions that a call can execute at most, whatever other threads do to the map meanwhile.
+    /// Instructions that a call can execute at most, whatever other threads do to the map
+    /// meanwhile.
     pub at_most: u64,
 }
 
@@ -336,7 +343,8 @@ impl HelperUse {
     }
 }
 
-/// The helpers that a proved program calls, by number and map. `maps` are those that it was proved with.
+/// The helpers that a proved program calls, by number and map. `maps` are those that it was proved
+/// with.
 pub fn helpers_used(facts: &Facts, maps: &[MapDef]) -> Vec<HelperUse> {
     let mut used: BTreeMap<(HelperId, Option<u32>), HelperUse> = BTreeMap::new();
     for fact in facts.instances.iter().flat_map(|i| &i.insns) {
@@ -431,8 +439,8 @@ fn slots(def: &MapDef, map_type: MapType) -> u64 {
     }
 }
 
-/// With per-SM values as on a large device: the number of slots depends on whether a node is small. Which kind of slots a map
-/// gets is not known here.
+/// With per-SM values as on a large device: the number of slots depends on whether a node is small.
+/// Which kind of slots a map gets is not known here.
 fn hash_layout(def: &MapDef, map_type: MapType, dense: bool) -> HashLayout {
     HashLayout {
         key_size: def.key_size,

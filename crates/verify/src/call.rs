@@ -1,4 +1,5 @@
-//! Helper calls: each argument against the helper's row of the table. What the call does is in [`crate::effect`].
+//! Helper calls: each argument against the helper's row of the table. What the call does is in
+//! [`crate::effect`].
 
 mod argument;
 mod dynptr;
@@ -179,7 +180,8 @@ impl<'a> Call<'a, '_> {
             Arg::U64Out => {
                 let pointer = memory_writable(self.env, self.state, reg, 8, 8)
                     .map_err(|rule| self.memory_problem(i, "8 writable bytes".to_owned(), rule))?;
-                // All threads of the block write it: in memory that they share, the others' 0 would replace the one result.
+                // All threads of the block write it: in memory that they share, the others' 0 would
+                // replace the one result.
                 if self.helper.warp == Warp::WholeBlock
                     && !matches!(pointer.target, Target::Stack(_))
                 {
@@ -254,7 +256,8 @@ impl<'a> Call<'a, '_> {
         if !matches!(self.state.reg(reg), Value::Pointer(_)) {
             return self.refuse(i, reg, expected);
         }
-        // How much of it is filled is only known if the size is: what may stay as it was must hold something.
+        // How much of it is filled is only known if the size is: what may stay as it was must hold
+        // something.
         if size.known().is_none() {
             memory_readable(self.env, self.state, reg, bytes)
                 .map_err(|rule| self.memory_problem(i, expected.clone(), rule))?;
@@ -375,8 +378,8 @@ impl<'a> Call<'a, '_> {
         Ok(())
     }
 
-    /// What becomes a record of the map seen so far, or is all of a sample, is not too large for that. Of what a dynptr stands
-    /// for, only the call itself can tell.
+    /// What becomes a record of the map seen so far, or is all of a sample, is not too large for
+    /// that. Of what a dynptr stands for, only the call itself can tell.
     fn record_fits(&self, size: u64) -> Result<(), Rule> {
         let Some((_, def)) = self.map else {
             return Ok(());

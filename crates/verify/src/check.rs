@@ -422,7 +422,8 @@ fn in_bounds(
             slot: env.code.slot(iter.made_at.1),
         });
     }
-    // As in Linux, one that holds nothing may go, if it is known to. Several may lie there, and each counts.
+    // As in Linux, one that holds nothing may go, if it is known to. Several may lie there, and
+    // each counts.
     let stays = |dynptr: &&Dynptr| !(overwrites && dynptr.id == 0 && min == max);
     if let Target::Stack(frame) = pointer.target
         && let Some(dynptr) = state.dynptrs_in(frame, first, end).find(stays)
@@ -560,7 +561,8 @@ pub fn number_readable(env: &Env<'_>, state: &State, pointer: &Pointer) -> Resul
     stack_readable(env, state, &text, pointer, 8, false)
 }
 
-/// `size` bytes at the pointer in `reg`, which is a multiple of `align`, can be written by a helper.
+/// `size` bytes at the pointer in `reg`, which is a multiple of `align`, can be written by a
+/// helper.
 pub fn memory_writable(
     env: &Env<'_>,
     state: &State,

@@ -2,8 +2,8 @@
 
 use warpbpf_ebpf::{AtomicOp, Insn, Reg};
 
-/// The register that an instruction gives a value. A call gives one to `r0`; that it leaves none in `r1` to `r5` is for
-/// whoever asks what is gone.
+/// The register that an instruction gives a value. A call gives one to `r0`; that it leaves none in
+/// `r1` to `r5` is for whoever asks what is gone.
 pub fn defines(insn: Insn) -> Option<Reg> {
     match insn {
         Insn::Alu { dst, .. }

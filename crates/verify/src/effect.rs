@@ -178,7 +178,8 @@ fn is_outer(env: &Env<'_>, map: u32) -> bool {
     )
 }
 
-/// A lookup in an array whose key lies in the stack and is below the number of entries: it never fails.
+/// A lookup in an array whose key lies in the stack and is below the number of entries: it never
+/// fails.
 fn is_found(env: &Env<'_>, state: &State, helper: &Helper, fact: &CallFact) -> bool {
     if helper.kind != HelperId::MapLookupElem {
         return false;
@@ -230,7 +231,8 @@ fn nullable(state: &mut State, target: Target) -> Value {
     })
 }
 
-/// `bytes` unknown bytes are written through `p`; the check has seen that they are inside the frame.
+/// `bytes` unknown bytes are written through `p`; the check has seen that they are inside the
+/// frame.
 fn written(state: &mut State, p: &Pointer, bytes: u64) {
     let Target::Stack(frame) = p.target else {
         return;
@@ -258,8 +260,8 @@ fn written_in_part(state: &mut State, p: &Pointer, bytes: u64) {
     }
 }
 
-/// What a call that reads a string returns: its length with the NUL, or an error where the string is
-/// the application's.
+/// What a call that reads a string returns: its length with the NUL, or an error where the string
+/// is the application's.
 fn length_of_string(fact: &CallFact) -> Scalar {
     let ArgFact::Scalar { value, max } = fact.args[1] else {
         return Scalar::UNKNOWN;

@@ -1,4 +1,5 @@
-//! What is fixed while one program is verified: its code, its maps, the platform; and how to speak of them.
+//! What is fixed while one program is verified: its code, its maps, the platform; and how to speak
+//! of them.
 
 use warpbpf_abi::layout::{RingLayout, UserRingLayout};
 use warpbpf_abi::maps::{BPF_F_RDONLY_PROG, BPF_F_WRONLY_PROG, MAP_TYPES, MapType, unserved};
@@ -29,7 +30,8 @@ impl<'a> Env<'a> {
     /// A map that the program uses, with its type, if it can be served.
     ///
     /// # Errors
-    /// [`Rule::NoSuchMap`], [`Rule::UnknownMapType`], [`Rule::LinuxMapType`], [`Rule::Lock`] or [`Rule::MapShape`].
+    /// [`Rule::NoSuchMap`], [`Rule::UnknownMapType`], [`Rule::LinuxMapType`], [`Rule::Lock`] or
+    /// [`Rule::MapShape`].
     pub fn map(&self, index: u32) -> Result<(&'a MapDef, MapType), Rule> {
         let def = map_def(self.maps, index).ok_or(Rule::NoSuchMap {
             index,
@@ -207,8 +209,8 @@ impl<'a> Env<'a> {
         }
     }
 
-    /// The largest record that a ring buffer takes, whatever the number of SMs: more of them only make rings smaller,
-    /// down to a bound that does not depend on it.
+    /// The largest record that a ring buffer takes, whatever the number of SMs: more of them only
+    /// make rings smaller, down to a bound that does not depend on it.
     pub fn max_record(&self, def: &MapDef) -> u64 {
         match MapType::from_number(def.map_type) {
             Some(MapType::PerfEventArray | MapType::GpuRingbuf) => {

@@ -2,15 +2,16 @@
 
 use warpbpf_ebpf::Pc;
 
-/// What counts the rounds of a loop whose states repeat. Each is taken a bounded number of times between two points
-/// at which it is made anew.
+/// What counts the rounds of a loop whose states repeat. Each is taken a bounded number of times
+/// between two points at which it is made anew.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Token {
     /// The `may_goto` counter of a call of this instance.
     MayGoto(usize),
     /// The calls that the helper call at an instruction of an instance makes back.
     Callback(usize, Pc),
-    /// The numbers of the iterator made by a call in an instance, in a slot of the stack at a call depth.
+    /// The numbers of the iterator made by a call in an instance, in a slot of the stack at a call
+    /// depth.
     Iterator(usize, Pc, u32, i16),
 }
 

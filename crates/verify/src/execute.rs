@@ -209,7 +209,8 @@ impl Explorer<'_, '_, '_> {
         }
     }
 
-    /// No dynptr of the running frame has a record: nobody could give it back. The entry function's are told with all that is held.
+    /// No dynptr of the running frame has a record: nobody could give it back. The entry function's
+    /// are told with all that is held.
     fn no_dynptr_held(&self, path: &Path) -> Result<(), Rule> {
         let depth = path.state.depth();
         let mut dynptrs = path.state.dynptrs.iter();

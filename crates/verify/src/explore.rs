@@ -1,9 +1,11 @@
-//! Follows every path, depth first. Where paths meet, a state that an earlier, finished one covers is not followed
-//! again; loops are unrolled until they end or the budget does. So the bound on executed instructions is exact over
-//! the paths that exist in the abstract, and a loop is accepted exactly if it provably ends within the budget.
+//! Follows every path, depth first. Where paths meet, a state that an earlier, finished one covers
+//! is not followed again; loops are unrolled until they end or the budget does. So the bound on
+//! executed instructions is exact over the paths that exist in the abstract, and a loop is accepted
+//! exactly if it provably ends within the budget.
 //!
-//! Where something else counts the rounds of a loop (a helper that calls back, an iterator, `may_goto`), its states may
-//! repeat: they are widened until they do, and [`crate::bound`] multiplies.
+//! Where something else counts the rounds of a loop (a helper that calls back, an iterator,
+//! `may_goto`), its states may repeat: they are widened until they do, and [`crate::bound`]
+//! multiplies.
 
 use std::ops::Range;
 
@@ -20,12 +22,13 @@ use crate::rule::Rule;
 
 /// Follows all paths of the code in `env`, whose functions are `functions`.
 ///
-/// First exactly, for a while. Where that does not come to an end, joining states that meet in the same round of
-/// their loops: that proves less. Then exactly again, for the rest of the effort.
+/// First exactly, for a while. Where that does not come to an end, joining states that meet in the
+/// same round of their loops: that proves less. Then exactly again, for the rest of the effort.
 ///
-/// Where `may_goto` counts rounds, exactly may be too many of them while fewer fit. Then only the joining pass comes to
-/// what stands behind the loop, so what it says counts, though it may miss how two values hang together. Where the budget is used
-/// up before its states repeat, a last pass lets them repeat sooner; only its yes counts.
+/// Where `may_goto` counts rounds, exactly may be too many of them while fewer fit. Then only the
+/// joining pass comes to what stands behind the loop, so what it says counts, though it may miss
+/// how two values hang together. Where the budget is used up before its states repeat, a last pass
+/// lets them repeat sooner; only its yes counts.
 ///
 /// # Errors
 /// The first rule that a path breaks, of the pass that came furthest.

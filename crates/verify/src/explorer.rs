@@ -36,11 +36,13 @@ const KEPT_VALUES: usize = 1 << 19;
 const PENDING_VALUES: usize = 1 << 20;
 /// How many of the states kept at one point are looked at, the newest first.
 const MAX_COMPARED: usize = 64;
-/// With [`Method::Joining`], this many states of a round are followed before the next ones are joined,
+/// With [`Method::Joining`], this many states of a round are followed before the next ones are
+/// joined,
 const JOINED_AFTER: usize = 3;
 /// and this many before joining goes in leaps.
 const LEAPS_AFTER: usize = 16;
-/// So many rounds of a loop that `may_goto` counts are followed as they are: often it ends by itself,
+/// So many rounds of a loop that `may_goto` counts are followed as they are: often it ends by
+/// itself,
 const EXACT_ROUNDS: u32 = 2048;
 /// and so many of one that a helper or an iterator counts.
 const FEW_ROUNDS: u32 = 2;
@@ -265,7 +267,8 @@ impl Explorer<'_, '_, '_> {
         self.visits.get(&point).map_or(&[][..], Vec::as_slice)
     }
 
-    /// An earlier path, followed to its end, covers this one: then it ends, and its length is added.
+    /// An earlier path, followed to its end, covers this one: then it ends, and its length is
+    /// added.
     fn is_covered(&mut self, path: &mut Path, point: Point) -> Result<bool, Rule> {
         let mut by = None;
         for visit in self.visits(point).iter().rev().take(MAX_COMPARED) {
@@ -292,9 +295,9 @@ impl Explorer<'_, '_, '_> {
 
     /// Makes the state larger where too many meet; true if it did.
     ///
-    /// In a loop that a token counts, toward the state of the round before: nothing else lets it repeat, unless the state
-    /// itself counts, when it ends by that. Else, joined
-    /// with the last state that met here in the same round. Rounds are kept apart because they tell loop counters
+    /// In a loop that a token counts, toward the state of the round before: nothing else lets it
+    /// repeat, unless the state itself counts, when it ends by that. Else, joined with the last
+    /// state that met here in the same round. Rounds are kept apart because they tell loop counters
     /// apart, without which no loop would end.
     fn join(&self, path: &mut Path, point: Point, again: Option<Again>) -> bool {
         if let Some(Again {
@@ -368,8 +371,8 @@ impl Explorer<'_, '_, '_> {
         }
     }
 
-    /// The most instructions that are executed, and the rounds of `may_goto` for which that holds: as many as the budget
-    /// allows.
+    /// The most instructions that are executed, and the rounds of `may_goto` for which that holds:
+    /// as many as the budget allows.
     pub(crate) fn bound(&self, root: Node) -> Result<(u64, u32), (Rule, Pc)> {
         let may_goto = |insn: &Insn| matches!(insn, Insn::MayGoto { .. });
         let counted = self.env.code.insns().iter().any(may_goto);
@@ -421,7 +424,8 @@ impl Explorer<'_, '_, '_> {
 
     pub(crate) fn broken(&self, rule: Rule, path: &Path) -> Box<Broken> {
         let mut pc = path.pc;
-        // A loop is better named by its head than by the instruction that happened to be one too many.
+        // A loop is better named by its head than by the instruction that happened to be one too
+        // many.
         if let (Rule::LoopBudget { .. } | Rule::TooComplex { .. }, Some((head, 2..))) =
             (&rule, self.paths.most_met(path.node))
         {

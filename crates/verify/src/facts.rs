@@ -1,5 +1,5 @@
-//! What the proof learned about each instruction, for the code generator: it never guesses a region, a map or a
-//! stack offset, it reads them here.
+//! What the proof learned about each instruction, for the code generator: it never guesses a
+//! region, a map or a stack offset, it reads them here.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,9 +9,9 @@ use warpbpf_abi::helpers::{HELPERS, Helper, HelperId, Warp};
 use warpbpf_ebpf::{Code, Insn, Pc, Width};
 use warpbpf_object::MapDef;
 
-/// Facts about a whole program. A local function is proved once per place it is called from, because the regions its
-/// pointers point to differ from caller to caller; each such proof is an [`Instance`], and the code generator inlines
-/// instances.
+/// Facts about a whole program. A local function is proved once per place it is called from,
+/// because the regions its pointers point to differ from caller to caller; each such proof is an
+/// [`Instance`], and the code generator inlines instances.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Facts {
     /// The first is the entry function; a callee comes after its caller.
@@ -22,19 +22,22 @@ pub struct Facts {
     pub cost: u64,
     /// The program can change what the application computes.
     pub modifies: bool,
-    /// How often the `may_goto`s of one call of one function together fall through before they jump: each call frame
-    /// starts a counter with this value, a `may_goto` jumps if it is 0, else takes 1 away and falls through.
+    /// How often the `may_goto`s of one call of one function together fall through before they
+    /// jump: each call frame starts a counter with this value, a `may_goto` jumps if it is 0, else
+    /// takes 1 away and falls through.
     ///
-    /// The proof chooses it: as in Linux (8,388,608) where `cost` keeps within the budget all the same, for instance
-    /// because the loops end by themselves, else the largest number for which it does. 0 if there is no `may_goto`. Any
-    /// smaller number is as safe.
+    /// The proof chooses it: as in Linux (8,388,608) where `cost` keeps within the budget all the
+    /// same, for instance because the loops end by themselves, else the largest number for which it
+    /// does. 0 if there is no `may_goto`. Any smaller number is as safe.
     pub may_goto_rounds: u32,
-    /// What is in the maps whose contents never change and from which the program loads: the proof has taken these bytes for granted.
+    /// What is in the maps whose contents never change and from which the program loads: the proof
+    /// has taken these bytes for granted.
     pub constants: BTreeMap<u32, Arc<[u8]>>,
 }
 
 impl Facts {
-    /// What a load of `width` at this place gives each time, without its sign: the place is in a map whose contents never change.
+    /// What a load of `width` at this place gives each time, without its sign: the place is in a
+    /// map whose contents never change.
     pub fn constant(&self, place: &Place, width: Width) -> Option<u64> {
         let bytes = self.constants.get(&place.map_value()?)?;
         word_at(bytes, place.offset?, width)
@@ -54,7 +57,8 @@ impl Facts {
         self.instances.iter().flat_map(|i| &i.insns).any(reading)
     }
 
-    /// A helper by which the program aggregates over the threads of a block: all of them must run it.
+    /// A helper by which the program aggregates over the threads of a block: all of them must run
+    /// it.
     pub fn aggregates_over_block(&self) -> Option<&'static Helper> {
         let mut facts = self.instances.iter().flat_map(|i| &i.insns);
         facts.find_map(|fact| match fact {
@@ -65,8 +69,8 @@ impl Facts {
         })
     }
 
-    /// Maps whose values the program may change: it stores to one, or a helper may, to which it gives the map or a pointer into
-    /// a value. `code` is what was proved.
+    /// Maps whose values the program may change: it stores to one, or a helper may, to which it
+    /// gives the map or a pointer into a value. `code` is what was proved.
     pub fn written_maps(&self, code: &Code) -> BTreeSet<u32> {
         let mut written = BTreeSet::new();
         for instance in &self.instances {
@@ -104,16 +108,19 @@ pub struct Instance {
     pub frame: u32,
     /// One fact per instruction of `start..end`.
     pub insns: Vec<InsnFact>,
-    /// For each call instruction of this instance that calls a local function, or a helper that calls one back: the
-    /// index of the callee's instance. A callback's frame is one deeper than the caller's.
-    /// A call that no path reaches has one of which everything is dead (and which has no callees of its own), except
-    /// that a helper call has none then: which function it would call is not known.
+    /// For each call instruction of this instance that calls a local function, or a helper that
+    /// calls one back: the index of the callee's instance. A callback's frame is one deeper than
+    /// the caller's. A call that no path reaches has one of which everything is dead (and which has
+    /// no callees of its own), except that a helper call has none then: which function it would
+    /// call is not known.
     ///
-    /// `bpf_loop` calls back at most as often as its first argument says, and at most 8,388,608 times;
-    /// `bpf_for_each_map_elem` at most `max_entries` times, `bpf_user_ringbuf_drain` at most
-    /// [`UserRingLayout::SAMPLES`](warpbpf_abi::layout::UserRingLayout::SAMPLES) times: `cost` counts that.
+    /// `bpf_loop` calls back at most as often as its first argument says, and at most 8,388,608
+    /// times; `bpf_for_each_map_elem` at most `max_entries` times, `bpf_user_ringbuf_drain` at most
+    /// [`UserRingLayout::SAMPLES`](warpbpf_abi::layout::UserRingLayout::SAMPLES) times: `cost`
+    /// counts that.
     pub calls: BTreeMap<Pc, usize>,
-    /// Bytes of stack that this function uses, below its frame pointer: a multiple of 8, at most 512.
+    /// Bytes of stack that this function uses, below its frame pointer: a multiple of 8, at
+    /// most 512.
     pub stack_bytes: u32,
 }
 
@@ -131,8 +138,8 @@ pub enum InsnFact {
     Dead,
     /// Nothing to know: arithmetic, exit, local calls.
     Plain,
-    /// A load, store or atomic. For a call of an iterator's function, the 8 bytes of the iterator: on the stack, at a
-    /// known multiple of 8.
+    /// A load, store or atomic. For a call of an iterator's function, the 8 bytes of the iterator:
+    /// on the stack, at a known multiple of 8.
     Access(Place),
     /// A helper call.
     Call(CallFact),
@@ -152,15 +159,16 @@ pub enum InsnFact {
 pub struct Place {
     /// Which memory.
     pub region: Region,
-    /// Byte offset from the region's start, when it is the same on every path; for the stack it is negative, from the
-    /// frame's end (what `r10` holds). `None` when it varies.
+    /// Byte offset from the region's start, when it is the same on every path; for the stack it is
+    /// negative, from the frame's end (what `r10` holds). `None` when it varies.
     pub offset: Option<i64>,
     /// The address is a multiple of this on every path: 1, 2, 4 or 8.
     pub align: u32,
 }
 
 impl Place {
-    /// The address is a multiple of this, at most 8: a known offset tells it, because every region begins 8-aligned.
+    /// The address is a multiple of this, at most 8: a known offset tells it, because every region
+    /// begins 8-aligned.
     pub fn alignment(&self) -> u64 {
         match self.offset {
             Some(offset) => 1 << (offset | 8).trailing_zeros(),
@@ -181,8 +189,9 @@ impl Place {
     }
 }
 
-/// Marks the index of a map of maps: together they stand for the maps that are in it, of which programs know only what
-/// the map of maps declares. The base address of such a map is what the pointer to it holds.
+/// Marks the index of a map of maps: together they stand for the maps that are in it, of which
+/// programs know only what the map of maps declares. The base address of such a map is what the
+/// pointer to it holds.
 pub const INNER: u32 = 1 << 31;
 
 /// The definition of a map of the object, or of those in a map of maps ([`INNER`]).
@@ -220,7 +229,8 @@ pub enum Region {
         /// Index of the map.
         map: u32,
     },
-    /// The memory in `r1` of a program that runs by itself: [`Platform::memory`](crate::Platform::memory) bytes.
+    /// The memory in `r1` of a program that runs by itself:
+    /// [`Platform::memory`](crate::Platform::memory) bytes.
     Memory,
 }
 
@@ -229,14 +239,16 @@ pub enum Region {
 pub struct CallFact {
     /// The helper.
     pub helper: HelperId,
-    /// The map argument, if the helper has one, or the map of the record, sample or dynptr among the arguments.
+    /// The map argument, if the helper has one, or the map of the record, sample or dynptr among
+    /// the arguments.
     pub map: Option<u32>,
     /// What is known of `r1` to `r5`.
     pub args: [ArgFact; 5],
-    /// What the dynptr among the arguments stands for, if it is one on the stack: a value or a record of the map, from an
-    /// address on that is a multiple of so many bytes, 1, 2, 4 or 8.
+    /// What the dynptr among the arguments stands for, if it is one on the stack: a value or a
+    /// record of the map, from an address on that is a multiple of so many bytes, 1, 2, 4 or 8.
     pub memory: Option<(Region, u32)>,
-    /// The maps of the constant strings among the values that a format is given in memory, in the order of its `%s`.
+    /// The maps of the constant strings among the values that a format is given in memory, in the
+    /// order of its `%s`.
     pub strings: Option<Arc<[u32]>>,
     /// The constant string among the arguments, without its NUL.
     pub text: Option<Arc<[u8]>>,
@@ -250,7 +262,8 @@ impl CallFact {
             || self.helper == HelperId::Snprintf && strings() > 0
     }
 
-    /// What the call copies, if it is the program's own memory that a helper for the application's is given.
+    /// What the call copies, if it is the program's own memory that a helper for the application's
+    /// is given.
     pub fn own_source(&self) -> Option<Place> {
         match self.args[2] {
             ArgFact::Pointer(place) if self.helper.copies_memory() => Some(place),
@@ -258,7 +271,8 @@ impl CallFact {
         }
     }
 
-    /// The call sends a message whose text was made on the stack: no map has it, so the message must.
+    /// The call sends a message whose text was made on the stack: no map has it, so the message
+    /// must.
     pub fn carries_text(&self) -> bool {
         self.helper.prints()
             && matches!(self.args[0], ArgFact::Pointer(place) if matches!(place.region, Region::Stack { .. }))
@@ -280,9 +294,9 @@ pub enum ArgFact {
         max: u64,
     },
     /// A pointer to memory that the helper may read or write as its table row says. Only for
-    /// [`Arg::U64Out`](warpbpf_abi::helpers::Arg::U64Out) and records is it proved to be a multiple of 8; keys, values
-    /// and buffers may be anywhere that `Place::offset` does not rule out. Or to a dynptr on the stack, at a multiple of 8:
-    /// [`CallFact::memory`] has what that stands for.
+    /// [`Arg::U64Out`](warpbpf_abi::helpers::Arg::U64Out) and records is it proved to be a multiple
+    /// of 8; keys, values and buffers may be anywhere that `Place::offset` does not rule out. Or to
+    /// a dynptr on the stack, at a multiple of 8: [`CallFact::memory`] has what that stands for.
     Pointer(Place),
     /// A local function that the helper calls back: [`Instance::calls`] has its instance.
     Callback,

@@ -1,7 +1,8 @@
-//! What each instruction moves from where to where: the transfer functions of the analyses over a [`Graph`].
+//! What each instruction moves from where to where: the transfer functions of the analyses over a
+//! [`Graph`].
 //!
-//! Sources that differ between lanes are marked as such here, so that the analysis which asks about lanes and the one
-//! which follows loads through the program agree on the rest.
+//! Sources that differ between lanes are marked as such here, so that the analysis which asks about
+//! lanes and the one which follows loads through the program agree on the rest.
 
 use warpbpf_abi::helpers::{Arg, HelperId, Uniform, map_op, walks_alike};
 use warpbpf_abi::kfuncs::KfuncId;
@@ -132,7 +133,8 @@ impl Graph<'_> {
         }
     }
 
-    /// What an access reads: memory that is followed, and the address where it is not the same number on all paths.
+    /// What an access reads: memory that is followed, and the address where it is not the same
+    /// number on all paths.
     fn accessed(&self, f: usize, place: &Place, base: Reg, bytes: u32) -> (Part, Part) {
         let address = match place.offset {
             Some(_) if !matches!(place.region, Region::MapValue { .. }) => Part::NONE,
@@ -318,7 +320,8 @@ impl Graph<'_> {
         set(Part::regs(f, 0x3e | LOOP), [Part::NONE; 3], false, true);
     }
 
-    /// Between the rounds of a callback: it gets its arguments, and the caller the number of rounds.
+    /// Between the rounds of a callback: it gets its arguments, and the caller the number of
+    /// rounds.
     fn callback_flows(&self, node: usize, each: &mut impl FnMut(Flow)) {
         let f = self.frame(node);
         let inner = (f + 1).min(FRAMES - 1);
@@ -353,7 +356,8 @@ impl Graph<'_> {
             2
         };
         set(Part::regs(inner, 1 << argument), from_context, false);
-        // Its stack is fresh, as are the registers that hold no argument; `r0` stays, for the branch that is here.
+        // Its stack is fresh, as are the registers that hold no argument; `r0` stays, for the
+        // branch that is here.
         set(
             Part {
                 frame: inner,
@@ -367,7 +371,8 @@ impl Graph<'_> {
 }
 
 impl Graph<'_> {
-    /// Lanes of a group that pass the same arguments to this helper may still be called back differently often.
+    /// Lanes of a group that pass the same arguments to this helper may still be called back
+    /// differently often.
     fn rounds_vary(&self, call: &CallFact) -> bool {
         match call.helper {
             HelperId::Loop => false,

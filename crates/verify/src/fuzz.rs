@@ -1,4 +1,5 @@
-//! Any bytes as instructions: the decoder and the verifier answer, and bytes and code are the same thing.
+//! Any bytes as instructions: the decoder and the verifier answer, and bytes and code are the same
+//! thing.
 
 use warpbpf_abi::attach::Site;
 use warpbpf_ebpf::{assemble, decode, encode};

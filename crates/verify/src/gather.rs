@@ -1,4 +1,5 @@
-//! Collects what the paths learn about each instruction into the [`Facts`] that hold on all of them.
+//! Collects what the paths learn about each instruction into the [`Facts`] that hold on all of
+//! them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -15,7 +16,8 @@ use crate::facts::{ArgFact, CallFact, Facts, InsnFact, Instance, Place, Region};
 use crate::rule::Rule;
 use crate::transfer::Compared;
 
-/// Instructions that a program may have when every call is inlined: the code generator inlines them all.
+/// Instructions that a program may have when every call is inlined: the code generator inlines them
+/// all.
 const INLINED_LIMIT: usize = 1 << 16;
 /// Bytes of stack that a chain of calls may use.
 const STACK_LIMIT: u32 = 512;
@@ -229,7 +231,8 @@ impl Gather {
     /// A pointer is used for an access while `frames` run: how deep does that stack go.
     ///
     /// # Errors
-    /// [`Rule::StackTooDeep`] at once, not only in [`finish`](Self::finish): it bounds what a state holds.
+    /// [`Rule::StackTooDeep`] at once, not only in [`finish`](Self::finish): it bounds what a state
+    /// holds.
     pub fn touched(&mut self, pointer: &Pointer, frames: &[Frame]) -> Result<(), Rule> {
         let Target::Stack(frame) = pointer.target else {
             return Ok(());
@@ -245,7 +248,8 @@ impl Gather {
         }
     }
 
-    /// The first of `frames` whose stack, with those of its callers, passes the limit, and the bytes of them all.
+    /// The first of `frames` whose stack, with those of its callers, passes the limit, and the
+    /// bytes of them all.
     pub fn too_deep(&self, frames: &[Frame]) -> Option<(usize, u32)> {
         let mut bytes = 0;
         frames.iter().enumerate().find_map(|(at, frame)| {
@@ -295,8 +299,9 @@ impl Gather {
         })
     }
 
-    /// A call that no path reaches gets an instance of which nothing is reached, so that every call has one. It counts
-    /// like the others: nothing of it is emitted, but its facts take as much room.
+    /// A call that no path reaches gets an instance of which nothing is reached, so that every call
+    /// has one. It counts like the others: nothing of it is emitted, but its facts take as much
+    /// room.
     fn add_dead_callees(
         &mut self,
         code: &Code,

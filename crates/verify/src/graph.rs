@@ -1,8 +1,10 @@
-//! One control-flow graph over all instances of a proved program, calls and callbacks included, and for each of its
-//! nodes what flows from where to where. The analyses that look at a whole program after the proof stand on it.
+//! One control-flow graph over all instances of a proved program, calls and callbacks included, and
+//! for each of its nodes what flows from where to where. The analyses that look at a whole program
+//! after the proof stand on it.
 //!
-//! Each call has an instance of its own, so a graph with an edge into the callee and edges back to what follows the
-//! call is exact: no path enters a function from one caller and leaves it to another.
+//! Each call has an instance of its own, so a graph with an edge into the callee and edges back to
+//! what follows the call is exact: no path enters a function from one caller and leaves it to
+//! another.
 
 use warpbpf_abi::context::FieldSource;
 use warpbpf_abi::helpers::{Arg, Helper, Ret};
@@ -385,7 +387,8 @@ impl<'a> Graph<'a> {
         matches!(call.args[i], ArgFact::Pointer(place) if self.memory_varies(&place))
     }
 
-    /// The row of the helper that `node` calls. By its number: rows of another environment share a kind.
+    /// The row of the helper that `node` calls. By its number: rows of another environment share a
+    /// kind.
     pub fn helper(&self, node: usize) -> Option<&'static Helper> {
         match self.insn(node) {
             Insn::Call {
@@ -434,8 +437,8 @@ impl<'a> Graph<'a> {
     }
 }
 
-/// Lanes of a group can read different values from a field. The multiprocessor is among them: lanes may read it at
-/// different instants, and a warp can be moved in between (PTX ISA, `%smid`).
+/// Lanes of a group can read different values from a field. The multiprocessor is among them: lanes
+/// may read it at different instants, and a warp can be moved in between (PTX ISA, `%smid`).
 fn field_varies(source: FieldSource) -> bool {
     match source {
         FieldSource::ThreadIdx(_) | FieldSource::Lane | FieldSource::Sm => true,

@@ -1,7 +1,8 @@
 //! Which registers are still read, and whose value steers the program, at each instruction.
 //!
-//! The explorer drops what is not read and forgets numbers that steer nothing before it compares states: two paths
-//! that differ only in such values are then the same path. Both are sound, because knowing less always is.
+//! The explorer drops what is not read and forgets numbers that steer nothing before it compares
+//! states: two paths that differ only in such values are then the same path. Both are sound,
+//! because knowing less always is.
 
 use std::ops::Range;
 
@@ -227,7 +228,8 @@ impl Analysis<usize> for Liveness<'_> {
                 if let Some(reg) = fetched(*op, *src) {
                     fact.write(reg);
                 }
-                // Of what it leaves in memory nothing is known, on a stack either, whatever the numbers were.
+                // Of what it leaves in memory nothing is known, on a stack either, whatever the
+                // numbers were.
                 if *op == AtomicOp::CmpXchg {
                     fact.read(Reg::R0, false);
                 }

@@ -4,11 +4,12 @@ use warpbpf_object::{Btf, MapDef, Type, TypeId};
 
 use crate::rule::Rule;
 
-/// The attribute of [`MapDef::extra`] that says where a `struct bpf_spin_lock` stands in a map's value.
+/// The attribute of [`MapDef::extra`] that says where a `struct bpf_spin_lock` stands in a map's
+/// value.
 const LOCK_ATTRIBUTE: &str = "bpf_spin_lock";
 
-/// Notes in each map's definition whether its values hold a `struct bpf_spin_lock`, so that [`verify`](crate::verify)
-/// refuses programs that use it.
+/// Notes in each map's definition whether its values hold a `struct bpf_spin_lock`, so that
+/// [`verify`](crate::verify) refuses programs that use it.
 pub fn note_locks(maps: &mut [MapDef], types: &Btf) {
     for map in maps {
         if let Some(at) = map.value_type.and_then(|ty| lock_offset(types, ty, 0)) {

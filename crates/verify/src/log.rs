@@ -1,4 +1,5 @@
-//! What the proof does, step by step, for `verify --log`: the state before each instruction that it looks at.
+//! What the proof does, step by step, for `verify --log`: the state before each instruction that it
+//! looks at.
 
 use warpbpf_ebpf::{Pc, Reg, disasm};
 
@@ -10,11 +11,12 @@ use crate::env::Env;
 /// Who listens.
 pub type Logger<'l> = &'l mut dyn FnMut(&LogStep);
 
-/// The state before one instruction on one path. Paths are followed one after the other; where one ends, the next step
-/// is that of another one.
+/// The state before one instruction on one path. Paths are followed one after the other; where one
+/// ends, the next step is that of another one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct LogStep {
-    /// How often the proof was begun, counted from 1: a second time with states joined, a third with more effort.
+    /// How often the proof was begun, counted from 1: a second time with states joined, a third
+    /// with more effort.
     pub pass: u32,
     /// The instruction.
     pub pc: Pc,
@@ -28,7 +30,8 @@ pub struct LogStep {
     pub cost: u64,
     /// The registers that hold something, with what.
     pub registers: Vec<(Reg, String)>,
-    /// What the step before changed in this frame's stack: offset from `r10`, bytes, and what they hold now.
+    /// What the step before changed in this frame's stack: offset from `r10`, bytes, and what they
+    /// hold now.
     pub stack: Vec<(i64, u32, String)>,
 }
 

@@ -1,7 +1,9 @@
-//! Loops whose rounds something else counts: helpers that call back, iterators over numbers, and `may_goto`.
+//! Loops whose rounds something else counts: helpers that call back, iterators over numbers, and
+//! `may_goto`.
 //!
-//! Few rounds of a known number are followed one by one, with exact counters. Else the state says nothing of the count:
-//! any number of rounds may have been made, and may follow, and only the bound on the cost multiplies ([`crate::bound`]).
+//! Few rounds of a known number are followed one by one, with exact counters. Else the state says
+//! nothing of the count: any number of rounds may have been made, and may follow, and only the
+//! bound on the cost multiplies ([`crate::bound`]).
 
 use warpbpf_abi::helpers::{Helper, HelperId};
 use warpbpf_abi::kfuncs::{KfuncId, MAX_LOOPS};
@@ -28,8 +30,8 @@ const EXACT_TRIPS: u64 = 32;
 const MAY_GOTO_COST: u64 = 3;
 /// What a helper spends around each call back: counting, the test of its result, the jump.
 const ROUND_COST: u64 = 6;
-/// What it spends besides for an element of a hash, to find the key and the value in its node. The slots that it looks
-/// through are counted at the call: see [`crate::budget`].
+/// What it spends besides for an element of a hash, to find the key and the value in its node. The
+/// slots that it looks through are counted at the call: see [`crate::budget`].
 const NODE_COST: u64 = 11;
 /// What it spends besides for a sample: to look at its header and to move on behind it.
 const SAMPLE_COST: u64 = 48;
@@ -59,7 +61,8 @@ impl Explorer<'_, '_, '_> {
         Ok(Onward::Goes)
     }
 
-    /// The path becomes two with these events: the first waits, the second is `path`. `change` makes each of them.
+    /// The path becomes two with these events: the first waits, the second is `path`. `change`
+    /// makes each of them.
     fn fork(&mut self, path: &mut Path, events: [Event; 2], change: impl Fn(&mut Path, bool)) {
         let [waits, goes] = self.paths.fork(path.node, events, path.cost);
         let mut other = Path {
@@ -202,7 +205,8 @@ impl Explorer<'_, '_, '_> {
         }
     }
 
-    /// In a helper that calls back, before the first call or between two: it may return or call once more.
+    /// In a helper that calls back, before the first call or between two: it may return or call
+    /// once more.
     fn between_calls(&mut self, path: &mut Path) -> Result<Onward, Rule> {
         let (pc, instance) = (path.pc, path.state.top().instance);
         let Some(looping) = path.state.top().looping else {

@@ -1,10 +1,12 @@
-//! Calls that aggregate over a block ([`Warp::WholeBlock`]): each thread of the block must make them exactly once, because
-//! whoever completes the count gets the result. A thread that came twice would complete it too early; one that does not
-//! come would leave it open, for the launches that follow too.
+//! Calls that aggregate over a block ([`Warp::WholeBlock`]): each thread of the block must make
+//! them exactly once, because whoever completes the count gets the result. A thread that came twice
+//! would complete it too early; one that does not come would leave it open, for the launches that
+//! follow too.
 //!
-//! So such a call stands where every thread of a block comes once, at a kernel's start or end in scope `thread`, and in the
-//! graph of the program it is in no cycle and on every way to an end. That is asked of the edges that can be taken, and
-//! not of paths: a branch around the call is refused even if its condition were the same in all threads.
+//! So such a call stands where every thread of a block comes once, at a kernel's start or end in
+//! scope `thread`, and in the graph of the program it is in no cycle and on every way to an end.
+//! That is asked of the edges that can be taken, and not of paths: a branch around the call is
+//! refused even if its condition were the same in all threads.
 
 use warpbpf_abi::attach::Scope;
 use warpbpf_abi::helpers::Warp;
@@ -109,8 +111,9 @@ fn reached(graph: &Graph<'_>, from: &[usize], around: Option<usize>) -> BitSet<u
     seen
 }
 
-/// A branch before the call, and where it goes that leads past it. There is one if an end can be reached around the call:
-/// on the way there is a last node from which the call can still be reached.
+/// A branch before the call, and where it goes that leads past it. There is one if an end can be
+/// reached around the call: on the way there is a last node from which the call can still be
+/// reached.
 fn way_around(graph: &Graph<'_>, call: usize) -> Option<(usize, usize)> {
     let mut leads: BitSet<usize> = BitSet::with_capacity(graph.len());
     let mut work = vec![call];

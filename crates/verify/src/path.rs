@@ -1,10 +1,13 @@
-//! The tree of paths followed so far: for the bound on executed instructions, and to tell a rejection's path.
+//! The tree of paths followed so far: for the bound on executed instructions, and to tell a
+//! rejection's path.
 //!
-//! A node is where a path forked or met a point at which states are compared. It is complete when every path through
-//! it has ended; then it knows the most instructions that can follow, and a path that it covers can take that over.
+//! A node is where a path forked or met a point at which states are compared. It is complete when
+//! every path through it has ended; then it knows the most instructions that can follow, and a path
+//! that it covers can take that over.
 //!
-//! A path may also be covered by its own past: a loop whose rounds something else counts ([`Token`]). Then the tree
-//! and its covers are a graph with cycles, and [`crate::bound`] finds the longest way through it.
+//! A path may also be covered by its own past: a loop whose rounds something else counts
+//! ([`Token`]). Then the tree and its covers are a graph with cycles, and [`crate::bound`] finds
+//! the longest way through it.
 
 use std::collections::HashSet;
 
@@ -44,7 +47,8 @@ struct Record {
     last: u64,
     /// Paths through here that have not ended.
     open: u32,
-    /// For a meeting: how often the path had met there before, and how often in a row with a token between.
+    /// For a meeting: how often the path had met there before, and how often in a row with a token
+    /// between.
     round: u32,
     counted: u32,
     /// How often the path had met heads of loops before.
@@ -208,8 +212,8 @@ impl Paths {
         self.ended(node, cost);
     }
 
-    /// The path at `node` ends after `cost` instructions because the states that followed `by` cover what follows.
-    /// Gives its length, or as much of it as is known.
+    /// The path at `node` ends after `cost` instructions because the states that followed `by`
+    /// cover what follows. Gives its length, or as much of it as is known.
     pub fn covered(&mut self, node: Node, cost: u64, by: Node) -> u64 {
         self.covers.push((node, by, cost - self.nodes[node].cost));
         let total = match self.follows(by) {
@@ -237,8 +241,9 @@ impl Paths {
         }
     }
 
-    /// The most instructions that can follow, if every path through the node has ended. Where a path was covered by
-    /// its own past it is less than that, and only [`graph`](Self::graph) tells.
+    /// The most instructions that can follow, if every path through the node has ended. Where a
+    /// path was covered by its own past it is less than that, and only [`graph`](Self::graph)
+    /// tells.
     pub fn follows(&self, node: Node) -> Option<u64> {
         (self.nodes[node].open == 0).then_some(self.nodes[node].follows)
     }
@@ -324,7 +329,8 @@ impl Paths {
         self.tokens_since(node, past).counting().is_some()
     }
 
-    /// The point that the path to `node` met most often, and how often; the nearest of those met equally often.
+    /// The point that the path to `node` met most often, and how often; the nearest of those met
+    /// equally often.
     pub fn most_met(&self, node: Node) -> Option<(Pc, u64)> {
         let mut best: Option<(Pc, u64)> = None;
         for node in self.ancestors(node) {

@@ -1,4 +1,5 @@
-//! What the environment offers, as a value: the verifier asks this table and knows nothing of GPUs otherwise.
+//! What the environment offers, as a value: the verifier asks this table and knows nothing of GPUs
+//! otherwise.
 
 use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_abi::context::{self, Capture, Context, FieldSource};
@@ -6,7 +7,8 @@ use warpbpf_abi::helpers::{self, Helper, HelperId};
 
 use crate::domain::scalar::Scalar;
 
-/// What an access of `size` bytes at `offset` of the context, a write if the third argument says so, gives.
+/// What an access of `size` bytes at `offset` of the context, a write if the third argument says
+/// so, gives.
 pub type ForeignContext = fn(offset: u32, size: u32, writes: bool) -> ContextField;
 
 /// What is at a place of a context.
@@ -29,14 +31,15 @@ pub struct Platform {
     pub scope: Scope,
     /// The struct in `r1`.
     pub context: &'static Context,
-    /// In place of the context: `r1` points to so many readable and writable bytes and `r2` holds their number. For
-    /// programs that run by themselves. Whoever runs one must see to it that `r1` is a multiple of 8: accesses are
-    /// proved aligned on that ground.
+    /// In place of the context: `r1` points to so many readable and writable bytes and `r2` holds
+    /// their number. For programs that run by themselves. Whoever runs one must see to it that `r1`
+    /// is a multiple of 8: accesses are proved aligned on that ground.
     pub memory: Option<u32>,
-    /// Somebody looks at what the program returns, so it must be a number. At a site of a kernel nobody does.
+    /// Somebody looks at what the program returns, so it must be a number. At a site of a kernel
+    /// nobody does.
     pub result_kept: bool,
-    /// In place of the table of fields: what an access of the context gives. For environments that are no GPU, whose
-    /// rules do not fit a table; nothing is compiled for them.
+    /// In place of the table of fields: what an access of the context gives. For environments that
+    /// are no GPU, whose rules do not fit a table; nothing is compiled for them.
     pub foreign_context: Option<ForeignContext>,
     /// Helpers that exist.
     pub helpers: &'static [Helper],
@@ -108,7 +111,8 @@ impl Platform {
         }
     }
 
-    /// A cost fits the budget. The largest number stands for all costs from there on, so it fits none.
+    /// A cost fits the budget. The largest number stands for all costs from there on, so it fits
+    /// none.
     pub(crate) fn affords(&self, cost: u64) -> bool {
         cost <= self.budget && cost < u64::MAX
     }
@@ -119,7 +123,8 @@ impl Platform {
     }
 }
 
-/// Threads of a block, on every architecture that we know (CUDA C++ Programming Guide, "Compute Capabilities").
+/// Threads of a block, on every architecture that we know (CUDA C++ Programming Guide, "Compute
+/// Capabilities").
 const BLOCK_THREADS: u64 = 1024;
 /// Largest `blockDim.z`.
 const BLOCK_DEPTH: u64 = 64;

@@ -1,4 +1,5 @@
-//! A rejection as people see it: the rule, the C line, the instruction, what its registers hold, and the path there.
+//! A rejection as people see it: the rule, the C line, the instruction, what its registers hold,
+//! and the path there.
 
 use std::error::Error;
 use std::fmt;
@@ -15,7 +16,8 @@ use crate::warn::{Related, Warning};
 /// How many steps of the path are told: the last ones.
 const STEPS_TOLD: usize = 8;
 
-/// Why a program is refused. The program is at fault, not the verifier: nothing of it may be compiled.
+/// Why a program is refused. The program is at fault, not the verifier: nothing of it may be
+/// compiled.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Rejection {
     /// Name of the program.

@@ -151,7 +151,8 @@ pub enum Rule {
         index: usize,
         offset: i64,
         bytes: u64,
-        /// The variable is one of the function that this instruction belongs to, which called the running one.
+        /// The variable is one of the function that this instruction belongs to, which called the
+        /// running one.
         caller: Option<Pc>,
     },
     #[error("argument {index} of `bpf_{helper}` must be {expected}: {problem}")]

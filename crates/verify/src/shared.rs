@@ -1,10 +1,11 @@
-//! Updates of shared map values that can be lost, and locks: what is safe but, with thousands of threads at once,
-//! almost surely not what its author meant.
+//! Updates of shared map values that can be lost, and locks: what is safe but, with thousands of
+//! threads at once, almost surely not what its author meant.
 //!
-//! For each map that threads share, its loads and lookups are marked and the marks followed through registers, stack,
-//! calls and callbacks. A store whose value carries the mark of a load of the same bytes is a read-modify-write; so is
-//! one that only happens if a test of such a load says so (`if (x > v->max) v->max = x`). The forms that the code
-//! generator turns into one atomic operation are left out: see [`becomes_atomic`].
+//! For each map that threads share, its loads and lookups are marked and the marks followed through
+//! registers, stack, calls and callbacks. A store whose value carries the mark of a load of the
+//! same bytes is a read-modify-write; so is one that only happens if a test of such a load says so
+//! (`if (x > v->max) v->max = x`). The forms that the code generator turns into one atomic
+//! operation are left out: see [`becomes_atomic`].
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
@@ -40,7 +41,8 @@ pub enum Finding {
     WriteBack { map: u32 },
     /// `bpf_map_update_elem` with `BPF_ANY` where a lookup found nothing.
     Insert { map: u32 },
-    /// A compare-and-swap or exchange that is tried until it succeeds, without looking at the value first.
+    /// A compare-and-swap or exchange that is tried until it succeeds, without looking at the value
+    /// first.
     Lock { map: u32 },
 }
 
@@ -556,8 +558,8 @@ impl<'g, 'a> OfMap<'g, 'a> {
         }
     }
 
-    /// A compare-and-swap whose expected value, or an exchange whose new value, does not come from the map: it does not
-    /// bring a value up to date but takes something.
+    /// A compare-and-swap whose expected value, or an exchange whose new value, does not come from
+    /// the map: it does not bring a value up to date but takes something.
     fn blind(&self, node: usize) -> bool {
         match self.graph.insn(node) {
             Insn::Atomic {

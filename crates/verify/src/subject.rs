@@ -28,8 +28,9 @@ pub trait Subject {
     fn function_name(&self, start: Pc) -> Option<&str>;
     /// Where `pc` comes from.
     fn line_of(&self, pc: Pc) -> Option<SourceLine>;
-    /// What the instruction at `pc` asks for that does not exist (a field that the target's types do not have, a weak
-    /// kernel function that is not served): it is a call of a helper that no platform has, and this says why.
+    /// What the instruction at `pc` asks for that does not exist (a field that the target's types
+    /// do not have, a weak kernel function that is not served): it is a call of a helper that no
+    /// platform has, and this says why.
     fn unresolved(&self, _pc: Pc) -> Option<&str> {
         None
     }
@@ -96,8 +97,8 @@ impl<S: Subject + ?Sized> Subject for &S {
     }
 }
 
-/// The functions of a program, in order: a function begins at instruction 0 and wherever a call goes, and ends where
-/// the next one begins.
+/// The functions of a program, in order: a function begins at instruction 0 and wherever a call
+/// goes, and ends where the next one begins.
 pub(crate) fn functions(code: &Code) -> Vec<Range<u32>> {
     let end = code.insns().len() as u32;
     let mut starts = vec![0];

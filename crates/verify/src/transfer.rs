@@ -15,7 +15,8 @@ use crate::platform::field_range;
 /// Numbers that are tied are not further apart.
 const TIED_WITHIN: u64 = 1 << 31;
 
-/// Executes an instruction that is no jump, call or exit. `accessed` is what it accesses, if it does.
+/// Executes an instruction that is no jump, call or exit. `accessed` is what it accesses, if it
+/// does.
 pub fn transfer(env: &Env<'_>, state: &mut State, insn: &Insn, accessed: Option<&Pointer>) {
     match *insn {
         Insn::Alu { wide, op, dst, src } => alu(state, wide, op, dst, src),
@@ -323,7 +324,8 @@ pub fn branch(
     };
     match (*state.reg(dst), right) {
         (Value::Pointer(p), Value::Pointer(q)) => {
-            // In one object of which there is one, they are ordered as their offsets are, unless one went astray.
+            // In one object of which there is one, they are ordered as their offsets are, unless
+            // one went astray.
             let near = |p: &Pointer| {
                 p.offset.s64.min >= i64::from(i32::MIN) && p.offset.s64.max <= i64::from(i32::MAX)
             };

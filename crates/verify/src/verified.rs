@@ -15,7 +15,8 @@ use crate::warn::Warning;
 use crate::warp::WarpFacts;
 use crate::{explore, graph, once, subject, wait, warn, warp};
 
-/// A program that was proved safe. Only [`verify`] makes one, and the code generator takes nothing else.
+/// A program that was proved safe. Only [`verify`] makes one, and the code generator takes nothing
+/// else.
 #[derive(Debug, Clone)]
 pub struct Verified<P = Program> {
     program: P,
@@ -47,12 +48,14 @@ impl<P> Verified<P> {
     }
 }
 
-/// Proves a program safe on a platform. `maps` are those that the code refers to by index: [`warpbpf_object::Object::maps`].
+/// Proves a program safe on a platform. `maps` are those that the code refers to by index:
+/// [`warpbpf_object::Object::maps`].
 ///
 /// The program may be a [`Program`], bare [`Code`], or a reference to one.
 ///
 /// # Errors
-/// The first rule that the program breaks, with the path on which it does. No program makes this panic.
+/// The first rule that the program breaks, with the path on which it does. No program makes this
+/// panic.
 pub fn verify<S: Subject>(
     program: S,
     maps: &[MapDef],
@@ -61,8 +64,8 @@ pub fn verify<S: Subject>(
     judge(program, maps, platform, None)
 }
 
-/// As [`verify`], and tells `log` the state before each instruction that the proof looks at, on every path that it
-/// follows: for `verify --log`.
+/// As [`verify`], and tells `log` the state before each instruction that the proof looks at, on
+/// every path that it follows: for `verify --log`.
 ///
 /// # Errors
 /// As [`verify`].

@@ -1,8 +1,9 @@
 //! Loops that wait for another thread, and locks: given a name of their own.
 //!
-//! The explorer refuses every loop that has no bound, whatever it is for. On a GPU one kind deserves more than "may not
-//! end": a loop that ends only when memory changes which another thread must write. Lanes of a warp need not run at the
-//! same time, and a block that is waited for may not have been started, so there is no number of rounds that helps.
+//! The explorer refuses every loop that has no bound, whatever it is for. On a GPU one kind
+//! deserves more than "may not end": a loop that ends only when memory changes which another thread
+//! must write. Lanes of a warp need not run at the same time, and a block that is waited for may
+//! not have been started, so there is no number of rounds that helps.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -53,7 +54,8 @@ enum Cause {
     Own,
 }
 
-/// The loop around `pc`, if only another thread or the clock can end it: whom it waits for, what it looks at, where.
+/// The loop around `pc`, if only another thread or the clock can end it: whom it waits for, what it
+/// looks at, where.
 pub(crate) fn spin(
     code: &Code,
     functions: &[Range<u32>],
@@ -188,7 +190,8 @@ impl Search<'_> {
         *self.code.at(Pc(self.start + node as u32))
     }
 
-    /// What was in `reg` before is gone after it: it has a new value, or a call left none in `r1` to `r5`.
+    /// What was in `reg` before is gone after it: it has a new value, or a call left none in `r1`
+    /// to `r5`.
     fn changes(&self, node: usize, reg: Reg) -> bool {
         let insn = self.insn(node);
         let is_call = matches!(insn, Insn::Call { .. } | Insn::CallReg { .. });

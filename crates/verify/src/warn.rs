@@ -1,6 +1,7 @@
-//! Warnings: what is safe but probably wrong. A read-modify-write of a map value that other threads share, in a form
-//! that the code generator does not turn into one atomic operation, loses updates; so does an insertion that two
-//! threads do at once; a lock that is tried a few times is not held by those who give up; a misaligned access is slow.
+//! Warnings: what is safe but probably wrong. A read-modify-write of a map value that other threads
+//! share, in a form that the code generator does not turn into one atomic operation, loses updates;
+//! so does an insertion that two threads do at once; a lock that is tried a few times is not held
+//! by those who give up; a misaligned access is slow.
 
 use std::fmt;
 
@@ -14,7 +15,8 @@ use crate::subject::{SourceLine, Subject};
 /// Something that is allowed but looks wrong.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Warning {
-    /// A short name that does not change when the wording does: `lost-update`, `lost-insert`, `lock`, `split-access`.
+    /// A short name that does not change when the wording does: `lost-update`, `lost-insert`,
+    /// `lock`, `split-access`.
     pub name: &'static str,
     /// The instruction.
     pub pc: Pc,

@@ -1,19 +1,22 @@
 //! The warp half: what is the same in all lanes of a group, and which lanes reach an instruction.
 //!
-//! A *group* is the lanes of a warp that arrived at the site together. Two lanes of it that execute an instruction in
-//! the same rounds of all loops around it see the same *uniform* value there, and go the same way at a uniform branch.
-//! Nothing is said about *when* they do: the hardware may run lanes of a group one after the other even where nothing
-//! diverged, which is why memory that other threads write is never uniform, whatever the address.
+//! A *group* is the lanes of a warp that arrived at the site together. Two lanes of it that execute
+//! an instruction in the same rounds of all loops around it see the same *uniform* value there, and
+//! go the same way at a uniform branch. Nothing is said about *when* they do: the hardware may run
+//! lanes of a group one after the other even where nothing diverged, which is why memory that other
+//! threads write is never uniform, whatever the address.
 //!
-//! A branch that is not uniform *varies*. From there to where all its ways meet again (its immediate postdominator)
-//! lanes go their own ways: code there is not reached *together*, and what was assigned on one of the ways varies where
-//! two of them meet (the labels of LLVM's divergence analysis). A loop with a
-//! varying exit has all its lanes together again only behind it, and what it assigned varies there.
+//! A branch that is not uniform *varies*. From there to where all its ways meet again (its
+//! immediate postdominator) lanes go their own ways: code there is not reached *together*, and what
+//! was assigned on one of the ways varies where two of them meet (the labels of LLVM's divergence
+//! analysis). A loop with a varying exit has all its lanes together again only behind it, and what
+//! it assigned varies there.
 //!
 //! Where one lane runs (scopes `warp` and `block`), everything is uniform and nobody is missed.
 //!
-//! Code generation needs none of this to be safe: it takes the lanes that are there. A helper that the table says needs
-//! a whole group ([`Warp::Together`]) is refused where a lane of it may be missing.
+//! Code generation needs none of this to be safe: it takes the lanes that are there. A helper that
+//! the table says needs a whole group ([`Warp::Together`]) is refused where a lane of it may be
+//! missing.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
@@ -30,7 +33,8 @@ use crate::facts::InsnFact;
 use crate::graph::{FRAMES, Graph, Kind, Part};
 use crate::rule::Rule;
 
-/// Nodes that may be looked at for the regions of varying branches, before everything is taken to vary.
+/// Nodes that may be looked at for the regions of varying branches, before everything is taken to
+/// vary.
 const EFFORT: usize = 1 << 23;
 
 /// What the warp half knows of one instruction in one instance.
@@ -44,11 +48,13 @@ pub struct WarpFact {
     pub uniform: bool,
     /// It is a conditional jump that can go both ways, or a call of a callback.
     pub branch: bool,
-    /// Calls: the arguments that are the same in all lanes, memory behind pointers included; bit 0 is `r1`.
+    /// Calls: the arguments that are the same in all lanes, memory behind pointers included; bit 0
+    /// is `r1`.
     pub alike: u8,
 }
 
-/// What the warp half knows of a program, by instance and instruction as [`Facts::instances`](crate::Facts::instances).
+/// What the warp half knows of a program, by instance and instruction as
+/// [`Facts::instances`](crate::Facts::instances).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct WarpFacts {
     starts: Vec<Pc>,
@@ -56,7 +62,8 @@ pub struct WarpFacts {
 }
 
 impl WarpFacts {
-    /// What is known of an instruction of an instance; the default, with which nothing may be done, if there is none.
+    /// What is known of an instruction of an instance; the default, with which nothing may be done,
+    /// if there is none.
     pub fn at(&self, instance: usize, pc: Pc) -> WarpFact {
         let fact = || {
             let start = self.starts.get(instance)?.index();
@@ -66,7 +73,8 @@ impl WarpFacts {
         fact().unwrap_or_default()
     }
 
-    /// All lanes of the group that reach the branch go the same way, whichever call of its function they are in.
+    /// All lanes of the group that reach the branch go the same way, whichever call of its function
+    /// they are in.
     pub fn is_uniform_branch(&self, pc: Pc) -> bool {
         let mut any = false;
         for (start, facts) in self.starts.iter().zip(&self.facts) {
@@ -156,7 +164,8 @@ pub fn analyse(graph: &Graph<'_>) -> Result<WarpFacts, Box<Broken>> {
     Ok(facts(graph, &before, &apart, &varying))
 }
 
-/// For each node the first one that all its ways to the end go through; `None` where that is the end itself.
+/// For each node the first one that all its ways to the end go through; `None` where that is the
+/// end itself.
 pub(crate) fn postdominators(graph: &Graph<'_>) -> Vec<Option<usize>> {
     let end = graph.len();
     let mut edges = Vec::new();
@@ -173,8 +182,8 @@ pub(crate) fn postdominators(graph: &Graph<'_>) -> Vec<Option<usize>> {
         .collect()
 }
 
-/// The nodes between a branch and where its ways meet, each with the number of the way that leads there; the places
-/// where ways meet on the way.
+/// The nodes between a branch and where its ways meet, each with the number of the way that leads
+/// there; the places where ways meet on the way.
 pub(crate) struct Region {
     /// The nodes, in no order.
     pub nodes: Vec<usize>,
@@ -319,7 +328,8 @@ impl<'g, 'a> Search<'g, 'a> {
             .any(|part| self.after_flows(node).meets(part))
     }
 
-    /// What varies when the branch at `node` decides: callbacks and `may_goto` decide by what they just assigned.
+    /// What varies when the branch at `node` decides: callbacks and `may_goto` decide by what they
+    /// just assigned.
     fn after_flows(&self, node: usize) -> Set {
         transfer(self.graph, node, self.before[node])
     }

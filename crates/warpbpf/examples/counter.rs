@@ -1,5 +1,6 @@
-//! Starts an application with a program in its kernels, watches a map of counters while it runs, and prints what it held
-//! at the end: `counter PROG.bpf.o MAP APP [ARGUMENT…]`. Keys are u32, values u64.
+//! Starts an application with a program in its kernels, watches a map of counters while it runs,
+//! and prints what it held at the end: `counter PROG.bpf.o MAP APP [ARGUMENT…]`. Keys are u32,
+//! values u64.
 #![expect(clippy::print_stdout, reason = "an example talks to its user")]
 
 use std::time::Duration;

@@ -132,7 +132,8 @@ fn entries(layout: &MapLayout) -> u64 {
     }
 }
 
-/// More than the bytes of a layout, without overflow. `None` where a number is none that a layout has.
+/// More than the bytes of a layout, without overflow. `None` where a number is none that a layout
+/// has.
 fn most_bytes(layout: &MapLayout) -> Option<u128> {
     let sized = |size: u32| {
         (1..=MOST_VALUE)

@@ -154,7 +154,8 @@ impl Host {
         self.control.path().parent() == socket.parent()
     }
 
-    /// Has programs put in beside its own. What was done, and the connection by which is told what an agent would tell.
+    /// Has programs put in beside its own. What was done, and the connection by which is told what
+    /// an agent would tell.
     ///
     /// # Errors
     /// Why not; nothing was changed then.
@@ -222,7 +223,8 @@ impl Host {
     }
 }
 
-/// Whether a tool that has much to do for us is still at work: it is asked by a connection of its own.
+/// Whether a tool that has much to do for us is still at work: it is asked by a connection of its
+/// own.
 struct Alive {
     path: PathBuf,
     limit: Duration,
@@ -308,7 +310,8 @@ impl Shared {
     }
 }
 
-/// Why a process cannot be attached to, where `reason` says so, and tools have said nothing of which one may have it.
+/// Why a process cannot be attached to, where `reason` says so, and tools have said nothing of
+/// which one may have it.
 pub(crate) fn silent_tools(reason: &str, silent: &[u32], limit: Duration) -> String {
     let all: Vec<String> = silent.iter().map(u32::to_string).collect();
     let (all, many) = (all.join(", "), silent.len() > 1);

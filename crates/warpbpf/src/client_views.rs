@@ -1,4 +1,5 @@
-//! Several tools in one application: what each is told of kernels and launches, out of what the agent tells of all.
+//! Several tools in one application: what each is told of kernels and launches, out of what the
+//! agent tells of all.
 //!
 //! The tool that the agent speaks to is [`OWN`], others are its clients, by number
 //! ([`warpbpf_wire::Change::Join`]). A kernel's row names programs by their places in the list of
@@ -99,7 +100,8 @@ impl ClientViews {
         self.left_out.retain(|kernel| kernel.client != client);
     }
 
-    /// A kernel's row as a tool sees it that has no program but its own; nothing while the programs that it is about are not known.
+    /// A kernel's row as a tool sees it that has no program but its own; nothing while the programs
+    /// that it is about are not known.
     fn row_of(&self, kernel: &Kernel, client: u32) -> Option<Kernel> {
         if kernel.programs.is_empty() {
             return Some(kernel.clone());

@@ -1,5 +1,5 @@
-//! How a second command reaches the maps of a session: a socket beside the one for agents, in the folder that only this
-//! user may enter. The tool answers, and asks the agent where it must.
+//! How a second command reaches the maps of a session: a socket beside the one for agents, in the
+//! folder that only this user may enter. The tool answers, and asks the agent where it must.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -106,7 +106,8 @@ pub enum Reply {
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         slots: Vec<String>,
     },
-    /// To [`Request::Join`]; the descriptor is the second tool's connection, at whose other end is what an agent would be.
+    /// To [`Request::Join`]; the descriptor is the second tool's connection, at whose other end is
+    /// what an agent would be.
     Joined {
         /// Its number.
         client: u32,
@@ -504,7 +505,8 @@ impl Control {
         Ok(())
     }
 
-    /// What became of that, if it is known: the second tool's connection, by which it hears what it would of an agent.
+    /// What became of that, if it is known: the second tool's connection, by which it hears what it
+    /// would of an agent.
     pub(crate) fn joined(&mut self) -> Result<Option<OwnedFd>, Error> {
         self.connection.flush()?;
         let Some(frame) = self.connection.try_recv()? else {
@@ -550,8 +552,8 @@ impl Control {
         }
     }
 
-    /// The shared memory of a process in one of its contexts: map snapshots, to be read while or after it runs. Its events
-    /// belong to the tool.
+    /// The shared memory of a process in one of its contexts: map snapshots, to be read while or
+    /// after it runs. Its events belong to the tool.
     ///
     /// # Errors
     /// [`Error::Wire`], [`Error::Shared`].

@@ -1,5 +1,6 @@
-//! Functions that programs become in kernels of which there is only machine code: asked for when an application comes, and again
-//! before its programs are replaced. Both take as long as an assembler runs.
+//! Functions that programs become in kernels of which there is only machine code: asked for when an
+//! application comes, and again before its programs are replaced. Both take as long as an assembler
+//! runs.
 
 use std::ops::ControlFlow;
 use std::path::PathBuf;
@@ -18,7 +19,8 @@ pub type Function = (String, Result<Vec<u8>, String>);
 
 /// Has functions assembled for one application, or for several that are on devices of one kind.
 pub trait Functions: Send + Sync {
-    /// Those of the programs that are in force, given one by one: somebody waits. What `give` answers says whether the others are still wanted.
+    /// Those of the programs that are in force, given one by one: somebody waits. What `give`
+    /// answers says whether the others are still wanted.
     fn make(&self, give: &mut dyn FnMut(Function) -> ControlFlow<()>);
 
     /// What makes those of the programs that there will be after a replacement. `None` if there
@@ -310,7 +312,8 @@ mod tests {
         Replacement::Remove(vec![program.to_owned()])
     }
 
-    /// What the agent is sent up to a change: texts of functions, each with its cubin or why there is none; and the change's token.
+    /// What the agent is sent up to a change: texts of functions, each with its cubin or why there
+    /// is none; and the change's token.
     fn sent(agent: &mut AgentConnection) -> (Vec<Function>, u64) {
         let mut functions = Vec::new();
         loop {

@@ -117,7 +117,8 @@ impl Shared {
         });
     }
 
-    /// Tells an agent what to do, and keeps what it says from then on. It is the application of this number.
+    /// Tells an agent what to do, and keeps what it says from then on. It is the application of
+    /// this number.
     pub(crate) fn welcome(&self, number: u64, mut connection: ToolConnection) -> Process {
         let (mut first, mut functions) = (None, None);
         let sent = match &self.object {

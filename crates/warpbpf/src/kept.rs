@@ -6,7 +6,8 @@ use std::collections::HashMap;
 
 use warpbpf_wire::{ContextInfo, Counts, KernelCount, Program, ToTool};
 
-/// Most bytes that are kept of what one agent says, without what a timeline brings where one was asked for.
+/// Most bytes that are kept of what one agent says, without what a timeline brings where one was
+/// asked for.
 const MOST: usize = 256 << 20;
 /// Most notes, each of which it says once.
 pub(crate) const MOST_NOTES: usize = if cfg!(test) { 100 } else { 10_000 };

@@ -1,5 +1,5 @@
-//! eBPF programs inside GPU kernels, from Rust: start an application or wait for one, put programs into its kernels, read
-//! and change their maps while it runs, and poll their events.
+//! eBPF programs inside GPU kernels, from Rust: start an application or wait for one, put programs
+//! into its kernels, read and change their maps while it runs, and poll their events.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -16,14 +16,15 @@
 //! # Ok::<(), warpbpf::Error>(())
 //! ```
 //!
-//! A [`Tool`] listens; a thread of it talks to the agents in applications. Each application that uses CUDA becomes a
-//! [`Process`], and each map of the object a [`Map`] in it. Both are handles: cheap to clone, usable from any thread, and
-//! still readable when the application has ended. An application that somebody else starts needs the variables of
-//! [`Tool::environment`].
+//! A [`Tool`] listens; a thread of it talks to the agents in applications. Each application that
+//! uses CUDA becomes a [`Process`], and each map of the object a [`Map`] in it. Both are handles:
+//! cheap to clone, usable from any thread, and still readable when the application has ended. An
+//! application that somebody else starts needs the variables of [`Tool::environment`].
 //!
-//! What a read sees while kernels run stands in the documentation of map types (`docs/maps.md`). Changes of arrays are
-//! copies. Changes of hashes, queues and the like are made by a small kernel, so that they are one step for the
-//! application's lanes too; for them [`Options::host_ops`] must be set when the tool is made.
+//! What a read sees while kernels run stands in the documentation of map types (`docs/maps.md`).
+//! Changes of arrays are copies. Changes of hashes, queues and the like are made by a small kernel,
+//! so that they are one step for the application's lanes too; for them [`Options::host_ops`] must
+//! be set when the tool is made.
 
 #![deny(missing_docs)]
 

@@ -45,7 +45,8 @@ pub struct Change {
     pub places: usize,
     /// What else is to be known; may be empty.
     pub said: String,
-    /// The process of the tool that had programs in it before, and that keeps them there: nothing of the process itself was changed.
+    /// The process of the tool that had programs in it before, and that keeps them there: nothing
+    /// of the process itself was changed.
     pub host: Option<u32>,
 }
 
@@ -61,8 +62,9 @@ impl Change {
     }
 }
 
-/// Takes programs out of a process, whoever put them in: its launches are of originals, its code is as it was, and the memory of
-/// maps is given back. A tool that is connected with it is told, and has its data.
+/// Takes programs out of a process, whoever put them in: its launches are of originals, its code is
+/// as it was, and the memory of maps is given back. A tool that is connected with it is told, and
+/// has its data.
 ///
 /// # Errors
 /// [`AttachError::Process`].
@@ -102,12 +104,13 @@ pub struct CudaProcess {
     pub user: Option<u32>,
     /// When it was started, in ticks since the machine was: with its number, nobody else's.
     pub started: u64,
-    /// It is a child by `fork` without `exec` of a process that has loaded the driver, and has no thread of the driver's own: CUDA
-    /// was not started in it.
+    /// It is a child by `fork` without `exec` of a process that has loaded the driver, and has no
+    /// thread of the driver's own: CUDA was not started in it.
     pub forked: bool,
 }
 
-/// The processes that have loaded the CUDA driver, as far as they can be looked into: this user's, or everybody's for root.
+/// The processes that have loaded the CUDA driver, as far as they can be looked into: this user's,
+/// or everybody's for root.
 pub fn processes() -> Vec<CudaProcess> {
     Lookout::default().processes(&|| true)
 }

@@ -35,7 +35,8 @@ pub enum Device {
     },
 }
 
-/// Asks the real driver for its first device. The question runs in this process; the application starts its own driver.
+/// Asks the real driver for its first device. The question runs in this process; the application
+/// starts its own driver.
 pub fn gpu() -> Result<DeviceInfo, String> {
     gpus().map(|mut all| all.swap_remove(0))
 }
@@ -61,7 +62,8 @@ pub fn gpus() -> Result<Vec<DeviceInfo>, String> {
 /// Decides where to run.
 ///
 /// # Errors
-/// [`Error::NoGpu`] when a GPU was asked for, [`Error::Missing`] when the soft GPU is needed and not built.
+/// [`Error::NoGpu`] when a GPU was asked for, [`Error::Missing`] when the soft GPU is needed and
+/// not built.
 pub fn choose(choice: DeviceChoice) -> Result<Device, Error> {
     let why = match choice {
         DeviceChoice::Soft => "asked for".to_string(),
@@ -108,7 +110,8 @@ pub fn agent() -> Result<PathBuf, Error> {
     })
 }
 
-/// What is preloaded into tools that use libbpf: `WARPBPF_LOADER`, or `libwarpbpf_loader.so` beside this program.
+/// What is preloaded into tools that use libbpf: `WARPBPF_LOADER`, or `libwarpbpf_loader.so` beside
+/// this program.
 pub fn loader() -> Result<PathBuf, Error> {
     let path = beside_us("WARPBPF_LOADER", "libwarpbpf_loader.so");
     if path.exists() {

@@ -16,8 +16,9 @@ pub use warpbpf_maps::Entry;
 
 /// A map in a process. A handle: cheap to clone, usable from any thread.
 ///
-/// While the process runs, each operation is done on the live map, and what it saw is what it gives. When the process has
-/// ended, the map as it was at its end is read, and changes are [`Error::Ended`].
+/// While the process runs, each operation is done on the live map, and what it saw is what it
+/// gives. When the process has ended, the map as it was at its end is read, and changes are
+/// [`Error::Ended`].
 #[derive(Debug, Clone)]
 pub struct Map {
     process: Process,
@@ -25,8 +26,8 @@ pub struct Map {
     info: MapInfo,
 }
 
-/// All of a map at one moment, or nearly: while kernels run, words may be of different moments. Of an application with
-/// several GPUs, what all of them have, as one.
+/// All of a map at one moment, or nearly: while kernels run, words may be of different moments. Of
+/// an application with several GPUs, what all of them have, as one.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     plan: MapPlan,
@@ -107,8 +108,8 @@ impl Map {
         Queue::new(self.clone())
     }
 
-    /// The value of `key`, or nothing. Of a map with a value per multiprocessor or thread all of them, in order, each
-    /// padded to 8 bytes, as Linux does.
+    /// The value of `key`, or nothing. Of a map with a value per multiprocessor or thread all of
+    /// them, in order, each padded to 8 bytes, as Linux does.
     ///
     /// # Errors
     /// [`Error::Size`], [`Error::Operation`], [`Error::NoAnswer`].
@@ -120,11 +121,13 @@ impl Map {
         }
     }
 
-    /// Gives `key` the value `value`. `flags` is `BPF_ANY`, `BPF_NOEXIST` or `BPF_EXIST`. Of a map with a value per
-    /// multiprocessor, `value` is one for all of them, or one for each, padded to 8 bytes.
+    /// Gives `key` the value `value`. `flags` is `BPF_ANY`, `BPF_NOEXIST` or `BPF_EXIST`. Of a map
+    /// with a value per multiprocessor, `value` is one for all of them, or one for each, padded to
+    /// 8 bytes.
     ///
     /// # Errors
-    /// [`Error::Size`], [`Error::Ended`], [`Error::NoAnswer`], [`Error::Operation`] with Linux's numbers.
+    /// [`Error::Size`], [`Error::Ended`], [`Error::NoAnswer`], [`Error::Operation`] with Linux's
+    /// numbers.
     pub fn update(&self, key: &[u8], value: &[u8], flags: u64) -> Result<(), Error> {
         self.check_key(key)?;
         self.one(OpCode::Update, "an update", key, value, flags)
@@ -140,7 +143,8 @@ impl Map {
         found(self.one(OpCode::Delete, "a delete", key, &[], 0)).map(|done| done.is_some())
     }
 
-    /// Removes `key` and gives its value. A program that changes the value between the two steps of this is not seen.
+    /// Removes `key` and gives its value. A program that changes the value between the two steps of
+    /// this is not seen.
     ///
     /// # Errors
     /// As [`Map::update`].
@@ -149,9 +153,10 @@ impl Map {
         found(self.one(OpCode::LookupAndDelete, "a lookup and delete", key, &[], 0))
     }
 
-    /// Adds a value to a queue, stack or bloom filter, or a record of any size to a user ring buffer, which is full (`ENOSPC`)
-    /// until programs have drained it. With `BPF_EXIST` a full queue drops its oldest one; a full stack refuses
-    /// (`E2BIG`) as without the flag, for nobody reaches its oldest value.
+    /// Adds a value to a queue, stack or bloom filter, or a record of any size to a user ring
+    /// buffer, which is full (`ENOSPC`) until programs have drained it. With `BPF_EXIST` a full
+    /// queue drops its oldest one; a full stack refuses (`E2BIG`) as without the flag, for nobody
+    /// reaches its oldest value.
     ///
     /// # Errors
     /// As [`Map::update`].
@@ -188,8 +193,8 @@ impl Map {
         found(self.one(OpCode::Peek, "a test", &[], value, 0)).map(|done| done.is_some())
     }
 
-    /// Many operations in one message: an outcome for each. Those on one key are done in their order, others may be done at
-    /// once: a batch is not atomic.
+    /// Many operations in one message: an outcome for each. Those on one key are done in their
+    /// order, others may be done at once: a batch is not atomic.
     ///
     /// # Errors
     /// [`Error::Ended`], [`Error::NoAnswer`], [`Error::Map`]: nothing is known of any of them.
@@ -238,7 +243,8 @@ impl Map {
     /// All of it now; of a process that has ended, as it was then.
     ///
     /// # Errors
-    /// [`Error::Map`] for a ring, whose records are events, and where nothing was ever copied; [`Error::NoAnswer`].
+    /// [`Error::Map`] for a ring, whose records are events, and where nothing was ever copied;
+    /// [`Error::NoAnswer`].
     pub fn snapshot(&self) -> Result<Snapshot, Error> {
         if self.info.bytes > 0 {
             match self.one(OpCode::Snapshot, "a snapshot", &[], &[], 0) {
@@ -249,7 +255,8 @@ impl Map {
         self.last_snapshot()
     }
 
-    /// All of it as it was last copied, without asking the process: while kernels run, at most about a second old.
+    /// All of it as it was last copied, without asking the process: while kernels run, at most
+    /// about a second old.
     ///
     /// # Errors
     /// As [`Map::snapshot`].
@@ -296,7 +303,8 @@ impl Map {
         Ok(Snapshot { plan, parts })
     }
 
-    /// The part of each context by itself, as it was last copied, in the order of [`Process::contexts`].
+    /// The part of each context by itself, as it was last copied, in the order of
+    /// [`Process::contexts`].
     ///
     /// # Errors
     /// As [`Map::snapshot`].
@@ -321,8 +329,8 @@ impl Map {
         Ok(self.snapshot()?.view()?.entries().collect())
     }
 
-    /// Calls `each` with every key and its value, of a map with one value per key: what a map with a million keys is read by.
-    /// Returns how many there were.
+    /// Calls `each` with every key and its value, of a map with one value per key: what a map with
+    /// a million keys is read by. Returns how many there were.
     ///
     /// # Errors
     /// As [`Map::snapshot`].
@@ -337,9 +345,9 @@ impl Map {
         Ok(count)
     }
 
-    /// Records of this ring that are there, in their order per multiprocessor; waits up to `timeout` for the first one.
-    /// Returns how many there were, as libbpf's `ring_buffer__poll` and `perf_buffer__poll` do; `each` may use the process
-    /// and its maps.
+    /// Records of this ring that are there, in their order per multiprocessor; waits up to
+    /// `timeout` for the first one. Returns how many there were, as libbpf's `ring_buffer__poll`
+    /// and `perf_buffer__poll` do; `each` may use the process and its maps.
     pub fn poll(&self, timeout: Duration, each: impl FnMut(Event<'_>)) -> usize {
         self.process.poll_map(Some(self.index), timeout, each)
     }
@@ -417,7 +425,8 @@ pub fn plan_of(info: &MapInfo) -> Option<MapPlan> {
     })
 }
 
-/// The definition of a map of which no object is known, from what the agent sent: its keys and values have no types.
+/// The definition of a map of which no object is known, from what the agent sent: its keys and
+/// values have no types.
 #[doc(hidden)]
 pub fn untyped_map(info: &MapInfo) -> MapDef {
     MapDef {

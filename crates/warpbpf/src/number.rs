@@ -1,5 +1,5 @@
-//! Numbers of processes in namespaces: a tool knows an application by the number that its user would type, and the application itself
-//! may have another one (in a container).
+//! Numbers of processes in namespaces: a tool knows an application by the number that its user
+//! would type, and the application itself may have another one (in a container).
 
 use warpbpf_inject::{status_field, text};
 
@@ -19,8 +19,8 @@ pub(crate) fn inside(pid: u32) -> Option<u32> {
     own(pid).filter(|own| *own != pid)
 }
 
-/// Our number of an agent's process that calls itself `told`, if the process at the other end of its connection is that one: it may also be a tool
-/// that speaks of it, or one that we cannot see.
+/// Our number of an agent's process that calls itself `told`, if the process at the other end of
+/// its connection is that one: it may also be a tool that speaks of it, or one that we cannot see.
 pub(crate) fn outside(peer: Option<u32>, told: u32) -> u32 {
     peer.filter(|peer| own(*peer) == Some(told)).unwrap_or(told)
 }

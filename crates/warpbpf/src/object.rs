@@ -61,7 +61,8 @@ impl Object {
         }
     }
 
-    /// The same object with other values in its global variables: `("limit", "3")`, `("config.size[0]", "0x40")`.
+    /// The same object with other values in its global variables: `("limit", "3")`,
+    /// `("config.size[0]", "0x40")`.
     ///
     /// # Errors
     /// [`Error::Set`]: no such variable, or the value does not fit its type.

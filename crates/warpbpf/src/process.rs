@@ -17,7 +17,8 @@ use crate::state::{Answer, State};
 use crate::tool::lock;
 use crate::{Error, Map};
 
-/// How long an answer may take. The agent answers within two seconds, or it is busy with a very large map.
+/// How long an answer may take. The agent answers within two seconds, or it is busy with a very
+/// large map.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Longest sleep between two looks at a ring that another process fills without a word.
 const TICK: Duration = Duration::from_millis(1);
@@ -59,9 +60,11 @@ pub struct KernelInfo {
     pub contexts: Vec<(u32, u64)>,
     /// Of the original, because no program in force wanted it; others did before or do now.
     pub unwanted: u64,
-    /// Those with probes by the set of programs that they ran ([`Process::generation`]), of the last few.
+    /// Those with probes by the set of programs that they ran ([`Process::generation`]), of the
+    /// last few.
     pub generations: Vec<(u64, u64)>,
-    /// Those with probes that each program was in, by its name; empty where that was all of them for all programs.
+    /// Those with probes that each program was in, by its name; empty where that was all of them
+    /// for all programs.
     pub programs: Vec<(String, u64)>,
     /// The same by the number of the context.
     pub context_programs: Vec<(u32, Vec<(String, u64)>)>,
@@ -130,7 +133,8 @@ impl Process {
     pub fn pid(&self) -> u32 {
         self.lock().pid
     }
-    /// Its process id as it sees itself, where that is another one: it is in a pid namespace of its own.
+    /// Its process id as it sees itself, where that is another one: it is in a pid namespace of its
+    /// own.
     pub fn inner_pid(&self) -> Option<u32> {
         self.lock().inner_pid
     }
@@ -146,8 +150,9 @@ impl Process {
     pub fn device(&self) -> Option<Device> {
         self.lock().device.clone()
     }
-    /// The contexts that have maps of their own, in the order in which they came: one, unless it uses several GPUs, or several
-    /// contexts one after the other. [`Map`] shows all as one, and [`Map::contexts`] each.
+    /// The contexts that have maps of their own, in the order in which they came: one, unless it
+    /// uses several GPUs, or several contexts one after the other. [`Map`] shows all as one, and
+    /// [`Map::contexts`] each.
     pub fn contexts(&self) -> Vec<ContextInfo> {
         let state = self.lock();
         state.contexts.iter().map(|c| c.info.clone()).collect()
@@ -203,8 +208,9 @@ impl Process {
     pub fn notes(&self) -> Vec<Note> {
         self.lock().notes.clone()
     }
-    /// Operations of the device that were told since the last call ([`Options::timeline`](crate::Options)), and what there is to know of
-    /// all so far, what graphs have in them among it.
+    /// Operations of the device that were told since the last call
+    /// ([`Options::timeline`](crate::Options)), and what there is to know of all so far, what
+    /// graphs have in them among it.
     pub fn take_operations(&self) -> Operations {
         let told = &mut self.lock().operations;
         Operations {
@@ -212,8 +218,8 @@ impl Process {
             ..told.clone()
         }
     }
-    /// NVTX ranges that were told since the last call ([`Options::timeline`](crate::Options)), with all names of threads and streams, and
-    /// what is not known, so far.
+    /// NVTX ranges that were told since the last call ([`Options::timeline`](crate::Options)), with
+    /// all names of threads and streams, and what is not known, so far.
     pub fn take_ranges(&self) -> Ranges {
         let told = &mut self.lock().ranges;
         Ranges {
@@ -221,7 +227,8 @@ impl Process {
             ..told.clone()
         }
     }
-    /// All stacks on the CPU that operations were called from so far ([`Options::stacks`](crate::Options)).
+    /// All stacks on the CPU that operations were called from so far
+    /// ([`Options::stacks`](crate::Options)).
     pub fn stacks(&self) -> HostStacks {
         self.lock().stacks.clone()
     }
@@ -231,7 +238,8 @@ impl Process {
         let own = programs.into_iter().filter(|program| program.client == OWN);
         own.collect()
     }
-    /// The process of the tool beside whose programs this one's are, where that was there first ([`Tool::attach_to`](crate::Tool::attach_to)).
+    /// The process of the tool beside whose programs this one's are, where that was there first
+    /// ([`Tool::attach_to`](crate::Tool::attach_to)).
     pub fn host(&self) -> Option<u32> {
         self.lock().host
     }
@@ -255,7 +263,8 @@ impl Process {
         errors.max().flatten()
     }
 
-    /// Its kernels, in the order in which they were loaded. A kernel whose image was loaded again is there again.
+    /// Its kernels, in the order in which they were loaded. A kernel whose image was loaded again
+    /// is there again.
     pub fn kernels(&self) -> Vec<KernelInfo> {
         let mut state = self.lock();
         state.count_launches();
@@ -277,7 +286,8 @@ impl Process {
         state.kernels_of(OWN).into_iter().map(with_counts).collect()
     }
 
-    /// Its maps, in the object's order; empty before they exist. Those of other tools are not among them.
+    /// Its maps, in the object's order; empty before they exist. Those of other tools are not among
+    /// them.
     pub fn maps(&self) -> Vec<Map> {
         let infos: Vec<MapInfo> = self.lock().maps.clone();
         let own = (0..).zip(infos).filter(|(_, info)| info.client == OWN);
@@ -288,7 +298,8 @@ impl Process {
     /// A map by its name.
     ///
     /// # Errors
-    /// [`Error::NotReady`] before the maps exist, [`Error::Refused`], [`Error::NoMap`] with the names that there are.
+    /// [`Error::NotReady`] before the maps exist, [`Error::Refused`], [`Error::NoMap`] with the
+    /// names that there are.
     pub fn map(&self, name: &str) -> Result<Map, Error> {
         self.pump();
         let state = self.lock();
@@ -444,8 +455,9 @@ impl Process {
         }
     }
 
-    /// Hands out every record of every ring, and every message, that is there; waits up to `timeout` for the first one.
-    /// Returns how many there were. Records of one multiprocessor come in their order.
+    /// Hands out every record of every ring, and every message, that is there; waits up to
+    /// `timeout` for the first one. Returns how many there were. Records of one multiprocessor come
+    /// in their order.
     ///
     /// `each` may use this process and its maps.
     pub fn poll(&self, timeout: Duration, each: impl FnMut(Event<'_>)) -> usize {
@@ -483,8 +495,9 @@ impl Process {
         }
     }
 
-    /// Programs that were ended in loops that nothing bounds ([`Options::bound_loops`](crate::Options::bound_loops)), and how
-    /// often, as it was last copied: of what they would have done after that, nothing is done.
+    /// Programs that were ended in loops that nothing bounds
+    /// ([`Options::bound_loops`](crate::Options::bound_loops)), and how often, as it was last
+    /// copied: of what they would have done after that, nothing is done.
     pub fn stopped(&self) -> Vec<(String, u64)> {
         let counts = self.maps().into_iter().filter_map(|map| {
             let program = stops::program_of(map.name())?.to_owned();
@@ -520,7 +533,8 @@ impl Process {
         state.pump();
         let pid = state.pid;
         if !state.has_spoken() {
-            // It has not come so far, and nothing is to be brought home: it finds nobody when it does.
+            // It has not come so far, and nothing is to be brought home: it finds nobody when it
+            // does.
             state.connection = None;
             return Ok(());
         }

@@ -27,7 +27,8 @@ pub enum Replacement {
     Add(Object),
     /// All but these, by their C functions' names.
     Remove(Vec<String>),
-    /// The same, but in kernels that run those of these names, or all if there is none, go on or are stopped.
+    /// The same, but in kernels that run those of these names, or all if there is none, go on or
+    /// are stopped.
     Gate {
         /// They go on.
         open: bool,
@@ -57,7 +58,8 @@ pub enum Replacement {
 /// What became of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replaced {
-    /// How many sets of programs the application has had, with this one. Launches are counted by it ([`KernelInfo::generations`](crate::KernelInfo::generations)).
+    /// How many sets of programs the application has had, with this one. Launches are counted by it
+    /// ([`KernelInfo::generations`](crate::KernelInfo::generations)).
     pub generation: u64,
     /// The programs that are in its kernels now.
     pub programs: Vec<String>,
@@ -106,9 +108,10 @@ impl Replacement {
 }
 
 impl Process {
-    /// Puts the programs of another object into its kernels in place of those that are there. When this returns, the next launch
-    /// on any thread has them; until then launches have the old ones. A map that the new object declares as the old one did stays, with its contents,
-    /// and others that it declares are made.
+    /// Puts the programs of another object into its kernels in place of those that are there. When
+    /// this returns, the next launch on any thread has them; until then launches have the old ones.
+    /// A map that the new object declares as the old one did stays, with its contents, and others
+    /// that it declares are made.
     ///
     /// # Errors
     /// [`Error::Replace`] and nothing has changed; [`Error::Ended`], [`Error::NoAnswer`].
@@ -116,8 +119,8 @@ impl Process {
         self.replace_within(&Replacement::Replace(object.clone()), REPLACE_LIMIT)
     }
 
-    /// Puts the programs of one more object into its kernels. Maps of the same name are the same map, and
-    /// others are made.
+    /// Puts the programs of one more object into its kernels. Maps of the same name are the same
+    /// map, and others are made.
     ///
     /// # Errors
     /// As [`Process::replace`].
@@ -134,9 +137,10 @@ impl Process {
         self.replace_within(&Replacement::Remove(programs.collect()), REPLACE_LIMIT)
     }
 
-    /// Stops programs in its kernels, or lets them go on, by their C functions' names or all at once: when this returns, no site that is reached from then on runs one, or
-    /// each does, in kernels that were launched long ago too. Nothing is loaded, so kernels may run for ever. [`Options::gate`](crate::Options::gate) must have been
-    /// asked for.
+    /// Stops programs in its kernels, or lets them go on, by their C functions' names or all at
+    /// once: when this returns, no site that is reached from then on runs one, or each does, in
+    /// kernels that were launched long ago too. Nothing is loaded, so kernels may run for ever.
+    /// [`Options::gate`](crate::Options::gate) must have been asked for.
     ///
     /// # Errors
     /// [`Error::Replace`]: no gate was asked for, there is no such program, or the device cannot be
@@ -147,9 +151,11 @@ impl Process {
         self.replace_within(&replacement, REPLACE_LIMIT).map(drop)
     }
 
-    /// Puts the programs of an object into slots of its kernels, in place of those that are there: when this returns, a site that is reached
-    /// from then on runs them, in kernels that were launched long ago too. They are interpreted on the device, so nothing is loaded, and kernels may run for
-    /// ever. A slot is where a program is, or was, of the same section; [`Options::slots`](crate::Options::slots) must have been asked for.
+    /// Puts the programs of an object into slots of its kernels, in place of those that are there:
+    /// when this returns, a site that is reached from then on runs them, in kernels that were
+    /// launched long ago too. They are interpreted on the device, so nothing is loaded, and kernels
+    /// may run for ever. A slot is where a program is, or was, of the same section;
+    /// [`Options::slots`](crate::Options::slots) must have been asked for.
     ///
     /// # Errors
     /// [`Error::Replace`] and nothing has changed: no slots were asked for, there is none for a
@@ -273,7 +279,8 @@ fn merged(old: &Object, replacement: &Replacement, maps: &[MapInfo]) -> Object {
     };
     let was = &old.parsed().maps;
     let of_new = |name: &str| {
-        // A section of the same name that is another one has the number of its programs in its name.
+        // A section of the same name that is another one has the number of its programs in its
+        // name.
         let name = name.split_once('@').map_or(name, |(name, _)| name);
         new.parsed().map(name).map(|(_, def)| def.clone())
     };
@@ -367,7 +374,8 @@ mod tests {
 
     use super::*;
 
-    /// An object with a map of this name, whose values are a struct of this name that holds a pointer to itself.
+    /// An object with a map of this name, whose values are a struct of this name that holds a
+    /// pointer to itself.
     fn object(map: &str, value: &str) -> Object {
         let int = Type::Int {
             name: format!("int of {value}"),

@@ -58,7 +58,8 @@ impl InContext {
             && (bytes <= FEW || self.shared.sequence(map) == 0 || self.holds() >= bytes)
     }
 
-    /// Nobody writes there any more, and what is there is mapped: applications that have ended need no descriptors.
+    /// Nobody writes there any more, and what is there is mapped: applications that have ended need
+    /// no descriptors.
     pub(crate) fn close(&mut self) {
         self.held = self.holds();
         self.memory = Vec::new();
@@ -96,7 +97,8 @@ impl InContext {
         }
     }
 
-    /// What there is of all maps, in memory that is made now: for who asks when the application has ended.
+    /// What there is of all maps, in memory that is made now: for who asks when the application has
+    /// ended.
     pub(crate) fn copied(&self, maps: &[MapInfo]) -> Result<OwnedFd, SharedError> {
         let there = maps.iter().take(self.shared.maps());
         let sizes: Vec<u64> = there.map(|map| map.bytes).collect();

@@ -44,11 +44,12 @@ impl Surroundings {
         }
     }
 
-    /// Reads the environment, and takes an outer warpbpf out of it: its agent belongs neither into this process, which
-    /// may ask a driver for its devices, nor beside ours into the application.
+    /// Reads the environment, and takes an outer warpbpf out of it: its agent belongs neither into
+    /// this process, which may ask a driver for its devices, nor beside ours into the application.
     ///
     /// # Safety
-    /// No other thread reads or writes the environment meanwhile: called first thing in `main`, when there is one thread.
+    /// No other thread reads or writes the environment meanwhile: called first thing in `main`,
+    /// when there is one thread.
     pub unsafe fn take() -> Surroundings {
         let another_warpbpf = std::env::var_os(SOCKET).is_some();
         // So is the agent that a shell has for applications which find their tool by a name.
@@ -99,8 +100,8 @@ pub enum Entry {
 /// Names and values of variables.
 pub type Variables = Vec<(&'static str, OsString)>;
 
-/// The variables that an application needs in its environment, whoever starts it, and how the agent gets in by them.
-/// `socket` is [`crate::Tool::socket`], `ranges` [`crate::Tool::wants_ranges`].
+/// The variables that an application needs in its environment, whoever starts it, and how the agent
+/// gets in by them. `socket` is [`crate::Tool::socket`], `ranges` [`crate::Tool::wants_ranges`].
 ///
 /// # Errors
 /// [`Error::Missing`]: the agent is not built.
@@ -135,7 +136,8 @@ pub fn environment(
     Ok((variables, entry))
 }
 
-/// Starts an application: its program, as a shell finds it, then its arguments. Its standard streams are ours.
+/// Starts an application: its program, as a shell finds it, then its arguments. Its standard
+/// streams are ours.
 ///
 /// # Errors
 /// [`Error::NoProgram`], [`Error::BadProgram`] or [`Error::Missing`]; nothing was started then.
@@ -172,7 +174,8 @@ pub fn start_with(
     spawn(command, device, inject, socket, surroundings, with, None)
 }
 
-/// As [`start`], and the new process does something before it becomes the application, with its number.
+/// As [`start`], and the new process does something before it becomes the application, with its
+/// number.
 ///
 /// # Safety
 /// As [`crate::Launch::before`].
@@ -217,7 +220,8 @@ pub(crate) fn spawn(
             before(std::process::id());
             Ok(())
         };
-        // SAFETY: the promise of who gave it (`Launch::before`); a process's number is asked for by a system call.
+        // SAFETY: the promise of who gave it (`Launch::before`); a process's number is asked for by
+        // a system call.
         unsafe { command.pre_exec(then) };
     }
     let child = command.spawn().map_err(|e| Error::BadProgram {
@@ -227,7 +231,8 @@ pub(crate) fn spawn(
     Ok((child, entry))
 }
 
-/// Takes away what tools of this user have left that were killed. Each [`crate::Tool`] does so when it is made.
+/// Takes away what tools of this user have left that were killed. Each [`crate::Tool`] does so when
+/// it is made.
 pub fn take_away_left_folders() {
     crate::sweep::left_folders(&crate::tool::runtime_folder());
 }

@@ -23,7 +23,8 @@ use crate::process::Note;
 use crate::seen::InContext;
 use crate::silence::Silence;
 
-/// Bytes of events that are kept for handles that have not asked for them, and what each takes besides.
+/// Bytes of events that are kept for handles that have not asked for them, and what each takes
+/// besides.
 const MOST_PARKED: usize = 64 << 20;
 const PARKED: usize = 64;
 /// How long one agent is listened to at once: others have something to say too, and nobody waits
@@ -97,7 +98,8 @@ pub(crate) struct State {
     least_generation: Option<u64>,
     /// Events that found no room among the parked ones, by map.
     pub(crate) dropped: HashMap<u32, u64>,
-    /// Memory of the last copy of a map that was read whole: whoever reads a large one again and again need not ask the system for it each time.
+    /// Memory of the last copy of a map that was read whole: whoever reads a large one again and
+    /// again need not ask the system for it each time.
     pub(crate) spare: Vec<Vec<u8>>,
 }
 
@@ -141,7 +143,8 @@ impl State {
                 Err(error @ (WireError::Frame { .. } | WireError::TooLong { .. })) => {
                     self.stop_listening(&error.to_string());
                 }
-                // The process ended, with or without a good-bye: what it wrote is in the shared memory.
+                // The process ended, with or without a good-bye: what it wrote is in the shared
+                // memory.
                 Ok(None) | Err(_) => {
                     self.connection = None;
                     self.end_launches();
@@ -488,7 +491,8 @@ impl State {
         !self.contexts.is_empty()
     }
 
-    /// Events that are there, of one map or (with `None`) of all rings and messages, at most as many as a batch holds.
+    /// Events that are there, of one map or (with `None`) of all rings and messages, at most as
+    /// many as a batch holds.
     pub(crate) fn events(&mut self, wanted: Option<u32>, batch: &mut Batch) {
         batch.clear();
         let maps: Vec<u32> = match wanted {
@@ -532,7 +536,8 @@ impl State {
                     !batch.is_full()
                 });
                 match taken {
-                    // What lies behind a damaged chunk is still good. Who damages one may damage many: the first is told.
+                    // What lies behind a damaged chunk is still good. Who damages one may damage
+                    // many: the first is told.
                     Err(error @ SharedError::Record { .. }) => {
                         if !std::mem::replace(&mut self.damaged, true) {
                             errors.push(error);

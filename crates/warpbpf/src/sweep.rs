@@ -1,4 +1,5 @@
-//! Folders of tools that were killed: each tool makes one for its sockets, and nobody else takes it away.
+//! Folders of tools that were killed: each tool makes one for its sockets, and nobody else takes it
+//! away.
 
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;

@@ -35,8 +35,8 @@ pub(crate) const ATTACHED: Duration = Duration::from_secs(10);
 /// How long to wait for an agent's last words after its application has ended.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
-/// Waits for agents, tells each what to do, and keeps what they say. Dropping it ends the connections: from then on the
-/// applications run without probes.
+/// Waits for agents, tells each what to do, and keeps what they say. Dropping it ends the
+/// connections: from then on the applications run without probes.
 #[derive(Debug)]
 pub struct Tool {
     shared: Arc<Shared>,
@@ -91,7 +91,8 @@ impl Tool {
     /// Puts `object` into the kernels of every application that comes.
     ///
     /// # Errors
-    /// [`Error::Choose`]: `options` choose launches of a program that there is not, or twice. [`Error::Wire`]: no socket can be made.
+    /// [`Error::Choose`]: `options` choose launches of a program that there is not, or twice.
+    /// [`Error::Wire`]: no socket can be made.
     pub fn attach(object: Object, options: Options) -> Result<Tool, Error> {
         let names = object.parsed().programs.iter().map(|p| p.name.as_str());
         check_choose(&options.choose, &names.collect::<Vec<_>>())?;
@@ -106,7 +107,8 @@ impl Tool {
         Tool::new(None, Options::default())
     }
 
-    /// Changes no kernel, and has agents tell what the device does and when ([`Process::take_operations`]).
+    /// Changes no kernel, and has agents tell what the device does and when
+    /// ([`Process::take_operations`]).
     ///
     /// # Errors
     /// [`Error::Wire`]: no socket can be made.
@@ -118,7 +120,8 @@ impl Tool {
         Tool::new(None, options)
     }
 
-    /// As [`Tool::timeline`], and has them tell from where on the CPU each operation was asked for ([`Process::stacks`]).
+    /// As [`Tool::timeline`], and has them tell from where on the CPU each operation was asked for
+    /// ([`Process::stacks`]).
     ///
     /// # Errors
     /// [`Error::Wire`]: no socket can be made.
@@ -171,14 +174,16 @@ impl Tool {
         })
     }
 
-    /// Operations on a map of applications that come from now on, before any of their kernels runs: updates of its first
-    /// contents. What cannot be done makes the attach fail ([`Process::refused`]).
+    /// Operations on a map of applications that come from now on, before any of their kernels runs:
+    /// updates of its first contents. What cannot be done makes the attach fail
+    /// ([`Process::refused`]).
     pub fn preset(&self, map: &str, ops: &[MapOp<'_>]) {
         lock(&self.shared.presets).push((map.to_owned(), encode_ops(ops)));
     }
 
-    /// As [`Tool::preset`], for contents that change: asked for each application when it comes, with the number that it will have
-    /// ([`Process::number`]), for several at once if they come so. The first `begin` counts.
+    /// As [`Tool::preset`], for contents that change: asked for each application when it comes,
+    /// with the number that it will have ([`Process::number`]), for several at once if they come
+    /// so. The first `begin` counts.
     pub fn preset_each(
         &self,
         begin: impl Fn(u64, &mut dyn FnMut(&str, &[MapOp<'_>])) + Send + Sync + 'static,
@@ -201,8 +206,9 @@ impl Tool {
         self.functions_at_start(None, assemble);
     }
 
-    /// As [`Tool::splice`], at accesses of memory, barriers and calls, too, but Compute Sanitizer, whose library this is, calls the functions in applications that are started
-    /// from now on: it must be there before their first context is.
+    /// As [`Tool::splice`], at accesses of memory, barriers and calls, too, but Compute Sanitizer,
+    /// whose library this is, calls the functions in applications that are started from now on: it
+    /// must be there before their first context is.
     pub fn sanitize(
         &self,
         library: &Path,
@@ -240,8 +246,8 @@ impl Tool {
         });
     }
 
-    /// What an application on such a device needs in its environment besides what [`start::environment`] says. The soft GPU has no Compute
-    /// Sanitizer.
+    /// What an application on such a device needs in its environment besides what
+    /// [`start::environment`] says. The soft GPU has no Compute Sanitizer.
     pub fn more_variables(&self, device: &Device) -> Variables {
         let assembler = self.shared.assembler.get();
         let library = assembler.and_then(|assembler| assembler.sanitizer.as_ref());
@@ -250,12 +256,14 @@ impl Tool {
         library.into_iter().collect()
     }
 
-    /// What is to become of compiled code in applications that come from now on. Else their environment decides.
+    /// What is to become of compiled code in applications that come from now on. Else their
+    /// environment decides.
     pub fn keep_code(&self, request: CacheRequest) {
         *lock(&self.shared.cache) = Some(request);
     }
 
-    /// Lets other commands of this user (`warpbpf maps`) reach the maps of this tool's applications, and other tools put programs beside its own.
+    /// Lets other commands of this user (`warpbpf maps`) reach the maps of this tool's
+    /// applications, and other tools put programs beside its own.
     ///
     /// # Errors
     /// [`Error::Wire`]: no socket can be made.
@@ -296,7 +304,8 @@ impl Tool {
         options.timeline || options.ranges || self.chooses_by_nvtx()
     }
 
-    /// Which launches get probes depends on what applications say by NVTX: as the options have it, or a program's section.
+    /// Which launches get probes depends on what applications say by NVTX: as the options have it,
+    /// or a program's section.
     pub fn chooses_by_nvtx(&self) -> bool {
         let options = &self.shared.options;
         options.choice.needs_nvtx() || self.choices().any(|(_, choice)| choice.needs_nvtx())
@@ -316,7 +325,8 @@ impl Tool {
     /// Starts an application. Its standard streams are ours.
     ///
     /// # Errors
-    /// [`Error::NoProgram`], [`Error::BadProgram`], [`Error::Missing`], [`Error::NoGpu`]; nothing was started then.
+    /// [`Error::NoProgram`], [`Error::BadProgram`], [`Error::Missing`], [`Error::NoGpu`]; nothing
+    /// was started then.
     pub fn start<'t>(&'t self, launch: &Launch) -> Result<App<'t>, Error> {
         let device = machine::choose(launch.device)?;
         self.start_on(launch, device, &Surroundings::look())
@@ -354,12 +364,14 @@ impl Tool {
         })
     }
 
-    /// Puts the agent into a process that runs already, as if it had been started here: it is one of
-    /// [`Tool::processes`] then. What it loads from now on gets programs as always; kernels that are loaded already, when they are
-    /// launched and a thread of the agent has come to it.
+    /// Puts the agent into a process that runs already, as if it had been started here: it is one
+    /// of [`Tool::processes`] then. What it loads from now on gets programs as always; kernels that
+    /// are loaded already, when they are launched and a thread of the agent has come to it.
     ///
-    /// Where another tool has its programs in it, and lets others in ([`Tool::serve`], as `warpbpf run`, `attach` and `serve` do), these
-    /// are put beside them, with maps of their own ([`Change::host`]). They go when this tool ends or the process is [detached](Process::detach).
+    /// Where another tool has its programs in it, and lets others in ([`Tool::serve`], as `warpbpf
+    /// run`, `attach` and `serve` do), these are put beside them, with maps of their own
+    /// ([`Change::host`]). They go when this tool ends or the process is
+    /// [detached](Process::detach).
     ///
     /// # Errors
     /// [`AttachError`]: why it cannot be, or the agent is not built.
@@ -367,7 +379,8 @@ impl Tool {
         self.attach_while(pid, &|| true)
     }
 
-    /// As [`Tool::attach_to`], as long as it `goes_on`, which is asked often: a process that is stuck is left then.
+    /// As [`Tool::attach_to`], as long as it `goes_on`, which is asked often: a process that is
+    /// stuck is left then.
     ///
     /// # Errors
     /// As [`Tool::attach_to`].
@@ -416,7 +429,8 @@ impl Tool {
         *lock(&self.shared.patience) = patience;
     }
 
-    /// Every process that ever came, in the order in which they were told what to do; [`Process::number`] is that in which they came.
+    /// Every process that ever came, in the order in which they were told what to do;
+    /// [`Process::number`] is that in which they came.
     pub fn processes(&self) -> Vec<Process> {
         lock(&self.shared.processes).clone()
     }
@@ -446,7 +460,8 @@ impl Tool {
         }
     }
 
-    /// Why applications that came could not be let in, which then ran without programs; `None` where all were.
+    /// Why applications that came could not be let in, which then ran without programs; `None`
+    /// where all were.
     pub fn unheard(&self) -> Option<String> {
         lock(&self.shared.deaf).clone()
     }
@@ -592,10 +607,12 @@ impl Launch {
         Launch { inject, ..self }
     }
 
-    /// Has the new process do this before it becomes the application, with its number: to write that where somebody waits for it.
+    /// Has the new process do this before it becomes the application, with its number: to write
+    /// that where somebody waits for it.
     ///
     /// # Safety
-    /// It runs between `fork` and `exec` of a process with several threads: it may only do what a signal's handler may.
+    /// It runs between `fork` and `exec` of a process with several threads: it may only do what a
+    /// signal's handler may.
     pub unsafe fn before(self, what: impl Fn(u32) + Send + Sync + 'static) -> Launch {
         Launch {
             before: Some(Before(Arc::new(what))),
@@ -647,8 +664,8 @@ impl App<'_> {
         }
     }
 
-    /// Waits until it has ended and its agents have said all that they know. Its exit status, as a shell shows it: 128 and
-    /// the signal if one killed it.
+    /// Waits until it has ended and its agents have said all that they know. Its exit status, as a
+    /// shell shows it: 128 and the signal if one killed it.
     ///
     /// # Errors
     /// [`Error::Read`]: its status cannot be had.

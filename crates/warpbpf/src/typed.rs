@@ -6,8 +6,9 @@ use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::{Error, Map};
 
-/// Types that are their bytes: numbers, arrays of them, and structs that derive zerocopy's `FromBytes`, `IntoBytes` and
-/// `Immutable`. Such a struct has no padding: where C has some, write a field.
+/// Types that are their bytes: numbers, arrays of them, and structs that derive zerocopy's
+/// `FromBytes`, `IntoBytes` and `Immutable`. Such a struct has no padding: where C has some, write
+/// a field.
 pub trait Plain: FromBytes + IntoBytes + Immutable {}
 impl<T: FromBytes + IntoBytes + Immutable> Plain for T {}
 

@@ -1,8 +1,9 @@
 //! The public interface, written down in `api.txt`: what is there, and what may become of it.
 //!
-//! `cargo-semver-checks` and `cargo public-api` compare with a release in a registry or need a nightly compiler; this works in
-//! any clone. It reads the sources of this crate, and of those whose types it passes on, and prints every public item without
-//! its body. A line that is no longer there breaks somebody, so `WARPBPF_BLESS=1` writes it only under a version that says so.
+//! `cargo-semver-checks` and `cargo public-api` compare with a release in a registry or need a
+//! nightly compiler; this works in any clone. It reads the sources of this crate, and of those
+//! whose types it passes on, and prints every public item without its body. A line that is no
+//! longer there breaks somebody, so `WARPBPF_BLESS=1` writes it only under a version that says so.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -128,7 +129,8 @@ impl Listing {
                 if !hidden && !may_grow {
                     return self.add(line(&item));
                 }
-                // Nobody makes one or names all of it, so a further field breaks nothing: each has a line of its own.
+                // Nobody makes one or names all of it, so a further field breaks nothing: each has
+                // a line of its own.
                 let name = item.ident.clone();
                 if let Fields::Named(fields) = &mut item.fields {
                     for field in std::mem::take(&mut fields.named) {
@@ -327,7 +329,8 @@ fn words(text: &str) -> impl Iterator<Item = (&str, &str)> {
     })
 }
 
-/// Public types of crates beneath that the interface mentions, and that `lib.rs` does not name: nobody could write them down.
+/// Public types of crates beneath that the interface mentions, and that `lib.rs` does not name:
+/// nobody could write them down.
 fn leaked() -> Vec<String> {
     let own = sources("warpbpf");
     let named: BTreeSet<String> = wanted(&own).into_values().flatten().collect();

@@ -1,5 +1,6 @@
-//! How long a consumer takes for each event out of shared memory, in nanoseconds: events of their own, and in chunks as devices write
-//! them, of 32 bytes with their headers. `cargo bench -p warpbpf-wire --bench events`.
+//! How long a consumer takes for each event out of shared memory, in nanoseconds: events of their
+//! own, and in chunks as devices write them, of 32 bytes with their headers. `cargo bench -p
+//! warpbpf-wire --bench events`.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its result")]
 
 use std::time::{Duration, Instant};
@@ -34,7 +35,8 @@ fn measure() -> Result<(f64, f64), SharedError> {
         while let Some(spans) = chunks.reserve(0, 0, CHUNK) {
             for span in spans {
                 for at in (0..span.bytes).step_by(RECORD as usize) {
-                    // SAFETY: room that was reserved. A record does not lie over its end: both are multiples of its size.
+                    // SAFETY: room that was reserved. A record does not lie over its end: both are
+                    // multiples of its size.
                     unsafe {
                         let record = span.start.add(at as usize);
                         record.cast::<u64>().write(PAYLOAD as u64);

@@ -26,20 +26,24 @@ pub enum Change {
         /// Their C functions' names; all if there is none.
         programs: Vec<String>,
     },
-    /// The same as before, and in slots are the programs of the object that comes along, and no others.
+    /// The same as before, and in slots are the programs of the object that comes along, and no
+    /// others.
     Slots,
     /// The same as before, and nothing is in slots.
     Clear,
-    /// The same as before, and of the programs at functions on the CPU that the application began with these run, and the others do not.
+    /// The same as before, and of the programs at functions on the CPU that the application began
+    /// with these run, and the others do not.
     OnCpu {
         /// Their C functions' names.
         programs: Vec<String>,
     },
-    /// Those of the object that comes along too, for a second tool: it has maps of its own, whatever they are called.
+    /// Those of the object that comes along too, for a second tool: it has maps of its own,
+    /// whatever they are called.
     Join {
         /// Its number, which no other has or had.
         client: u32,
-        /// How its programs are proved and which launches they are in; all else is as for the first tool.
+        /// How its programs are proved and which launches they are in; all else is as for the first
+        /// tool.
         options: Box<Options>,
     },
     /// All but those of a second tool.

@@ -1,7 +1,8 @@
 //! Frames over a stream socket: a 16-byte header, JSON, a blob, at most one file descriptor.
 //!
-//! The socket never blocks by itself. What cannot be sent at once is kept and sent by the next [`Connection::flush`], so
-//! that a tool that is stopped in a debugger does not stop the application.
+//! The socket never blocks by itself. What cannot be sent at once is kept and sent by the next
+//! [`Connection::flush`], so that a tool that is stopped in a debugger does not stop the
+//! application.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
@@ -26,14 +27,17 @@ use crate::peer::peer;
 
 /// First four bytes of a frame: `WBPF`.
 const MAGIC: u32 = u32::from_le_bytes(*b"WBPF");
-/// Bytes of the header: magic, JSON bytes, blob bytes, number of descriptors, each a little-endian u32.
+/// Bytes of the header: magic, JSON bytes, blob bytes, number of descriptors, each a little-endian
+/// u32.
 const HEADER: usize = 16;
-/// Most blob bytes of any frame. A BPF object or a batch of a map's values is far smaller; more means a stranger talks.
+/// Most blob bytes of any frame. A BPF object or a batch of a map's values is far smaller; more
+/// means a stranger talks.
 pub const MOST_BLOB: usize = 256 << 20;
 /// Most JSON bytes of a frame: it becomes several times as much memory. A list of all kernels of a
 /// large application is smaller.
 const TEXT_LIMIT: usize = 64 << 20;
-/// Descriptors that may be waiting for their frames: that of one which is not whole, and that of the next.
+/// Descriptors that may be waiting for their frames: that of one which is not whole, and that of
+/// the next.
 const WAITING: usize = 2;
 /// Most bytes kept for a peer that does not read.
 const BACKLOG: usize = 64 << 20;
@@ -497,11 +501,13 @@ fn faults_of_recv() -> Result<(), Errno> {
     fault("wire/receive-interrupted", Errno::INTR)
 }
 
-/// Connects to a socket of this user's, by its path. Nobody else's is asked for anything: its owner could let this process wait. Nor
-/// is a listener waited for that takes nobody in, for longer than two seconds. The socket does not block.
+/// Connects to a socket of this user's, by its path. Nobody else's is asked for anything: its owner
+/// could let this process wait. Nor is a listener waited for that takes nobody in, for longer than
+/// two seconds. The socket does not block.
 ///
 /// # Errors
-/// [`WireError::Path`]: there is none, or nobody takes connections. [`WireError::Peer`]: it belongs to another user.
+/// [`WireError::Path`]: there is none, or nobody takes connections. [`WireError::Peer`]: it belongs
+/// to another user.
 pub fn connect_to_own(path: &Path) -> Result<OwnedFd, WireError> {
     let failed = |errno| WireError::Path {
         what: "connect to",

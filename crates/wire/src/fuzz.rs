@@ -1,4 +1,5 @@
-//! Bytes from another process: whoever has the other end of a socket, or of shared memory, may send anything.
+//! Bytes from another process: whoever has the other end of a socket, or of shared memory, may send
+//! anything.
 
 use std::io::{IoSlice, Write as _};
 use std::os::fd::OwnedFd;
@@ -236,7 +237,8 @@ fn shared(bytes: &[u8]) -> OwnedFd {
     fd
 }
 
-/// What a writer has written, without pages that are all zero at its end: those come back before it is read.
+/// What a writer has written, without pages that are all zero at its end: those come back before it
+/// is read.
 fn written() -> Vec<Vec<u8>> {
     use std::io::{Read as _, Seek as _};
     let mut all = Vec::new();

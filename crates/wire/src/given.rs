@@ -1,4 +1,5 @@
-//! What `warpbpf loader` hands to the tool that it has started: agents that it has put into processes which run already.
+//! What `warpbpf loader` hands to the tool that it has started: agents that it has put into
+//! processes which run already.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,5 +1,6 @@
-//! What other processes ask a tool that `warpbpf loader` runs, over a socket beside its control socket: a request of fixed length, and
-//! a number as the answer, negative for an error as in Linux.
+//! What other processes ask a tool that `warpbpf loader` runs, over a socket beside its control
+//! socket: a request of fixed length, and a number as the answer, negative for an error as in
+//! Linux.
 
 use std::io::{Read, Write};
 
@@ -16,7 +17,8 @@ pub const BPF: u32 = 1;
 pub const CLOSED: u32 = 2;
 /// It has duplicated the descriptor to the first number.
 pub const DUPLICATED: u32 = 3;
-/// It will launch the program whose name follows, of as many bytes as the first number says, as a kernel of that name.
+/// It will launch the program whose name follows, of as many bytes as the first number says, as a
+/// kernel of that name.
 pub const LAUNCH: u32 = 4;
 /// It has done so; did that run the program?
 pub const LAUNCHED: u32 = 5;

@@ -1,7 +1,9 @@
-//! What is agreed between who puts an agent into a running process and that agent: a block of memory in the process.
+//! What is agreed between who puts an agent into a running process and that agent: a block of
+//! memory in the process.
 //!
-//! It is the only channel before there is a socket, and the only one that works while every thread is stopped. The process that
-//! injects reads and writes it from outside; each word has one writer at a time, as `state` says.
+//! It is the only channel before there is a socket, and the only one that works while every thread
+//! is stopped. The process that injects reads and writes it from outside; each word has one writer
+//! at a time, as `state` says.
 
 use std::sync::atomic::AtomicU32;
 
@@ -20,9 +22,11 @@ pub const PATCH_BYTES: usize = 12;
 pub mod state {
     /// The agent is being loaded, or prepares.
     pub const BEGUN: u32 = 0;
-    /// The library could not be loaded, or has no such function; [`super::Control::text`] says why. The thread ends.
+    /// The library could not be loaded, or has no such function; [`super::Control::text`] says why.
+    /// The thread ends.
     pub const NOT_LOADED: u32 = 1;
-    /// The agent refuses, for the reason in [`super::Control::text`]. The thread ends, and nothing was changed.
+    /// The agent refuses, for the reason in [`super::Control::text`]. The thread ends, and nothing
+    /// was changed.
     pub const REFUSED: u32 = 2;
     /// The agent asks for [`super::Control::patches`] to be made, and waits.
     pub const PREPARED: u32 = 3;
@@ -65,7 +69,8 @@ pub struct Control {
     pub patches: u64,
     /// How many there are.
     pub n_patches: u64,
-    /// The thread that runs the agent's function, as the kernel counts in the process's own namespace; 0 before it began.
+    /// The thread that runs the agent's function, as the kernel counts in the process's own
+    /// namespace; 0 before it began.
     pub thread: u32,
     pub reserved: u32,
     /// The thread that runs it, as libc names it.

@@ -1,9 +1,10 @@
 //! What the agent in the target and a tool outside say to each other.
 //!
-//! Two channels, for two needs. A unix stream socket carries messages ([`message`]): who is there, attach, which kernels
-//! were found, what went wrong. A shared memfd ([`SharedWriter`], [`SharedReader`]) carries data: a consistent snapshot of every map and a byte
-//! ring of events. Data goes through memory so that neither side can block the other, and so that everything written
-//! before one of them dies is still there for the other.
+//! Two channels, for two needs. A unix stream socket carries messages ([`message`]): who is there,
+//! attach, which kernels were found, what went wrong. A shared memfd ([`SharedWriter`],
+//! [`SharedReader`]) carries data: a consistent snapshot of every map and a byte ring of events.
+//! Data goes through memory so that neither side can block the other, and so that everything
+//! written before one of them dies is still there for the other.
 //!
 //! The agent connects, the tool listens. Both check that the other one runs as the same user.
 

@@ -1,4 +1,5 @@
-//! Where a tool waits for agents: a socket of mode 0600 in a directory of mode 0700 that is removed at the end.
+//! Where a tool waits for agents: a socket of mode 0600 in a directory of mode 0700 that is removed
+//! at the end.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -138,7 +139,8 @@ fn folder_of(path: &Path) -> &Path {
 }
 
 impl Listener {
-    /// Makes a private directory under `base` (for instance the user's runtime directory) and listens in it.
+    /// Makes a private directory under `base` (for instance the user's runtime directory) and
+    /// listens in it.
     pub fn bind(base: &Path) -> Result<Listener, WireError> {
         let pid = rustix::process::getpid().as_raw_nonzero();
         let mut number = 0u32;
@@ -146,7 +148,8 @@ impl Listener {
             let directory = base.join(format!("warpbpf-{pid}-{number}"));
             match mkdir(&directory, Mode::RWXU) {
                 Ok(()) => break directory,
-                // Left behind by a killed tool of the same process id, or another listener of this process.
+                // Left behind by a killed tool of the same process id, or another listener of this
+                // process.
                 Err(Errno::EXIST) if number < 1000 => number += 1,
                 Err(errno) => return Err(failed("make a directory for", &directory)(errno)),
             }
@@ -163,7 +166,8 @@ impl Listener {
         self.acceptor.path()
     }
 
-    /// The next agent; `None` when `timeout` passed without one. An agent of another user is turned away and an error.
+    /// The next agent; `None` when `timeout` passed without one. An agent of another user is turned
+    /// away and an error.
     pub fn accept(&self, timeout: Duration) -> Result<Option<ToolConnection>, WireError> {
         let end = Instant::now() + timeout;
         loop {

@@ -1,4 +1,5 @@
-//! The messages. JSON, so that a recording can be read by a person and a field can be added without a new protocol.
+//! The messages. JSON, so that a recording can be read by a person and a field can be added without
+//! a new protocol.
 
 use std::time::Duration;
 
@@ -10,7 +11,8 @@ use crate::timeline::{HostStacks, Operations, Ranges};
 use warpbpf_abi::method::Method;
 use warpbpf_abi::options::Options;
 
-/// Raised when a message comes or changes its meaning. [`Hello`] carries it; a tool refuses an agent of another number.
+/// Raised when a message comes or changes its meaning. [`Hello`] carries it; a tool refuses an
+/// agent of another number.
 pub const PROTOCOL: u32 = 6;
 /// Second tools that there may be at once in one application.
 pub const MOST_CLIENTS: usize = 32;
@@ -26,8 +28,8 @@ pub const HANDSHAKE: Duration = Duration::from_secs(10);
     reason = "the largest is the first of a connection, and none are kept in numbers"
 )]
 pub enum ToAgent {
-    /// Put a program into the kernels. The frame's blob is the BPF object file, or empty if only operations are to be told
-    /// ([`Options::timeline`]).
+    /// Put a program into the kernels. The frame's blob is the BPF object file, or empty if only
+    /// operations are to be told ([`Options::timeline`]).
     Attach {
         /// How.
         options: Options,
@@ -36,13 +38,14 @@ pub enum ToAgent {
     Observe,
     /// All launches run the original from now on.
     Detach,
-    /// Bring the shared area up to date now, then answer with [`ToTool::Snapshotted`] of the same token.
+    /// Bring the shared area up to date now, then answer with [`ToTool::Snapshotted`] of the same
+    /// token.
     Snapshot {
         /// Chosen by the tool.
         token: u64,
     },
-    /// As `Snapshot`, once the kernels with second tools' programs that were launched so far have ended, or a note has said that this could not be
-    /// known; answered as that is.
+    /// As `Snapshot`, once the kernels with second tools' programs that were launched so far have
+    /// ended, or a note has said that this could not be known; answered as that is.
     Drain {
         /// Chosen by the tool.
         token: u64,
@@ -52,13 +55,15 @@ pub enum ToAgent {
         /// Its number.
         client: u32,
     },
-    /// Before `Attach`: operations on a map before any kernel runs. The frame's blob is a batch ([`crate::encode_ops`]) of
-    /// updates. What cannot be done makes the attach fail.
+    /// Before `Attach`: operations on a map before any kernel runs. The frame's blob is a batch
+    /// ([`crate::encode_ops`]) of updates. What cannot be done makes the attach fail.
     Preset {
         /// The map's name.
         map: String,
     },
-    /// Before `Attach`, and before a `Change` for all programs that there will be: a function for machine code ([`Options::splice`]). The frame's blob is the cubin that `ptxas` made of its text.
+    /// Before `Attach`, and before a `Change` for all programs that there will be: a function for
+    /// machine code ([`Options::splice`]). The frame's blob is the cubin that `ptxas` made of its
+    /// text.
     Probe {
         /// The text, by which it is found.
         text: String,
@@ -66,11 +71,14 @@ pub enum ToAgent {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
     },
-    /// Before `Attach`: Compute Sanitizer calls the functions that `Probe` brought, at accesses of memory, barriers and calls, too.
+    /// Before `Attach`: Compute Sanitizer calls the functions that `Probe` brought, at accesses of
+    /// memory, barriers and calls, too.
     Sanitize,
-    /// Before `Attach`: what is to become of compiled code, if the application's environment is not to decide.
+    /// Before `Attach`: what is to become of compiled code, if the application's environment is not
+    /// to decide.
     Cache(CacheRequest),
-    /// Operations on a live map. The frame's blob is a batch ([`crate::encode_ops`]); answered by [`ToTool::MapOps`].
+    /// Operations on a live map. The frame's blob is a batch ([`crate::encode_ops`]); answered by
+    /// [`ToTool::MapOps`].
     MapOps {
         /// Chosen by the tool.
         token: u64,
@@ -103,14 +111,17 @@ pub enum ToTool {
         /// Why, complete: the verifier's text where it was the verifier.
         message: String,
     },
-    /// The answer to `Attach` once a context exists. The frame carries the shared memfd of the maps there.
+    /// The answer to `Attach` once a context exists. The frame carries the shared memfd of the maps
+    /// there.
     Ready(Ready),
-    /// A further context has maps, the same ones in memory of its own. The frame carries the shared memfd of these.
+    /// A further context has maps, the same ones in memory of its own. The frame carries the shared
+    /// memfd of these.
     Context(ContextInfo),
     /// Before the `Changed` of a replacement that brought maps: those in one context. The frame
     /// carries the shared memfd of these.
     Maps(MoreMaps),
-    /// The agent came into a process that ran already, and from now on sees each launch, of what was loaded before too.
+    /// The agent came into a process that ran already, and from now on sees each launch, of what
+    /// was loaded before too.
     Attached,
     /// Something of the agent failed in a way that nobody thought of, which a note tells of: its
     /// good-bye does not mean that all is there.
@@ -143,11 +154,13 @@ pub enum ToTool {
         /// The request's.
         token: u64,
     },
-    /// The answer to `MapOps`. The frame's blob holds an outcome for each operation ([`crate::decode_outcomes`]).
+    /// The answer to `MapOps`. The frame's blob holds an outcome for each operation
+    /// ([`crate::decode_outcomes`]).
     MapOps {
         /// The request's.
         token: u64,
-        /// Why nothing was done, if the request as a whole cannot be served; then the blob is empty.
+        /// Why nothing was done, if the request as a whole cannot be served; then the blob is
+        /// empty.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         error: Option<String>,
     },
@@ -256,10 +269,12 @@ pub struct Kernel {
     /// What the compiler warns of only with probes.
     #[serde(default)]
     pub compiler_warnings: Vec<String>,
-    /// Its code with probes was in the cache of compiled code; absent without a cache, and where it is in the application's module.
+    /// Its code with probes was in the cache of compiled code; absent without a cache, and where it
+    /// is in the application's module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cached: Option<bool>,
-    /// Microseconds that it took to make its code machine code and load it; absent where that is in the application's module.
+    /// Microseconds that it took to make its code machine code and load it; absent where that is in
+    /// the application's module.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loaded_us: Option<u64>,
     /// Sites in its middle that have a program.
@@ -268,7 +283,8 @@ pub struct Kernel {
     /// Sites that a program wanted and did not get: how many, for each reason.
     #[serde(default)]
     pub left_out: Vec<(String, u32)>,
-    /// Programs that match it, by index, and at how many places each stands in it; empty where no code was made for it.
+    /// Programs that match it, by index, and at how many places each stands in it; empty where no
+    /// code was made for it.
     #[serde(default)]
     pub placed: Vec<(usize, u32)>,
     /// How it got them, or why it has none.
@@ -318,7 +334,8 @@ pub enum NoteLevel {
 pub struct Counts {
     /// One per kernel.
     pub kernels: Vec<KernelCount>,
-    /// The same as each tool has them, where there are, or were, several: of second tools those that are not forgotten ([`ToAgent::Forget`]).
+    /// The same as each tool has them, where there are, or were, several: of second tools those
+    /// that are not forgotten ([`ToAgent::Forget`]).
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub clients: Vec<ClientCounts>,
 }
@@ -326,7 +343,8 @@ pub struct Counts {
 /// Launches as one of several tools would be told them if it were alone.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ClientCounts {
-    /// The number of a second tool ([`crate::Change::Join`]); 0 is the one that the agent speaks to.
+    /// The number of a second tool ([`crate::Change::Join`]); 0 is the one that the agent speaks
+    /// to.
     pub client: u32,
     /// One per kernel; of a second tool, those that its programs match.
     pub kernels: Vec<KernelCount>,
@@ -347,10 +365,12 @@ pub struct KernelCount {
     /// Those with probes by the number of the context that they were in.
     #[serde(default)]
     pub contexts: Vec<(u32, u64)>,
-    /// Of the original, because no program that was in force then wanted it, and one did before or does now.
+    /// Of the original, because no program that was in force then wanted it, and one did before or
+    /// does now.
     #[serde(default)]
     pub unwanted: u64,
-    /// Those with probes by the set of programs that they ran, of the last few sets ([`Changed::generation`]).
+    /// Those with probes by the set of programs that they ran, of the last few sets
+    /// ([`Changed::generation`]).
     #[serde(default)]
     pub generations: Vec<(u64, u64)>,
     /// Those in which each program ran, by its name; empty where all programs were in all of them.

@@ -1,9 +1,11 @@
-//! Operations of the host on a live map, many in one message: the blob of `MapOps` and of its answer.
+//! Operations of the host on a live map, many in one message: the blob of `MapOps` and of its
+//! answer.
 //!
-//! All numbers are little-endian. A batch is a count (u32), then for each operation: code (u8), three zero bytes, key
-//! bytes (u32), value bytes (u32), flags (u64), the key, the value. An answer is a count (u32), then for each operation:
-//! errno (i32, 0 or negative), result bytes (u32), the result. Operations on one key are done in their
-//! order (all of a queue, stack or filter have the same, empty key); those on different keys may be done at once.
+//! All numbers are little-endian. A batch is a count (u32), then for each operation: code (u8),
+//! three zero bytes, key bytes (u32), value bytes (u32), flags (u64), the key, the value. An answer
+//! is a count (u32), then for each operation: errno (i32, 0 or negative), result bytes (u32), the
+//! result. Operations on one key are done in their order (all of a queue, stack or filter have the
+//! same, empty key); those on different keys may be done at once.
 
 /// What is to be done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -25,8 +27,8 @@ pub enum OpCode {
     LookupAndDelete = 7,
     /// Brings the shared area's snapshot of this map up to date. The result is its sequence (u64).
     Snapshot = 8,
-    /// Changes some words of the value of a key of an array, or of variables, and leaves the others as the device has them. The operation's value is what
-    /// `warpbpf_maps::words::pack` makes.
+    /// Changes some words of the value of a key of an array, or of variables, and leaves the others
+    /// as the device has them. The operation's value is what `warpbpf_maps::words::pack` makes.
     Words = 9,
 }
 
@@ -196,7 +198,8 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    /// Reads the count, which must not be more than `least` bytes for each leave room for: it is allocated for.
+    /// Reads the count, which must not be more than `least` bytes for each leave room for: it is
+    /// allocated for.
     fn new(blob: &'a [u8], least: usize) -> Result<Reader<'a>, OpsError> {
         let mut reader = Reader {
             blob,

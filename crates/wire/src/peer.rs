@@ -1,6 +1,7 @@
 //! Who is at the other end of a socket, also where that one is outside our pid namespace.
 //!
-//! `rustix` has this, but a process number there cannot be 0, which is what Linux says of a process that we cannot see.
+//! `rustix` has this, but a process number there cannot be 0, which is what Linux says of a process
+//! that we cannot see.
 
 use std::os::fd::{AsFd, AsRawFd};
 

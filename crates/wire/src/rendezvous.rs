@@ -1,5 +1,6 @@
-//! How a tool and an application that were started apart find each other by a name that both have in their environment, as
-//! bpftime's do: the tool leaves a link to its control socket at a place that follows from the name.
+//! How a tool and an application that were started apart find each other by a name that both have
+//! in their environment, as bpftime's do: the tool leaves a link to its control socket at a place
+//! that follows from the name.
 
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
@@ -27,8 +28,9 @@ fn is_of(folder: &Path, user: u32) -> bool {
     there.is_ok_and(|there| there.is_dir() && there.uid() == user)
 }
 
-/// Where the link of this name can be, the first place first: an application may have been started without the tool's
-/// `XDG_RUNTIME_DIR`. `None` if the name cannot be part of a file's name: it has letters, digits, `_`, `-` and `.`, 100 at most.
+/// Where the link of this name can be, the first place first: an application may have been started
+/// without the tool's `XDG_RUNTIME_DIR`. `None` if the name cannot be part of a file's name: it has
+/// letters, digits, `_`, `-` and `.`, 100 at most.
 pub fn places(name: &str) -> Option<Vec<PathBuf>> {
     let runtime = runtime_folder();
     let user = rustix::process::geteuid().as_raw();
@@ -40,14 +42,15 @@ fn places_in(name: &str, runtime: Option<&Path>, shared: &Path, user: u32) -> Op
     if name.is_empty() || name.len() > LONGEST || !name.bytes().all(fits) {
         return None;
     }
-    // Other users have names of their own in the folder that all share; whom the socket belongs to is looked at in any case.
+    // Other users have names of their own in the folder that all share; whom the socket belongs to
+    // is looked at in any case.
     let shared = shared.join(format!("warpbpf-{user}-shm-{name}"));
     let own = runtime.map(|folder| folder.join(format!("warpbpf-shm-{name}")));
     Some(own.into_iter().chain([shared]).collect())
 }
 
-/// A file name that leads to a control socket, for applications that are told of it before there is a tool. Dropping it takes it
-/// away, if it still leads there.
+/// A file name that leads to a control socket, for applications that are told of it before there is
+/// a tool. Dropping it takes it away, if it still leads there.
 #[derive(Debug)]
 pub struct Signpost {
     place: PathBuf,
@@ -58,8 +61,8 @@ impl Signpost {
     /// Puts it up. One that a killed tool left behind is replaced.
     ///
     /// # Errors
-    /// [`WireError::Occupied`] if there is a tool already, or a file that is no such link; [`WireError::Path`] if it cannot be made,
-    /// or is longer than the address of a socket.
+    /// [`WireError::Occupied`] if there is a tool already, or a file that is no such link;
+    /// [`WireError::Path`] if it cannot be made, or is longer than the address of a socket.
     pub fn put_up(place: &Path, control: &Path) -> Result<Signpost, WireError> {
         let failed = |what: &'static str| {
             let path = place.display().to_string();
@@ -85,7 +88,8 @@ impl Signpost {
     }
 }
 
-/// Somebody listens at the socket that a link leads to. To knock there would look like an application that comes.
+/// Somebody listens at the socket that a link leads to. To knock there would look like an
+/// application that comes.
 fn is_listening(place: &Path) -> bool {
     let Ok(to) = std::fs::read_link(place) else {
         return false;

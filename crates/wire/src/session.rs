@@ -33,7 +33,8 @@ pub struct ContextInfo {
     pub name: String,
     /// The device's multiprocessors.
     pub sms: u32,
-    /// CPU numbers that each context has, for there are as many shards of maps: multiprocessors of the largest device.
+    /// CPU numbers that each context has, for there are as many shards of maps: multiprocessors of
+    /// the largest device.
     pub cpus: u32,
     /// Bytes of the device's memory that maps, rings and launch records take there.
     #[serde(default)]

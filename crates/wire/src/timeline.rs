@@ -1,4 +1,5 @@
-//! What the device did for the application, and when: one record for each operation that was put into a stream.
+//! What the device did for the application, and when: one record for each operation that was put
+//! into a stream.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +18,8 @@ pub struct Operation {
     pub context: u32,
     /// Handle of the stream; 1 is the default stream, 2 the thread's own.
     pub stream: u64,
-    /// Number of the stream among those that the process made, from 1; 0 for the default stream and those of threads.
+    /// Number of the stream among those that the process made, from 1; 0 for the default stream and
+    /// those of threads.
     #[serde(default)]
     pub stream_number: u64,
     /// When it was called, and when the driver came back.
@@ -48,15 +50,18 @@ pub struct Operation {
 /// A launch of an executable graph.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GraphLaunch {
-    /// Counts from 1 as the process instantiates graphs. What programs in its kernels have in the upper half of `bpf_gpu_graph_node()`.
+    /// Counts from 1 as the process instantiates graphs. What programs in its kernels have in the
+    /// upper half of `bpf_gpu_graph_node()`.
     pub graph: u32,
     /// Which of its launches, from 1.
     pub launch: u64,
-    /// Number of the list that says what its kernels were ([`GraphNodes::number`]); 0 if there was no room for that.
+    /// Number of the list that says what its kernels were ([`GraphNodes::number`]); 0 if there was
+    /// no room for that.
     pub list: u32,
 }
 
-/// The kernels of an executable graph, from when they came to be those until another list of the same graph.
+/// The kernels of an executable graph, from when they came to be those until another list of the
+/// same graph.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GraphNodes {
     /// From 1, in all graphs of the process.
@@ -70,7 +75,8 @@ pub struct GraphNodes {
 /// A kernel in an executable graph.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GraphNode {
-    /// Counts the graph's kernels from 0. What programs in it have in the lower half of `bpf_gpu_graph_node()`.
+    /// Counts the graph's kernels from 0. What programs in it have in the lower half of
+    /// `bpf_gpu_graph_node()`.
     pub node: u32,
     /// The kernel's name in its image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -78,7 +84,8 @@ pub struct GraphNode {
     /// It runs with programs; else it is the original.
     #[serde(default)]
     pub programs: bool,
-    /// The `launch_id` that programs in it have; 0 where none asks for something that a launch is told.
+    /// The `launch_id` that programs in it have; 0 where none asks for something that a launch is
+    /// told.
     #[serde(default)]
     pub launch: u64,
     /// The application has turned it off, and it does not run.
@@ -95,7 +102,8 @@ pub struct Operations {
     pub error: u64,
     /// Operations so far whose times on the device are not known.
     pub untimed: Untimed,
-    /// What the kernels of graphs are: lists that are new. A long one comes in parts, which follow one another and have its number each.
+    /// What the kernels of graphs are: lists that are new. A long one comes in parts, which follow
+    /// one another and have its number each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub graphs: Vec<GraphNodes>,
     /// Lists so far that there was no room for.

@@ -1,5 +1,5 @@
-//! A shared mapping seen as atomic words. The peer may write at any moment and may be wrong, so nothing here ever makes
-//! a plain reference to the bytes.
+//! A shared mapping seen as atomic words. The peer may write at any moment and may be wrong, so
+//! nothing here ever makes a plain reference to the bytes.
 
 use std::os::fd::AsFd;
 use std::ptr::NonNull;
@@ -10,9 +10,11 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 /// An atomic word of shared memory, as the protocols over it need it.
 pub(crate) trait Word {
-    /// A chunk in a ring of such words begins at a multiple of this many bytes, where copy engines write best.
+    /// A chunk in a ring of such words begins at a multiple of this many bytes, where copy engines
+    /// write best.
     const CHUNK_ALIGN: u64;
-    /// Bytes of a chunk that a consumer copies before it looks at records, if none of them is larger.
+    /// Bytes of a chunk that a consumer copies before it looks at records, if none of them is
+    /// larger.
     const PIECE: u64;
     fn load(&self, order: Ordering) -> u64;
     fn store(&self, value: u64, order: Ordering);
@@ -25,8 +27,8 @@ pub(crate) trait Word {
     fn pause();
 }
 
-/// [`Word`] for an atomic, of the standard library or of a model checker. Inlined, because copies of whole chunks go word by word
-/// and the orders are known where they are asked for.
+/// [`Word`] for an atomic, of the standard library or of a model checker. Inlined, because copies
+/// of whole chunks go word by word and the orders are known where they are asked for.
 macro_rules! word {
     ($atomic:ty, $fence:path, $pause:path, align: $align:expr, piece: $piece:expr) => {
         impl $crate::words::Word for $atomic {
@@ -124,8 +126,8 @@ impl Words {
             "{offset}+{bytes} is outside the mapping"
         );
         assert!(offset.is_multiple_of(8) && bytes.is_multiple_of(8));
-        // SAFETY: the range is inside the mapping, which is page-aligned and lives as long as `self`; every u64 is a
-        // valid AtomicU64, and all access on this side is atomic.
+        // SAFETY: the range is inside the mapping, which is page-aligned and lives as long as
+        // `self`; every u64 is a valid AtomicU64, and all access on this side is atomic.
         unsafe {
             std::slice::from_raw_parts(
                 self.base.as_ptr().add(offset as usize).cast(),

@@ -1,4 +1,5 @@
-//! From a program to PTX, the way that user programs go: verified for a platform that hands it memory, then compiled.
+//! From a program to PTX, the way that user programs go: verified for a platform that hands it
+//! memory, then compiled.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 

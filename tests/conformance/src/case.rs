@@ -1,4 +1,5 @@
-//! The file format of bpf_conformance: sections that begin with `-- name`, of which `asm`, `mem` and `result` count.
+//! The file format of bpf_conformance: sections that begin with `-- name`, of which `asm`, `mem`
+//! and `result` count.
 
 use warpbpf_ebpf::{AsmError, Code, assemble_ubpf};
 
@@ -44,7 +45,8 @@ pub enum CaseError {
     },
 }
 
-/// Reads a case. Sections that describe how other runners are to treat it (`no register offset`, `raw`) are skipped.
+/// Reads a case. Sections that describe how other runners are to treat it (`no register offset`,
+/// `raw`) are skipped.
 ///
 /// # Errors
 /// [`CaseError`] says which section is at fault.

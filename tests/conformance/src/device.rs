@@ -1,4 +1,5 @@
-//! The engines that run PTX, behind one trait: the soft GPU in this process, and whatever driver a library is.
+//! The engines that run PTX, behind one trait: the soft GPU in this process, and whatever driver a
+//! library is.
 
 use warpbpf_abi::names::SLOTS;
 use warpbpf_codegen::Target;
@@ -17,7 +18,8 @@ const GUARD: u8 = 0xa5;
 const ENVIRONMENT: u64 = warpbpf_abi::layout::env::SIZE;
 /// What the interpreter on the device runs, among the areas.
 const CODE_AREA: usize = (CODE_SLOT - MEMORY_SLOT) as usize;
-/// Warp instructions after which the soft GPU gives a launch up. The verifier's budget is far below.
+/// Warp instructions after which the soft GPU gives a launch up. The verifier's budget is far
+/// below.
 const STEPS: u64 = 1 << 28;
 
 /// Why a run has no output.
@@ -107,7 +109,8 @@ pub struct Bench<D> {
     device: D,
     /// The environment block; zeros.
     environment: Option<u64>,
-    /// Memory of the threads, of the code for the interpreter on the device, then of the maps: address and size.
+    /// Memory of the threads, of the code for the interpreter on the device, then of the maps:
+    /// address and size.
     areas: Vec<(u64, u64)>,
 }
 
@@ -126,7 +129,8 @@ impl<D: Device> Bench<D> {
         &self.device
     }
 
-    /// Runs programs of one module, each on its input. A program's own failure is its own; the error is the module's.
+    /// Runs programs of one module, each on its input. A program's own failure is its own; the
+    /// error is the module's.
     ///
     /// # Errors
     /// [`RunError::Load`] and [`RunError::Machinery`].
@@ -145,7 +149,8 @@ impl<D: Device> Bench<D> {
         self.run_text(&text, batch)
     }
 
-    /// The same with a text for the module, whose kernels are named and use slots as those of the batch.
+    /// The same with a text for the module, whose kernels are named and use slots as those of the
+    /// batch.
     ///
     /// # Errors
     /// [`RunError::Load`] and [`RunError::Machinery`].
@@ -187,7 +192,8 @@ impl<D: Device> Bench<D> {
         Ok(outputs)
     }
 
-    /// The same, but where the module does not load, in two halves, so that one bad kernel costs only itself.
+    /// The same, but where the module does not load, in two halves, so that one bad kernel costs
+    /// only itself.
     ///
     /// # Errors
     /// [`RunError::Machinery`].
@@ -583,7 +589,8 @@ impl Device for DriverDevice {
     fn launch(&mut self, kernel: &str, blocks: u32, threads: u32) -> Result<(), RunError> {
         let function = self.function(kernel)?;
         let (grid, block) = ([blocks, 1, 1], [threads, 1, 1]);
-        // SAFETY: the kernel takes no arguments, and the verifier proved what it touches: the areas in the slot table.
+        // SAFETY: the kernel takes no arguments, and the verifier proved what it touches: the areas
+        // in the slot table.
         let done = unsafe {
             self.driver
                 .launch(function, grid, block, self.stream, &mut [])

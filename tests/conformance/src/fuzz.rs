@@ -1,4 +1,5 @@
-//! Differential fuzzing: what verifies must do on a GPU what it does in the interpreter, and nothing may panic.
+//! Differential fuzzing: what verifies must do on a GPU what it does in the interpreter, and
+//! nothing may panic.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -220,7 +221,8 @@ fn slice<D: Device>(
 ) -> Result<Summary, RunError> {
     let mut summary = Summary::default();
     if bench.device().is_slow() {
-        // A driver's compiler can take the process down with it: the last of these lines says what it was given.
+        // A driver's compiler can take the process down with it: the last of these lines says what
+        // it was given.
         (reporter.told)(&format!("batch from {}", indices.start));
     }
     let newest = bench.device().target();
@@ -362,7 +364,8 @@ fn make(index: u64, test: Test, inputs: Vec<Input>, target: Target) -> Made {
     }))
 }
 
-/// The program calls only what gives the same on every engine: no clock, no place in the machine. A damaged one may.
+/// The program calls only what gives the same on every engine: no clock, no place in the machine. A
+/// damaged one may.
 fn is_reproducible(test: &Test) -> bool {
     let known = [
         HelperId::MapLookupElem,
@@ -481,7 +484,8 @@ fn smaller<D: Device>(test: &Test, input: &Input, target: Target, bench: &mut Be
         small.describe(&small_input, 0)
     );
     if !test.maps.is_empty() && small_input.threads.len() > 1 {
-        // Without an instruction that was there, threads may race, and that is no fault of an engine.
+        // Without an instruction that was there, threads may race, and that is no fault of an
+        // engine.
         text.push_str("as it was:\n");
         text.push_str(&test.describe(input, 0));
     }

@@ -1,12 +1,13 @@
-//! Programs that are likely to verify and to go wrong in an engine: every instruction, over registers whose kind the
-//! generator keeps track of, in control flow that ends.
+//! Programs that are likely to verify and to go wrong in an engine: every instruction, over
+//! registers whose kind the generator keeps track of, in control flow that ends.
 //!
-//! It knows less than the verifier, on purpose: it never decides what is safe, it only avoids most of what is not. What
-//! it makes is a flat list of instructions, so that everything behind it (mutation, minimising) knows nothing of how a
-//! program came to be.
+//! It knows less than the verifier, on purpose: it never decides what is safe, it only avoids most
+//! of what is not. What it makes is a flat list of instructions, so that everything behind it
+//! (mutation, minimising) knows nothing of how a program came to be.
 //!
-//! Conventions of the programs: `r6` holds the pointer that the function was given and is never written again;
-//! pointers to map values live in `r7` for the few instructions after their null check.
+//! Conventions of the programs: `r6` holds the pointer that the function was given and is never
+//! written again; pointers to map values live in `r7` for the few instructions after their null
+//! check.
 
 mod calls;
 mod data;

@@ -1,7 +1,9 @@
-//! A module as lines that can be moved, changed and added to: the text between them is the writer's choice.
+//! A module as lines that can be moved, changed and added to: the text between them is the writer's
+//! choice.
 //!
-//! Only the split into statements is the product's (`warpbpf_ptx`); what a line reads and writes is found here anew, from its
-//! text, so that a mistake of the product's typed view is not shared by what looks for it.
+//! Only the split into statements is the product's (`warpbpf_ptx`); what a line reads and writes is
+//! found here anew, from its text, so that a mistake of the product's typed view is not shared by
+//! what looks for it.
 
 use std::ops::Range;
 

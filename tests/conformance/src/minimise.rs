@@ -4,8 +4,8 @@ use warpbpf_ebpf::{Code, Pc};
 
 use crate::test::{Input, Test};
 
-/// What still fails, with fewer threads, fewer instructions and more zeros. `fails` is asked about each attempt; it
-/// answers for the same kind of failure only.
+/// What still fails, with fewer threads, fewer instructions and more zeros. `fails` is asked about
+/// each attempt; it answers for the same kind of failure only.
 pub fn minimise(
     test: &Test,
     input: &Input,

@@ -1,5 +1,5 @@
-//! Programs and objects that nobody wrote: bytes of good ones, damaged. Most are refused; what is left is nearer to the
-//! edges than anything that is built to be right.
+//! Programs and objects that nobody wrote: bytes of good ones, damaged. Most are refused; what is
+//! left is nearer to the edges than anything that is built to be right.
 
 use warpbpf_ebpf::{Code, decode, encode};
 

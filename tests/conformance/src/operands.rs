@@ -1,5 +1,5 @@
-//! Every lane-local operation of `ptx::eval` against a device, on random operands: bit by bit, or within the error that the
-//! PTX ISA states for an approximation.
+//! Every lane-local operation of `ptx::eval` against a device, on random operands: bit by bit, or
+//! within the error that the PTX ISA states for an approximation.
 
 #[path = "../../../crates/ptx/tests/suite/ops.rs"]
 #[expect(dead_code, reason = "the tests there make modules with parameters")]
@@ -156,7 +156,8 @@ fn module(cases: &[Case]) -> String {
     text
 }
 
-/// Corners and random bits; for floating point also numbers of ordinary size, which random bits rarely are.
+/// Corners and random bits; for floating point also numbers of ordinary size, which random bits
+/// rarely are.
 fn operand(rng: &mut Rng, case: &Case, at: usize) -> u64 {
     let Some(kind) = case.src.chars().nth(at) else {
         return 0;
@@ -326,7 +327,8 @@ fn bound(name: &str) -> Option<Bound> {
     })
 }
 
-/// How far `got` is off, in the terms of `bound`; `None` where the ISA states nothing for such operands.
+/// How far `got` is off, in the terms of `bound`; `None` where the ISA states nothing for such
+/// operands.
 fn off(name: &str, bound: Bound, sources: &[u64], expected: u64, got: u64) -> Option<f64> {
     let ty = name.rsplit('.').next()?;
     if ty.ends_with("x2") {

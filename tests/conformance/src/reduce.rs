@@ -1,8 +1,10 @@
-//! A disagreement as a few lines of PTX: what a compiler's makers can read, and what nothing of ours needs to be run.
+//! A disagreement as a few lines of PTX: what a compiler's makers can read, and what nothing of
+//! ours needs to be run.
 //!
-//! The program is made smaller first, as everywhere; then lines of its PTX are taken out, or made a number, as long as the device
-//! still computes something else than the soft GPU. A text that could differ for another reason is not tried: it must run on
-//! the soft GPU to its end, and read no register that was not written on every way to it.
+//! The program is made smaller first, as everywhere; then lines of its PTX are taken out, or made a
+//! number, as long as the device still computes something else than the soft GPU. A text that could
+//! differ for another reason is not tried: it must run on the soft GPU to its end, and read no
+//! register that was not written on every way to it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +33,8 @@ pub struct Reduced {
     pub program: String,
 }
 
-/// Reduces program `index` of `seed`. `None` if the device agrees with the soft GPU on it, for every target.
+/// Reduces program `index` of `seed`. `None` if the device agrees with the soft GPU on it, for
+/// every target.
 ///
 /// # Errors
 /// The device cannot be used.
@@ -154,7 +157,8 @@ impl<'b, D: Device> Judge<'b, D> {
         }
     }
 
-    /// How the device's output differs from the soft GPU's; `None` if it does not, or if that says nothing.
+    /// How the device's output differs from the soft GPU's; `None` if it does not, or if that says
+    /// nothing.
     fn differs(&mut self, text: &str, built: &Built, input: &Input) -> Option<String> {
         if self.broken {
             return None;
@@ -185,7 +189,8 @@ fn as_number(line: &Line) -> Option<Line> {
         .then(|| Line(format!("mov.b{bits} {first}, 0;")))
 }
 
-/// Some way through the kernel comes to a register that nothing was written to: the device may find anything in it.
+/// Some way through the kernel comes to a register that nothing was written to: the device may find
+/// anything in it.
 fn reads_unwritten(lines: &[Line]) -> bool {
     let labels: BTreeMap<&str, usize> = lines
         .iter()

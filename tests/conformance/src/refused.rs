@@ -1,5 +1,5 @@
-//! What does not run, and why: the committed list. A case that is listed and runs after all is a failure too, so that
-//! the list stays true.
+//! What does not run, and why: the committed list. A case that is listed and runs after all is a
+//! failure too, so that the list stays true.
 
 /// A case of bpf_conformance that no GPU runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,4 +1,5 @@
-//! Reproducible random numbers: the same seed makes the same programs on every machine, today and later.
+//! Reproducible random numbers: the same seed makes the same programs on every machine, today and
+//! later.
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators").
 #[derive(Clone, PartialEq, Eq, Debug)]

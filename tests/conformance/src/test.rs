@@ -107,7 +107,8 @@ pub struct Output {
 }
 
 impl Output {
-    /// The first difference in words, with what `self` has called `ours` and the other one `theirs`.
+    /// The first difference in words, with what `self` has called `ours` and the other one
+    /// `theirs`.
     pub fn difference(&self, other: &Output, ours: &str, theirs: &str) -> Option<String> {
         for (thread, (a, b)) in self.threads.iter().zip(&other.threads).enumerate() {
             if a.0 != b.0 {

@@ -1,7 +1,8 @@
-//! The reference: the interpreter with memory, maps and helpers that mean what `abi` says they mean.
+//! The reference: the interpreter with memory, maps and helpers that mean what `abi` says they
+//! mean.
 //!
-//! Threads run one after the other over the same maps. So what several threads do to a map must not depend on their
-//! order, or one thread must be alone; the generator sees to that.
+//! Threads run one after the other over the same maps. So what several threads do to a map must not
+//! depend on their order, or one thread must be alone; the generator sees to that.
 
 use std::collections::BTreeMap;
 
@@ -102,10 +103,12 @@ impl Map {
 }
 
 struct World {
-    /// What stays from thread to thread: the maps. A thread's own regions are put in by [`World::enter`].
+    /// What stays from thread to thread: the maps. A thread's own regions are put in by
+    /// [`World::enter`].
     memory: FlatMemory,
     maps: Vec<Map>,
-    /// Values that were ever made: a deleted one keeps its place, as on the device until a compaction.
+    /// Values that were ever made: a deleted one keeps its place, as on the device until a
+    /// compaction.
     made: u64,
     /// Linear index of the running thread, and how many there are.
     thread: u32,
@@ -339,8 +342,8 @@ impl Machine for World {
             DELETE => self.delete(id, args).map(|n| n as u64),
             EACH => self.for_each(id, args, callback).map(|n| n as u64),
             LOOP => bpf_loop(self, args, callback),
-            // The clock, and in the suite the function that a program may unwind from: a case that calls it does not
-            // look at what comes back.
+            // The clock, and in the suite the function that a program may unwind from: a case that
+            // calls it does not look at what comes back.
             TIME => Ok(args[0]),
             BLOCK_IDX => self.three(args, [self.thread / BLOCK, 0, 0]),
             BLOCK_DIM => self.three(args, [BLOCK.min(self.threads), 1, 1]),

@@ -12,7 +12,8 @@ use serde_json::Value;
 use crate::groups::Group;
 use crate::probes::{Counts, Probe};
 
-/// Longest time of one run: far more than any needs, so that a kernel that hangs is a failure and not a silence.
+/// Longest time of one run: far more than any needs, so that a kernel that hangs is a failure and
+/// not a silence.
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Where everything is.
@@ -72,7 +73,8 @@ impl Bench {
         })
     }
 
-    /// The program of a group: on the soft GPU the one with the shared runtime, on a GPU the one with the static.
+    /// The program of a group: on the soft GPU the one with the shared runtime, on a GPU the one
+    /// with the static.
     fn program(&self, group: &Group) -> PathBuf {
         let suffix = if self.soft { "-shared" } else { "" };
         self.folder
@@ -116,8 +118,8 @@ impl Bench {
         self.finish(&mut command, self.soft, None)
     }
 
-    /// As [`Bench::plain`], with machine code that the driver makes of the PTX and not that of the program: what an
-    /// instrumented kernel is made from. On the soft GPU there is nothing else.
+    /// As [`Bench::plain`], with machine code that the driver makes of the PTX and not that of the
+    /// program: what an instrumented kernel is made from. On the soft GPU there is nothing else.
     ///
     /// # Errors
     /// Why it could not be run.
@@ -234,7 +236,8 @@ impl Run {
             .collect()
     }
 
-    /// What a map of numbers holds for a kernel: keys less `id * stride`. Values per processor are added up.
+    /// What a map of numbers holds for a kernel: keys less `id * stride`. Values per processor are
+    /// added up.
     pub fn counts(&self, map: &str, id: u64, stride: u64) -> Counts {
         let maps = self.report["processes"][0]["maps"].as_array();
         let entries = maps

@@ -9,7 +9,8 @@ pub struct Group {
     pub about: &'static str,
     /// How it is instrumented.
     pub expected: Expected,
-    /// Kernels that end the whole program: they run by themselves, and what they count is not looked at.
+    /// Kernels that end the whole program: they run by themselves, and what they count is not
+    /// looked at.
     pub apart: &'static [&'static str],
     /// It is given the folder with PTX that a compiler other than nvcc made.
     pub captured: bool,

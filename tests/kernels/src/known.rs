@@ -1,6 +1,7 @@
 //! Counts that follow from a kernel's source and geometry.
 //!
-//! Accesses to `.param` are left out: how often a kernel reads a parameter is the compiler's choice.
+//! Accesses to `.param` are left out: how often a kernel reads a parameter is the compiler's
+//! choice.
 
 use warpbpf_abi::access::Barrier;
 use warpbpf_abi::access::Kind::{self, AsyncCopy, Atomic, BulkCopy, Load, Reduction, Store};

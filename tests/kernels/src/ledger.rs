@@ -27,8 +27,8 @@ pub const COMMITTED: &str = include_str!("../not-on-soft.txt");
 /// What each kernel printed on an H200: `results.txt`. Every engine must print the same.
 pub const RESULTS: &str = include_str!("../results.txt");
 
-/// Kernels of which the soft GPU prints something else, because they are made of instructions that the PTX ISA lets be a
-/// little wrong: `div.full.f32`, by 2 units in the last place.
+/// Kernels of which the soft GPU prints something else, because they are made of instructions that
+/// the PTX ISA lets be a little wrong: `div.full.f32`, by 2 units in the last place.
 pub const APPROXIMATE: &[&str] = &["tritonRows"];
 
 /// The line of a kernel in a list of results, or in what a program printed.

@@ -1,4 +1,5 @@
-//! `warpbpf-kernels soft|gpu BUNDLE` runs the corpus; `warpbpf-kernels text BUNDLE PTXAS` checks its PTX without a device.
+//! `warpbpf-kernels soft|gpu BUNDLE` runs the corpus; `warpbpf-kernels text BUNDLE PTXAS` checks
+//! its PTX without a device.
 
 #[path = "../../../xtask/src/say.rs"]
 #[macro_use]
@@ -92,7 +93,8 @@ fn mutant_plan(soft: bool, folder: &str, words: &[&str]) -> Result<Plan, String>
 fn mutate(plan: &Plan) -> Result<bool, String> {
     let summary = mutants::run(plan, |text| say!("{text}"))?;
     crate::say::write(1, format_args!("{}", summary.table()));
-    // A few mutants cannot be compared because they do not end; where it is most of them, something else is wrong.
+    // A few mutants cannot be compared because they do not end; where it is most of them, something
+    // else is wrong.
     let compared: u64 = summary.compared.values().sum();
     Ok(summary.wrong == 0 && summary.made > 0 && compared * 2 >= summary.made)
 }
@@ -153,7 +155,8 @@ fn on_device(soft: bool, folder: &str, groups: &[Group], probes: &[Probe]) -> Re
     Ok(total.wrong == 0 && total.ran > 0)
 }
 
-/// Groups know nothing of each other: one at a time for each processor. Results are in the order of the groups.
+/// Groups know nothing of each other: one at a time for each processor. Results are in the order of
+/// the groups.
 fn in_parallel<T: Send>(
     groups: &[Group],
     run: impl Fn(&Group) -> Result<T, String> + Sync,

@@ -1,11 +1,14 @@
-//! Kernels that a fuzzer changed: as they are, recompiled without programs, and with programs in them they must compute the
-//! same, byte for byte, and what the programs count must be what the kernels do.
+//! Kernels that a fuzzer changed: as they are, recompiled without programs, and with programs in
+//! them they must compute the same, byte for byte, and what the programs count must be what the
+//! kernels do.
 //!
-//! A mutant is made from a seed and an index, so a number is all that a failure needs. What goes to a GPU was run on the soft
-//! GPU on the spot, in several orders of its warps: it ends, it traps nowhere, and no race decides what it computes.
+//! A mutant is made from a seed and an index, so a number is all that a failure needs. What goes to
+//! a GPU was run on the soft GPU on the spot, in several orders of its warps: it ends, it traps
+//! nowhere, and no race decides what it computes.
 //!
-//! Reading order: [`warpbpf_conformance::lines`], [`generate`], [`subject`], [`mutate`] (and `scene`, where it may), [`layout`]; [`count`] and [`judge`], which know what is
-//! right; [`engine`], which knows what is there.
+//! Reading order: [`warpbpf_conformance::lines`], [`generate`], [`subject`], [`mutate`] (and
+//! `scene`, where it may), [`layout`]; [`count`] and [`judge`], which know what is right;
+//! [`engine`], which knows what is there.
 
 pub mod count;
 pub mod engine;
@@ -29,7 +32,8 @@ use judge::{Dropped, Judged, judge};
 use mutate::{Mutation, Mutator};
 use subject::Subject;
 
-/// Why probes that ask for the predicate of a branch do not get a jump through a table. The corpus has none.
+/// Why probes that ask for the predicate of a branch do not get a jump through a table. The corpus
+/// has none.
 const NO_PREDICATE: &str = "an indexed branch has no predicate";
 
 /// What is to be done.
@@ -49,7 +53,8 @@ pub struct Plan {
     pub time: Duration,
     /// Where texts go about which there is something to say.
     pub keep: Option<PathBuf>,
-    /// A `ptxas` that must accept the texts before anything else happens to them: what a GPU's driver would refuse is dropped.
+    /// A `ptxas` that must accept the texts before anything else happens to them: what a GPU's
+    /// driver would refuse is dropped.
     pub ptxas: Option<String>,
 }
 

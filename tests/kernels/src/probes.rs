@@ -1,4 +1,5 @@
-//! What is put into the kernels: BPF objects that count, and what must hold for the counts of any kernel.
+//! What is put into the kernels: BPF objects that count, and what must hold for the counts of any
+//! kernel.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +23,8 @@ pub struct Probe {
     pub label: fn(u64) -> String,
     /// Why it may not get all the sites that it wants: parts of the reasons.
     pub may_miss: &'static [&'static str],
-    /// What must hold in every kernel that ran to its end. The second map, of lanes, is empty where the object has none.
+    /// What must hold in every kernel that ran to its end. The second map, of lanes, is empty where
+    /// the object has none.
     pub holds: fn(&Counts, &Counts) -> Result<(), String>,
 }
 

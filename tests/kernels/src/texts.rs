@@ -1,5 +1,5 @@
-//! The corpus as text, without a device: PTX comes back byte for byte where nothing is put in, and `ptxas` accepts every
-//! kernel with a program at every place there is.
+//! The corpus as text, without a device: PTX comes back byte for byte where nothing is put in, and
+//! `ptxas` accepts every kernel with a program at every place there is.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -22,7 +22,8 @@ pub struct Checked {
     pub bytes: usize,
     /// Its kernels.
     pub kernels: usize,
-    /// Kernels whose instrumented text `ptxas` accepts, with the number of sites in it: `vectorAdd 12`.
+    /// Kernels whose instrumented text `ptxas` accepts, with the number of sites in it: `vectorAdd
+    /// 12`.
     pub accepted: Vec<String>,
     /// What is wrong.
     pub wrong: Vec<String>,
@@ -57,7 +58,8 @@ pub fn files(bundle: &Path, group: &Group) -> Result<Vec<PathBuf>, String> {
 /// Checks a file.
 ///
 /// # Errors
-/// A file, an object or `ptxas` that is not there; what is wrong with the text is in [`Checked::wrong`].
+/// A file, an object or `ptxas` that is not there; what is wrong with the text is in
+/// [`Checked::wrong`].
 pub fn check(bundle: &Path, file: &Path, ptxas: &str) -> Result<Checked, String> {
     let text = std::fs::read_to_string(file)
         .map_err(|e| format!("cannot read `{}`: {e}", file.display()))?;

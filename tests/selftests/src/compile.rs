@@ -74,7 +74,8 @@ pub fn sources(folder: &Path, prefix: &str) -> Result<Vec<String>, String> {
     Ok(names)
 }
 
-/// Our own `vmlinux.h` in front, then the tree's libbpf with the helper list that is made from `linux/bpf.h`.
+/// Our own `vmlinux.h` in front, then the tree's libbpf with the helper list that is made from
+/// `linux/bpf.h`.
 fn headers(tools: &Tools) -> Result<(), String> {
     let folder = tools.out.join("include/bpf");
     let io = |what: &Path, e: std::io::Error| format!("cannot write `{}`: {e}", what.display());

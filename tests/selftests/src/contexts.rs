@@ -1,8 +1,8 @@
 //! Linux's contexts: which bytes of `r1` each type of program may read and write.
 //!
-//! The rules are those of the `*_is_valid_access` functions of `net/core/filter.c` and `kernel/trace/bpf_trace.c` in
-//! 6.12, written anew. Fields that hold pointers into the kernel are [`ContextField::Unserved`]: a program that reads
-//! one is left out of the comparison.
+//! The rules are those of the `*_is_valid_access` functions of `net/core/filter.c` and
+//! `kernel/trace/bpf_trace.c` in 6.12, written anew. Fields that hold pointers into the kernel are
+//! [`ContextField::Unserved`]: a program that reads one is left out of the comparison.
 
 use warpbpf_verify::ContextField::{self, Absent, Number, Unserved};
 

@@ -1,4 +1,5 @@
-//! What a selftest expects of the kernel, read from the BTF tags that `bpf_misc.h` puts on its function.
+//! What a selftest expects of the kernel, read from the BTF tags that `bpf_misc.h` puts on its
+//! function.
 
 use warpbpf_object::{Btf, Type};
 
@@ -9,8 +10,9 @@ pub enum Verdict {
     Accepts,
     /// It is refused for everybody. The texts are what the log must hold.
     Refuses(Vec<String>),
-    /// It loads for a privileged user; for others it is refused, because it tells them a kernel address or what was on
-    /// the stack before. warpbpf has no privileged mode: it always protects both.
+    /// It loads for a privileged user; for others it is refused, because it tells them a kernel
+    /// address or what was on the stack before. warpbpf has no privileged mode: it always protects
+    /// both.
     Leaks(String),
 }
 
@@ -27,7 +29,8 @@ pub struct Expectation {
     pub flags: Vec<String>,
 }
 
-/// What the kernel says to the unprivileged where a program would tell them something that is not theirs.
+/// What the kernel says to the unprivileged where a program would tell them something that is not
+/// theirs.
 const LEAKS: &[&str] = &[
     "leaks addr",
     "leaking pointer",

@@ -1,6 +1,6 @@
-//! Linux's helpers as rows of warpbpf's table: those whose arguments the verifier has a notion of. A program that calls
-//! another one is left out of the comparison. Those that do what one of ours does have its kind, and with it its rules;
-//! the others are [`HelperId::Foreign`].
+//! Linux's helpers as rows of warpbpf's table: those whose arguments the verifier has a notion of.
+//! A program that calls another one is left out of the comparison. Those that do what one of ours
+//! does have its kind, and with it its rules; the others are [`HelperId::Foreign`].
 
 use warpbpf_abi::helpers::{Arg, Effect, Helper, HelperId, Ret, Uniform, Warp};
 

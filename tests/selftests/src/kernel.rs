@@ -1,5 +1,6 @@
-//! The running kernel's own verifier as a second oracle, where `bpf(2)` is allowed: it is newer or older than the tests,
-//! and it can be asked about programs whose test does not say what happens to users without privileges.
+//! The running kernel's own verifier as a second oracle, where `bpf(2)` is allowed: it is newer or
+//! older than the tests, and it can be asked about programs whose test does not say what happens to
+//! users without privileges.
 //!
 //! Programs are only loaded, never attached or run.
 
@@ -25,9 +26,11 @@ const CAP_BPF: u64 = 1 << 39;
 /// Who asks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum User {
-    /// May learn addresses and what was on the stack before: as the selftests do, all rights but `CAP_SYS_ADMIN`.
+    /// May learn addresses and what was on the stack before: as the selftests do, all rights but
+    /// `CAP_SYS_ADMIN`.
     Privileged,
-    /// May not: `CAP_PERFMON` is missing too. Programs of the network only, others need it to be loaded at all.
+    /// May not: `CAP_PERFMON` is missing too. Programs of the network only, others need it to be
+    /// loaded at all.
     Protected,
 }
 
@@ -65,7 +68,8 @@ impl Kernel {
     pub fn ask(&self, code: &Code, maps: &[MapDef], kind: Kind, strict: bool) -> Said {
         let ask = |user| match self.load(code, maps, kind, strict, user) {
             Ok(()) => Some(true),
-            // EACCES and EINVAL are the verifier's words, E2BIG that it gave up; the rest is about the machine.
+            // EACCES and EINVAL are the verifier's words, E2BIG that it gave up; the rest is about
+            // the machine.
             Err(e) => matches!(
                 e.raw_os_error(),
                 Some(libc::EACCES | libc::EINVAL | libc::E2BIG)
@@ -183,7 +187,8 @@ fn create(map: &MapDef) -> std::io::Result<OwnedFd> {
 
 /// The result, if it is a descriptor, is the caller's to close.
 fn bpf(command: i64, attributes: &Attributes) -> std::io::Result<i32> {
-    // SAFETY: the attributes are as large as is said, and what they point to is alive and of the size that they say.
+    // SAFETY: the attributes are as large as is said, and what they point to is alive and of the
+    // size that they say.
     let result = unsafe {
         libc::syscall(
             libc::SYS_bpf,

@@ -1,5 +1,6 @@
-//! Large real programs of the kernel's tree: profilers that walk the stacks of interpreters, loops of every kind. Nothing is
-//! expected of the verdict; what the proof takes must stay within its limits, accepted or refused.
+//! Large real programs of the kernel's tree: profilers that walk the stacks of interpreters, loops
+//! of every kind. Nothing is expected of the verdict; what the proof takes must stay within its
+//! limits, accepted or refused.
 
 use std::fmt::Write as _;
 

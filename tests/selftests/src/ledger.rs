@@ -1,8 +1,8 @@
 //! The committed list of disagreements: each with a reason that a person wrote.
 //!
-//! One line each: `refused FILE PROGRAM RULE # reason` for what warpbpf refuses and the kernel accepts, and `accepted FILE
-//! PROGRAM [KERNEL'S MESSAGE] # reason` the other way round. A line that is no longer true is an error, as is one that
-//! is missing or has no reason.
+//! One line each: `refused FILE PROGRAM RULE # reason` for what warpbpf refuses and the kernel
+//! accepts, and `accepted FILE PROGRAM [KERNEL'S MESSAGE] # reason` the other way round. A line
+//! that is no longer true is an error, as is one that is missing or has no reason.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;

@@ -1,5 +1,5 @@
-//! What the comparison leaves out, and why: programs that use what no GPU has and the verifier has no notion of. It is
-//! decided by what the code uses, never by the verdict.
+//! What the comparison leaves out, and why: programs that use what no GPU has and the verifier has
+//! no notion of. It is decided by what the code uses, never by the verdict.
 
 use warpbpf_ebpf::{Callee, Code, Imm64, Insn};
 use warpbpf_object::{MapDef, ObjectError};

@@ -1,5 +1,5 @@
-//! The older half of the tests, `verifier/*.c`: arrays of instructions in C initialisers. A small program prints them,
-//! and this reads what it prints.
+//! The older half of the tests, `verifier/*.c`: arrays of instructions in C initialisers. A small
+//! program prints them, and this reads what it prints.
 
 use std::path::Path;
 use std::process::Command;

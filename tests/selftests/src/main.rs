@@ -1,9 +1,11 @@
-//! Linux's own verifier tests, against warpbpf's verifier: `tools/testing/selftests/bpf/progs/verifier_*.c`, compiled
-//! here, each program loaded and verified under the rules of its type, and the outcome compared with what the test
-//! expects of the kernel. `disagreements.txt` lists where the two differ and why; a difference that is not in it fails.
+//! Linux's own verifier tests, against warpbpf's verifier:
+//! `tools/testing/selftests/bpf/progs/verifier_*.c`, compiled here, each program loaded and
+//! verified under the rules of its type, and the outcome compared with what the test expects of the
+//! kernel. `disagreements.txt` lists where the two differ and why; a difference that is not in it
+//! fails.
 //!
-//! It is a program and not a `#[test]`, because it needs the kernel's sources, which are not ours to copy;
-//! `cargo xtask selftests` brings them.
+//! It is a program and not a `#[test]`, because it needs the kernel's sources, which are not ours
+//! to copy; `cargo xtask selftests` brings them.
 
 #[path = "../../../xtask/src/say.rs"]
 #[macro_use]
@@ -68,7 +70,8 @@ fn work() -> ExitCode {
     }
 }
 
-/// Runs everything and prints the tables. False if the list of disagreements is not right, or a proof takes too much.
+/// Runs everything and prints the tables. False if the list of disagreements is not right, or a
+/// proof takes too much.
 fn selftests(tools: &compile::Tools) -> Result<bool, String> {
     let mut findings = Findings::default();
     let oracle = Kernel::new();

@@ -12,7 +12,8 @@ static ALLOCATOR: Counting = Counting;
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static PEAK: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: every call is passed on to the system's allocator with the same arguments; counting touches no memory of it.
+// SAFETY: every call is passed on to the system's allocator with the same arguments; counting
+// touches no memory of it.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let held = HELD.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
@@ -23,12 +24,14 @@ unsafe impl GlobalAlloc for Counting {
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
         HELD.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller keeps `dealloc`'s contract, and `alloc` took the block from the system's allocator.
+        // SAFETY: the caller keeps `dealloc`'s contract, and `alloc` took the block from the
+        // system's allocator.
         unsafe { System.dealloc(pointer, layout) }
     }
 }
 
-/// Runs `work` and gives the most bytes that were allocated at once while it ran, beyond those before.
+/// Runs `work` and gives the most bytes that were allocated at once while it ran, beyond those
+/// before.
 pub fn most<T>(work: impl FnOnce() -> T) -> (T, usize) {
     let before = HELD.load(Ordering::Relaxed);
     PEAK.store(before, Ordering::Relaxed);

@@ -12,7 +12,8 @@ use warpbpf_verify::platform::ForeignContext;
 
 use crate::{contexts, helpers};
 
-/// Linux bounds the proof (a million instructions looked at), not the run; what ends is fast enough.
+/// Linux bounds the proof (a million instructions looked at), not the run; what ends is fast
+/// enough.
 const BUDGET: u64 = 1 << 40;
 
 macro_rules! kinds {
@@ -126,7 +127,8 @@ pub fn kind_of(section: &str) -> Result<Kind, String> {
 }
 
 impl Kind {
-    /// Its number of `enum bpf_prog_type`, if a program of it can be loaded without saying where it goes.
+    /// Its number of `enum bpf_prog_type`, if a program of it can be loaded without saying where it
+    /// goes.
     pub fn number(self) -> Option<u32> {
         // Of two numbers that count as one kind here, the one that may do more.
         (1..=32).rev().find(|number| {
@@ -184,8 +186,8 @@ pub fn kind_of_number(number: u32) -> Option<Kind> {
     })
 }
 
-/// A map as warpbpf would see it: types that differ in what they do when full, not in what a program may do with them,
-/// count as one.
+/// A map as warpbpf would see it: types that differ in what they do when full, not in what a
+/// program may do with them, count as one.
 ///
 /// # Errors
 /// The number, if programs may do other things with it.

@@ -36,8 +36,8 @@ pub struct Counts {
     pub both_refuse: usize,
     /// We refuse, the kernel accepts,
     pub refused: usize,
-    /// and so many of them because they could tell addresses or old stack contents to a user who, for the kernel, may
-    /// know them.
+    /// and so many of them because they could tell addresses or old stack contents to a user who,
+    /// for the kernel, may know them.
     pub leaks: usize,
     /// We accept, the kernel refuses.
     pub accepted: usize,
@@ -73,8 +73,8 @@ impl Counts {
     }
 }
 
-/// We refuse it by a rule that protects addresses and old stack contents, and the test says only what a user may do
-/// from whom the kernel does not protect them.
+/// We refuse it by a rule that protects addresses and old stack contents, and the test says only
+/// what a user may do from whom the kernel does not protect them.
 fn would_leak(outcome: &Outcome) -> bool {
     matches!(
         outcome,

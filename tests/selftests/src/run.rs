@@ -202,8 +202,8 @@ fn cpu_time() -> Duration {
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Linux refuses a division by the constant 0 where control can come, and tests use it to ask whether it can. For us
-/// its result is defined.
+/// Linux refuses a division by the constant 0 where control can come, and tests use it to ask
+/// whether it can. For us its result is defined.
 fn divides_by_zero(code: &Code, facts: &Facts) -> Option<u32> {
     let zero = |insn: &Insn| {
         matches!(

@@ -1,6 +1,8 @@
-//! Kernels with probes at their loads and stores: what the probe is told, against what the twin of the kernel says of itself; and the same results as without.
+//! Kernels with probes at their loads and stores: what the probe is told, against what the twin of
+//! the kernel says of itself; and the same results as without.
 //!
-//! Each case runs in a process of its own and for a limited time, so that an instruction which the GPU refuses, or a warp that waits for ever, ends one case.
+//! Each case runs in a process of its own and for a limited time, so that an instruction which the
+//! GPU refuses, or a warp that waits for ever, ends one case.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -33,7 +35,8 @@ const PROBES: &[&str] = &["tells", "clobber", "branches", "keeps", "yields"];
 const ROUNDS: u32 = 20;
 /// How long a case may take.
 const LIMIT: Duration = Duration::from_secs(20);
-/// Bytes in which twins and probes tell of loads, and behind those of stores; then, by probes alone, eight for each instruction of a kernel.
+/// Bytes in which twins and probes tell of loads, and behind those of stores; then, by probes
+/// alone, eight for each instruction of a kernel.
 const TOLD: usize = 64;
 const PLACES: usize = 128;
 /// What they tell of each.
@@ -188,7 +191,8 @@ pub fn one(folder: &Path, kernel: &str, probe: &str) -> Result<String, String> {
     ))
 }
 
-/// What the probe told is what the twin did, and the places fit; gives how many accesses there were.
+/// What the probe told is what the twin did, and the places fit; gives how many accesses there
+/// were.
 fn compare(found: &[u8], told: &[u8], change: &Change) -> Result<u64, String> {
     let mut count = 0;
     for (at, what) in [(0, "loads"), (TOLD, "stores")] {

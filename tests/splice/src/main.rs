@@ -1,6 +1,8 @@
-//! Kernels with probes in their machine code, on a GPU: the same results as without, and exact counts.
+//! Kernels with probes in their machine code, on a GPU: the same results as without, and exact
+//! counts.
 //!
-//! It loads cubins with the driver as an application would, so it needs a GPU; the soft one runs PTX only.
+//! It loads cubins with the driver as an application would, so it needs a GPU; the soft one runs
+//! PTX only.
 
 #[path = "../../../xtask/src/say.rs"]
 #[macro_use]
@@ -22,7 +24,8 @@ const THREADS: u64 = BLOCK as u64 * GRID as u64;
 const OUTPUTS: u64 = 48;
 /// Bytes that a probe counts in.
 const COUNTS: usize = 128;
-/// Launches of each kernel with each pair of probes: a register that is changed too early is not changed so each time.
+/// Launches of each kernel with each pair of probes: a register that is changed too early is not
+/// changed so each time.
 const ROUNDS: u32 = 20;
 
 const KERNELS: &[&str] = &[

@@ -1,4 +1,5 @@
-//! Programs in an application that runs already: put in, taken out, put in again, and an application that does not notice.
+//! Programs in an application that runs already: put in, taken out, put in again, and an
+//! application that does not notice.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::fs::FileExt as _;
@@ -84,7 +85,8 @@ impl Application {
         tree::children(self.child.id()).first().copied()
     }
 
-    /// So many launches more of each kernel of `live.cu`; their results are what they would be without us.
+    /// So many launches more of each kernel of `live.cu`; their results are what they would be
+    /// without us.
     pub fn launch(&mut self, count: u64) -> Result<(), String> {
         self.launch_as("", count)
     }
@@ -223,7 +225,8 @@ impl Attached {
         Ok(attached)
     }
 
-    /// It says this, maybe behind other things; else all that it says until its end or until nobody waits any more.
+    /// It says this, maybe behind other things; else all that it says until its end or until nobody
+    /// waits any more.
     pub(crate) fn says(&mut self, what: &str) -> Result<(), String> {
         let end = Instant::now() + PATIENCE;
         let mut others: Vec<String> = Vec::new();
@@ -273,8 +276,8 @@ impl Attached {
     }
 }
 
-/// Launches one by one until the kernel is seen to be instrumented by the tool, as `warpbpf maps` shows it: some value of the
-/// map is not 0.
+/// Launches one by one until the kernel is seen to be instrumented by the tool, as `warpbpf maps`
+/// shows it: some value of the map is not 0.
 pub(crate) fn until_counted(
     bench: &Bench,
     application: &mut Application,
@@ -310,7 +313,8 @@ pub(crate) fn until_seen(
     }
 }
 
-/// Waits until other commands find a process by its number: a tool learns of its application on a thread of its own, which gets to run when it does.
+/// Waits until other commands find a process by its number: a tool learns of its application on a
+/// thread of its own, which gets to run when it does.
 pub(crate) fn until_known(bench: &Bench, pid: &str) -> Result<(), String> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -347,7 +351,8 @@ pub(crate) fn value(report: &Value, map: &str, key: u64) -> u64 {
     found.map_or(0, |entry| number(&entry["value"]))
 }
 
-/// From some moment on every launch is in the file, with a stack that comes from the application's `main`.
+/// From some moment on every launch is in the file, with a stack that comes from the application's
+/// `main`.
 fn timeline(bench: &Bench) -> Told {
     const BEHIND: u64 = 20;
     let mut application = Application::plain(bench)?;
@@ -381,7 +386,8 @@ fn timeline(bench: &Bench) -> Told {
     let events = file["traceEvents"].as_array().cloned().unwrap_or_default();
     let kernels = events.iter().filter(|event| event["cat"] == "kernel");
     let steps = kernels.filter(|event| event["name"] == "step").count() as u64;
-    // All behind the first that was counted, for where there are variants there are events; and none behind the detach.
+    // All behind the first that was counted, for where there are variants there are events; and
+    // none behind the detach.
     let untimed = &file["otherData"]["processes"][0]["untimed"];
     if steps < BEHIND || steps >= launched {
         return Err(format!(
@@ -471,7 +477,8 @@ fn twice(bench: &Bench) -> Told {
     Ok(told.join(", "))
 }
 
-/// What is in an executable graph that was instantiated before cannot be known, which is told; one that is instantiated again has programs.
+/// What is in an executable graph that was instantiated before cannot be known, which is told; one
+/// that is instantiated again has programs.
 fn older_graph(bench: &Bench) -> Told {
     let mut application = Application::plain(bench)?;
     application.launch_as("g", 4)?;

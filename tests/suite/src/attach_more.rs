@@ -1,4 +1,5 @@
-//! Attaching to many at once, among processes that are to be left alone; and to processes with a filter for system calls.
+//! Attaching to many at once, among processes that are to be left alone; and to processes with a
+//! filter for system calls.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -58,7 +59,8 @@ fn timeline_alone(bench: &Bench) -> Told {
 /// Users that nobody is.
 const USERS: [&str; 2] = ["54321", "54322"];
 
-/// Processes that see only each other, so that who attaches to all of them attaches to none of the machine's others.
+/// Processes that see only each other, so that who attaches to all of them attaches to none of the
+/// machine's others.
 struct Room {
     /// With it all that is in there ends.
     holder: Owned,
@@ -164,7 +166,8 @@ fn has_agent(application: &Application) -> Result<bool, String> {
     Ok(maps.contains("warpbpf_agent"))
 }
 
-/// Launches of `step` in each process of a report, with probes and without, and the threads that were counted are those with.
+/// Launches of `step` in each process of a report, with probes and without, and the threads that
+/// were counted are those with.
 fn launches(report: &Value) -> Result<Vec<u64>, String> {
     let mut all = Vec::new();
     for process in report["processes"].as_array().into_iter().flatten() {
@@ -216,7 +219,8 @@ fn of_a_user(bench: &Bench) -> Told {
     let agents = [&first, &other, &second].map(has_agent);
     same("agents", agents, [Ok(true), Ok(false), Ok(true)])?;
     let report = interrupt(attached)?;
-    // The one that came later launched three times as it began, some of them maybe after it was attached to.
+    // The one that came later launched three times as it began, some of them maybe after it was
+    // attached to.
     let counted = launches(&report)?;
     same("of the first", counted.first(), Some(&5))?;
     let of_second = &counted[1..];
@@ -276,7 +280,8 @@ fn harmless(bench: &Bench) -> Told {
     Ok("attached to, and left".to_owned())
 }
 
-/// Each is refused by the name of what is forbidden, and the application goes on with the driver's own code.
+/// Each is refused by the name of what is forbidden, and the application goes on with the driver's
+/// own code.
 fn forbidden(bench: &Bench) -> Told {
     let mut told = Vec::new();
     for (call, named) in [("socketpair", "socketpair"), ("clone3", "pthread_create")] {
@@ -308,7 +313,8 @@ fn forbidden(bench: &Bench) -> Told {
     Ok(format!("refused for {}", told.join(", ")))
 }
 
-/// What is captured when a tool goes is waited for, and not spoilt; the graph works afterwards, with its programs.
+/// What is captured when a tool goes is waited for, and not spoilt; the graph works afterwards,
+/// with its programs.
 fn captures(bench: &Bench) -> Told {
     let mut application = Application::plain(bench)?;
     let launched = application.launches;
@@ -335,7 +341,8 @@ fn captures(bench: &Bench) -> Told {
     Ok(format!("{made} launches, and 4 of the graph"))
 }
 
-/// A capture that began before the tool came is seen when something is launched into it: that is no launch, and its programs stay where they are.
+/// A capture that began before the tool came is seen when something is launched into it: that is no
+/// launch, and its programs stay where they are.
 fn capturing(bench: &Bench) -> Told {
     let mut application = Application::plain(bench)?;
     application.launch(1)?;
@@ -353,7 +360,8 @@ fn capturing(bench: &Bench) -> Told {
         let mut kernels = process.iter().flat_map(|process| process.kernels());
         kernels.find(|kernel| kernel.kernel.demangled == "step")
     };
-    // The context is seen to live by what is launched there, and the first of that is captured as it is.
+    // The context is seen to live by what is launched there, and the first of that is captured as
+    // it is.
     let (end, mut nodes) = (Instant::now() + PATIENCE, 1);
     while step().is_none_or(|kernel| kernel.kernel.registers_after.is_none()) {
         if Instant::now() > end {

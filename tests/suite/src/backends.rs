@@ -1,4 +1,5 @@
-//! Back ends: which ones this machine has, both for machine code side by side, and accesses of every width under each.
+//! Back ends: which ones this machine has, both for machine code side by side, and accesses of
+//! every width under each.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +30,8 @@ const PTX: &str = "kernels that have PTX, at every place";
 const SOFT: &str = "the soft GPU runs PTX only";
 const NO_PTXAS: &str = "WARPBPF_PTXAS names `/nowhere/ptxas`, where no file is";
 
-/// Exact, where nothing of the machine is in it: without `ptxas`, and of the soft GPU. What a GPU has with one is told by its beginning.
+/// Exact, where nothing of the machine is in it: without `ptxas`, and of the soft GPU. What a GPU
+/// has with one is told by its beginning.
 fn doctor(bench: &Bench) -> Told {
     let run = |bench: &Bench, flags: &[&str]| {
         let output = bench.warpbpf("doctor").args(flags).output();
@@ -97,9 +99,10 @@ fn doctor(bench: &Bench) -> Told {
     Ok(format!("{} kinds of device", all.len()))
 }
 
-/// How often each key of `counts` of `machine.bpf.c` and `machine_access.bpf.c` together is counted, whatever numbers the kernels have got: linked, the two have
-/// one map of this name. Of each kernel: its name, its launches with programs at entry and exits, and of those the ones with programs at accesses.
-/// `parameters` are loads, too, where there is PTX.
+/// How often each key of `counts` of `machine.bpf.c` and `machine_access.bpf.c` together is
+/// counted, whatever numbers the kernels have got: linked, the two have one map of this name. Of
+/// each kernel: its name, its launches with programs at entry and exits, and of those the ones with
+/// programs at accesses. `parameters` are loads, too, where there is PTX.
 fn counted(
     run: &Run,
     kernels: &[(&str, u64, u64)],
@@ -172,7 +175,8 @@ fn with_machine(bench: &Bench) -> Result<String, String> {
         .ok_or_else(|| "a path that is no text".to_owned())
 }
 
-/// What [`side_by_side`] compares with, where it can be run everywhere: the same kernels by the PTX of their line information.
+/// What [`side_by_side`] compares with, where it can be run everywhere: the same kernels by the PTX
+/// of their line information.
 fn in_ptx(bench: &Bench) -> Told {
     let (count, first) = (LAUNCHES.to_string(), with_machine(bench)?);
     let flags = ["--backend", "auto", first.as_str()];
@@ -191,8 +195,8 @@ fn in_ptx(bench: &Bench) -> Told {
     Ok(format!("{sum} counted in five kernels"))
 }
 
-/// `--backend auto`: the kernel with programs at its accesses has all of its programs by Compute Sanitizer, and the others theirs by the splice. Where no program
-/// needs it, it is not there.
+/// `--backend auto`: the kernel with programs at its accesses has all of its programs by Compute
+/// Sanitizer, and the others theirs by the splice. Where no program needs it, it is not there.
 fn side_by_side(bench: &Bench) -> Told {
     if bench.soft {
         return Ok(NO_GPU.to_owned());
@@ -296,8 +300,9 @@ fn store(counts: &mut Counts, width: u64, value: (u64, u64)) {
     add(11, 1 << width);
 }
 
-/// Of one launch of each kernel. `ptxas` makes one instruction of each access here (`crates/sass/tests/suite/locals.rs` holds it to that), so these are the numbers
-/// of machine code, too.
+/// Of one launch of each kernel. `ptxas` makes one instruction of each access here
+/// (`crates/sass/tests/suite/locals.rs` holds it to that), so these are the numbers of machine
+/// code, too.
 fn of_a_launch() -> [(&'static str, Counts); 3] {
     let (mut indexed, mut widths, mut fetches) = (Counts::new(), Counts::new(), Counts::new());
     for i in 0..ELEMENTS {

@@ -1,5 +1,5 @@
-//! Aggregates over blocks: each call gives one result for each block of each launch, and it is what the threads' values are
-//! together.
+//! Aggregates over blocks: each call gives one result for each block of each launch, and it is what
+//! the threads' values are together.
 
 use std::collections::BTreeMap;
 
@@ -197,7 +197,8 @@ fn graphs(bench: &Bench) -> Told {
     Ok("3 kernels × 7 calls".into())
 }
 
-/// Launches that may begin before the one in front of them has ended run without programs, but in graphs.
+/// Launches that may begin before the one in front of them has ended run without programs, but in
+/// graphs.
 fn overlap(bench: &Bench) -> Told {
     let run = bench.both("blocks", "overlap", &[])?;
     let row = run.kernel("probedChain")?;
@@ -224,7 +225,8 @@ fn overlap(bench: &Bench) -> Told {
     Ok("19 launches, 5 of them uninstrumented".into())
 }
 
-/// Kernel, graph's node, block, launch: a block that ran, and by its begin it is known which time of a node.
+/// Kernel, graph's node, block, launch: a block that ran, and by its begin it is known which time
+/// of a node.
 type Ran = (u64, u64, u64, u64);
 
 /// Begins and ends of blocks, in this order.
@@ -306,7 +308,8 @@ fn spans(bench: &Bench) -> Told {
     ))
 }
 
-/// Kernels at once in streams, and a graph's nodes, whose launches have one number. The number of records.
+/// Kernels at once in streams, and a graph's nodes, whose launches have one number. The number of
+/// records.
 fn spans_of_many(bench: &Bench) -> Result<u64, String> {
     let blocks_of = |s: &Shape| s.grid.iter().product::<u64>();
     let each: u64 = BLOCKS.iter().map(blocks_of).sum();
@@ -334,7 +337,8 @@ fn spans_of_many(bench: &Bench) -> Result<u64, String> {
 
 const UNCOUNTED: &str = "program `alone` calls `bpf_gpu_block_sum`, which counts all threads of a block in a launch record, and a kernel of its own (`gpu/run`) has none: use it in a program at `gpu/entry` or `gpu/exit`, or add to a value of a map";
 
-/// A gate could close while some threads of a block are counted already, and only an application's kernel has a launch record.
+/// A gate could close while some threads of a block are counted already, and only an application's
+/// kernel has a launch record.
 fn refused(bench: &Bench) -> Told {
     for flag in ["--gate", "--slots"] {
         let run = bench.probed(&[flag], &bench.object("blocks"), &bench.app("blocks"), &[])?;

@@ -1,6 +1,7 @@
-//! bpftime's published examples, by their interfaces: tools with the section names, map types, helpers, formats and calls of
-//! libbpf that those use, tracing an application like theirs. Where all threads write one value, the last wins; what is not known
-//! beforehand then is known with one thread.
+//! bpftime's published examples, by their interfaces: tools with the section names, map types,
+//! helpers, formats and calls of libbpf that those use, tracing an application like theirs. Where
+//! all threads write one value, the last wins; what is not known beforehand then is known with one
+//! thread.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead as _, BufReader};
@@ -336,7 +337,8 @@ fn launchlate(bench: &Bench) -> Told {
     })
 }
 
-/// One launch, of which each thread's place is there: the histogram is that of the places, and the score that of the histogram.
+/// One launch, of which each thread's place is there: the histogram is that of the places, and the
+/// score that of the histogram.
 fn scheduling(bench: &Bench) -> Told {
     scheduled(bench, "mapping")?;
     scheduled(bench, "scheduling")
@@ -379,7 +381,8 @@ fn scheduled(bench: &Bench, name: &str) -> Told {
     })
 }
 
-/// The tool runs its programs thread by thread on the CPU; here the same ones are kernels, with all threads at once.
+/// The tool runs its programs thread by thread on the CPU; here the same ones are kernels, with all
+/// threads at once.
 fn directly(bench: &Bench) -> Told {
     let object = bench.folder.join("libbpf/directly.bpf.o");
     if !object.exists() {
@@ -439,7 +442,8 @@ fn launched(
     Ok((output.status.code(), report, errors))
 }
 
-/// Refused without the option; with it exact, or ended and counted where the budget is too small, by each engine alike.
+/// Refused without the option; with it exact, or ended and counted where the budget is too small,
+/// by each engine alike.
 fn bounded(bench: &Bench) -> Told {
     let object = bench.folder.join("libbpf/directly.bpf.o");
     let tools = tools(bench, "directly");
@@ -546,7 +550,8 @@ fn stubtrace(bench: &Bench) -> Told {
             let app = words([launches, blocks, threads]);
             let app: Vec<&str> = app.iter().map(String::as_str).collect();
             let alone = bench.plain("stub", &app)?;
-            // A block's first thread: once, once more as its number in the grid is even, and once in the second kernel.
+            // A block's first thread: once, once more as its number in the grid is even, and once
+            // in the second kernel.
             let records = 3 * launches;
             let mut command = bench.warpbpf("loader");
             command
@@ -613,8 +618,8 @@ fn launchshared(bench: &Bench) -> Told {
     })
 }
 
-/// A probe at the entry through which the application calls the runtime, as in bpftime's newest launchlate. It needs an application with the
-/// runtime beside it.
+/// A probe at the entry through which the application calls the runtime, as in bpftime's newest
+/// launchlate. It needs an application with the runtime beside it.
 fn launchplt(bench: &Bench) -> Told {
     let runtime = Path::new(TOOLKIT).join("libcudart.so.13");
     if !bench.soft && !runtime.exists() {
@@ -668,8 +673,8 @@ fn launchplt(bench: &Bench) -> Told {
     })
 }
 
-/// A tool that uses the driver has a context if it has maps of the GPU's, once; and what the driver waits for in its process tells nothing
-/// of the tool, which shows all before it is interrupted.
+/// A tool that uses the driver has a context if it has maps of the GPU's, once; and what the driver
+/// waits for in its process tells nothing of the tool, which shows all before it is interrupted.
 fn context(bench: &Bench) -> Told {
     let at_once = ["asked: not loaded", "loaded: a context", "put away: none"];
     let in_between = [

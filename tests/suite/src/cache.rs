@@ -93,8 +93,8 @@ fn again(bench: &Bench) -> Told {
     Ok("1 compiled, then 2 from the cache".into())
 }
 
-/// Kernels in modules, libraries and clones. What a kernel's own variables are at is not ours to choose, so on a GPU some may be compiled
-/// again.
+/// Kernels in modules, libraries and clones. What a kernel's own variables are at is not ours to
+/// choose, so on a GPU some may be compiled again.
 fn many(bench: &Bench) -> Told {
     let folder = folder(bench, "many").display().to_string();
     let flags = ["--cache", folder.as_str()];

@@ -1,5 +1,5 @@
-//! Kernels of which only Triton's cache has the PTX: found by their machine code when they are loaded, and by their names in an application that runs
-//! already, if the user wants that.
+//! Kernels of which only Triton's cache has the PTX: found by their machine code when they are
+//! loaded, and by their names in an application that runs already, if the user wants that.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

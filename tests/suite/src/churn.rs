@@ -13,7 +13,8 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// Two lookups, two inserts and two deletes of a thread count for more than a program may do by default.
+/// Two lookups, two inserts and two deletes of a thread count for more than a program may do by
+/// default.
 const BUDGET: &[&str] = &["--budget", "8192"];
 /// Threads of a launch, each with a key.
 const THREADS: u64 = 256;
@@ -74,7 +75,8 @@ fn check(run: &Run) -> Result<Keys, String> {
 }
 
 fn with_pauses(bench: &Bench) -> Told {
-    // How long the agent's thread needs to see that nothing runs is a matter of the machine; what is exact is exact in each try.
+    // How long the agent's thread needs to see that nothing runs is a matter of the machine; what
+    // is exact is exact in each try.
     let mut told = Err(String::new());
     for pause in ["30", "200", "1000"] {
         told = compacted(bench, pause)?;

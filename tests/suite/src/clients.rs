@@ -45,7 +45,8 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// A first tool that others may join, and its application, which is ended first: a tool that ends hears the last words of its applications.
+/// A first tool that others may join, and its application, which is ended first: a tool that ends
+/// hears the last words of its applications.
 struct First {
     application: Application,
     tool: Tool,
@@ -143,7 +144,8 @@ impl First {
     }
 }
 
-/// Launches that the first tool's programs counted in both kernels, at their starts and ends, of a version.
+/// Launches that the first tool's programs counted in both kernels, at their starts and ends, of a
+/// version.
 fn counted(process: &Process, version: u32) -> Result<[u64; 2], String> {
     let [entered, left] = ["entered", "left"].map(|name| {
         let map = process.map(name)?.typed::<u32, u64>()?;
@@ -252,7 +254,8 @@ fn three(bench: &Bench) -> Told {
             expected,
         )?;
     }
-    // Code beside a constant would have to be in the module from the start; what the first tool has there stays.
+    // Code beside a constant would have to be in the module from the start; what the first tool has
+    // there stays.
     let scaled = kernel(&report, "scaled")?;
     same(
         "not in the clone",
@@ -536,7 +539,8 @@ fn is_known(report: &Value) -> bool {
     !report["notes"].to_string().contains("were not waited for")
 }
 
-/// Its last kernels are waited for when nothing is captured any more, and the capture never hears of it.
+/// Its last kernels are waited for when nothing is captured any more, and the capture never hears
+/// of it.
 fn captures(bench: &Bench) -> Told {
     let mut first = First::begin(bench, Options::default())?;
     let second = first.client(bench, "replace_other", &[])?;
@@ -644,8 +648,8 @@ fn library(bench: &Bench) -> Told {
     Ok("read and written beside the other".into())
 }
 
-/// What a client cannot have is named, and nothing changes.
-/// A first tool that does not answer is waited for as long as is said, is named, and holds up neither Ctrl-C nor `ps`.
+/// What a client cannot have is named, and nothing changes. A first tool that does not answer is
+/// waited for as long as is said, is named, and holds up neither Ctrl-C nor `ps`.
 fn stands(bench: &Bench) -> Told {
     let mut application = Application::plain(bench)?;
     let pid = application.pid();

@@ -4,7 +4,8 @@ use serde_json::Value;
 
 use crate::run::{Bench, Case, Run, Told, same, says};
 
-/// An application, its arguments, and what it launches: kernel, blocks, threads per block, launches.
+/// An application, its arguments, and what it launches: kernel, blocks, threads per block,
+/// launches.
 struct App {
     name: &'static str,
     arguments: &'static [&'static str],
@@ -146,7 +147,8 @@ fn launchcount(bench: &Bench, app: &App) -> Told {
     Ok(format!("{} launches", app.launches))
 }
 
-/// A program that makes no call before its first launch: its code is loaded before its context is alive.
+/// A program that makes no call before its first launch: its code is loaded before its context is
+/// alive.
 fn launch_first(bench: &Bench) -> Told {
     let run = bench.both("launchcount", "launch-bench", &["2"])?;
     let entries = run.entries("kernels")?;
@@ -202,7 +204,8 @@ fn complete(run: &Run, app: &App) -> Result<(), String> {
         Some(0),
     )?;
     same("complete", run.process()["complete"].as_bool(), Some(true))?;
-    // What a probe costs in registers depends on the compiler; everything else that is noted is a fault.
+    // What a probe costs in registers depends on the compiler; everything else that is noted is a
+    // fault.
     let cost = |note: &&str| note.starts_with("kernel `") && note.contains(": registers ");
     let notes = run.notes();
     same("notes", notes.lines().find(|note| !cost(note)), None)
@@ -370,7 +373,8 @@ fn loops(bench: &Bench) -> Told {
     Ok(format!("{} threads", app.total()))
 }
 
-/// Device times, taken together with host times, must differ by a constant, and host times lie between our own readings.
+/// Device times, taken together with host times, must differ by a constant, and host times lie
+/// between our own readings.
 fn clock(bench: &Bench) -> Told {
     let before = monotonic()?;
     let run = bench.probed(
@@ -398,7 +402,8 @@ fn clock(bench: &Bench) -> Told {
         }
         offsets.push(host.wrapping_sub(device) as i64);
     }
-    // A thread may be held up between its two readings, never the other way round: so the smallest differences count.
+    // A thread may be held up between its two readings, never the other way round: so the smallest
+    // differences count.
     offsets.sort_unstable();
     let (low, middle) = (offsets[0], offsets[offsets.len() / 2]);
     if middle - low > 2_000 {
@@ -428,7 +433,8 @@ fn monotonic() -> Result<u64, String> {
         .next()
         .and_then(|w| w.parse().ok())
         .ok_or("no uptime")?;
-    // Hundredths of a second; suspended time counts there, and machines that run tests do not sleep.
+    // Hundredths of a second; suspended time counts there, and machines that run tests do not
+    // sleep.
     Ok((seconds * 1e9) as u64 / 10_000_000 * 10_000_000)
 }
 

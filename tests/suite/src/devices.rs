@@ -309,8 +309,8 @@ fn ask(bench: &Bench, child: &Child, words: &[&str]) -> Result<Value, String> {
     }
 }
 
-/// Runs the application in a way in which it waits for its input to end, and something while it waits; `None` where there is only one
-/// GPU.
+/// Runs the application in a way in which it waits for its input to end, and something while it
+/// waits; `None` where there is only one GPU.
 fn run_beside(
     bench: &Bench,
     object: &str,
@@ -362,7 +362,8 @@ fn comes(bench: &Bench, child: &Child, words: &[&str], value: &Value) -> Result<
     }
 }
 
-/// What a context left that has ended gives way to what programs on the CPU and the host write later, and can be taken out.
+/// What a context left that has ended gives way to what programs on the CPU and the host write
+/// later, and can be taken out.
 fn gives_way(bench: &Bench) -> Told {
     let bench = bench_of_two(bench, "4");
     let Some(run) = run_beside(&bench, "ended", "ends", give_way)? else {

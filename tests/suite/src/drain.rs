@@ -1,6 +1,7 @@
-//! How fast events get from the device to the host: a burst that fits into the rings, then home into the shared memory, against a
-//! bare copy of as many bytes into page-locked memory in the same run; and what a consumer takes for each event from there. No event
-//! may be lost, and the application's result is checked; the rates are told, and stand in docs/measurements.md.
+//! How fast events get from the device to the host: a burst that fits into the rings, then home
+//! into the shared memory, against a bare copy of as many bytes into page-locked memory in the same
+//! run; and what a consumer takes for each event from there. No event may be lost, and the
+//! application's result is checked; the rates are told, and stand in docs/measurements.md.
 //!
 //! And what becomes of events when the tool does not keep up: each of them is received or counted.
 
@@ -17,7 +18,8 @@ use warpbpf_wire::{Chunks, SharedError, SharedReader, SharedWriter, Span};
 use crate::library::{PATIENCE, failed, launch, started};
 use crate::run::{Bench, Case, Told, enough, same};
 
-/// Programs that send an event, and what it takes with its header, as in `benches/probes/ring.bpf.c`: 24 bytes and 32, at multiples of 16.
+/// Programs that send an event, and what it takes with its header, as in
+/// `benches/probes/ring.bpf.c`: 24 bytes and 32, at multiples of 16.
 const RECORDS: [(&str, u64); 2] = [("bench-ring", 32), ("bench-ring-whole", 48)];
 /// Bursts that are timed; the median counts.
 const ROUNDS: usize = 9;
@@ -78,7 +80,8 @@ enum Reader {
     Eager,
 }
 
-/// A wait ends after a second, and a machine that lets the reader stand still for so long loses events as it should: not three times, though.
+/// A wait ends after a second, and a machine that lets the reader stand still for so long loses
+/// events as it should: not three times, though.
 fn patient(bench: &Bench) -> Told {
     let once = || behind(bench, "events_patient", Reader::Eager);
     let late = |told: &Told| matches!(told, Err(why) if why.starts_with(WAITED));
@@ -92,13 +95,15 @@ fn patient(bench: &Bench) -> Told {
 /// What is wrong where a writer's wait was in vain.
 const WAITED: &str = "events lost while writers wait";
 
-/// An application of which each thread sends its number, the even ones through one ring and the odd ones through another, and a tool
-/// that does not keep up. What does not come is counted, for the right ring, wherever it was lost; what comes, comes once. Where
-/// the program has its lanes wait and the tool reads, everything comes.
+/// An application of which each thread sends its number, the even ones through one ring and the odd
+/// ones through another, and a tool that does not keep up. What does not come is counted, for the
+/// right ring, wherever it was lost; what comes, comes once. Where the program has its lanes wait
+/// and the tool reads, everything comes.
 fn behind(bench: &Bench, object: &str, reader: Reader) -> Told {
     let reads = reader != Reader::AtTheEnd;
     let (threads, launches): (u64, u64) = match (bench.soft, reader) {
-        // There a launch returns when its kernel has ended, and the agent learns of the first one only then: that one fits.
+        // There a launch returns when its kernel has ended, and the agent learns of the first one
+        // only then: that one fits.
         (true, Reader::Eager) => (24 << 10, 8),
         (true, _) => (1 << 17, 1),
         // A hundred million events and some, all of which must come.
@@ -181,7 +186,8 @@ fn behind(bench: &Bench, object: &str, reader: Reader) -> Told {
             ));
         }
         if reads {
-            // While the application runs nothing is lost but on the device, and a tool that reads gets the rest at the end.
+            // While the application runs nothing is lost but on the device, and a tool that reads
+            // gets the rest at the end.
             same("events lost here", losses.unread, 0)?;
         }
         all += received;

@@ -1,4 +1,5 @@
-//! Programs at functions of the driver API: each call of the application is seen once, however it is made, and none of anybody else.
+//! Programs at functions of the driver API: each call of the application is seen once, however it
+//! is made, and none of anybody else.
 
 use serde_json::Value;
 
@@ -46,7 +47,8 @@ fn calls(run: &Run, field: &str) -> Result<Vec<u64>, String> {
 fn each_once(bench: &Bench) -> Told {
     let [rounds, threads] = arguments();
     let run = bench.both("driverapi", "driverapi", &[&rounds, &threads])?;
-    // cuMemcpyHtoDAsync, cuMemcpyDtoHAsync, cuMemsetD32Async, cuLaunchKernel: by their places in the table.
+    // cuMemcpyHtoDAsync, cuMemcpyDtoHAsync, cuMemsetD32Async, cuLaunchKernel: by their places in
+    // the table.
     let expected = vec![ALL, 2 * ALL, ALL, ALL];
     same("calls", calls(&run, "started")?, expected.clone())?;
     same("returns", calls(&run, "ended")?, expected.clone())?;
@@ -102,8 +104,9 @@ fn everything(bench: &Bench) -> Told {
     let run = bench.both("everyapi", "driverapi", &[&rounds, &threads])?;
     let total = |name| run.value("total", name);
     let (started, ended) = (total(0)?, total(1)?);
-    // Before the first image there are no maps. Each thread sets its context, makes and destroys a stream, gets and frees memory;
-    // the main thread asks for the kernel, unloads, and gives the context back, behind which nothing is counted.
+    // Before the first image there are no maps. Each thread sets its context, makes and destroys a
+    // stream, gets and frees memory; the main thread asks for the kernel, unloads, and gives the
+    // context back, behind which nothing is counted.
     same("calls", started, 6 * ALL + 5 * THREADS + 3)?;
     if ended < started - 2 || ended > started {
         return Err(format!("{ended} returns of {started} calls"));

@@ -256,7 +256,8 @@ fn late(bench: &Bench) -> Told {
     Ok("counted".into())
 }
 
-/// Without memory that is shared, launches are told once a second, and nobody knows what is missing.
+/// Without memory that is shared, launches are told once a second, and nobody knows what is
+/// missing.
 fn untold(bench: &Bench) -> Told {
     if !agent_has_sites(bench) {
         return Ok("skipped: a release build has no fault sites".into());

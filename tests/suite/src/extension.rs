@@ -1,5 +1,5 @@
-//! A library with kernels of its own that Python calls, as extensions of PyTorch are, attached to while its kernels are launched. PyTorch itself needs a GPU
-//! (`tests/gpu/torch.sh`).
+//! A library with kernels of its own that Python calls, as extensions of PyTorch are, attached to
+//! while its kernels are launched. PyTorch itself needs a GPU (`tests/gpu/torch.sh`).
 
 use std::process::Command;
 
@@ -87,7 +87,8 @@ fn attached(bench: &Bench) -> Told {
     Ok(told.join(", "))
 }
 
-/// The launches with programs of one kernel, of which each thread is counted at its begin and its end.
+/// The launches with programs of one kernel, of which each thread is counted at its begin and its
+/// end.
 fn exact(report: &Value, name: &str, launched: u64, least: u64) -> Told {
     let kernel = kernel(report, name)?;
     same("its method", kernel["method"].as_str(), Some("slice"))?;

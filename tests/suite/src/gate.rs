@@ -1,4 +1,5 @@
-//! Programs stopped and let go on in a kernel that never ends: what they count says which of them run.
+//! Programs stopped and let go on in a kernel that never ends: what they count says which of them
+//! run.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -54,7 +55,8 @@ impl Counts {
         Ok([of(0)?, of(1)?])
     }
 
-    /// Waits until these count, and those that are not to count have stopped: who was in a program comes to its end.
+    /// Waits until these count, and those that are not to count have stopped: who was in a program
+    /// comes to its end.
     fn until(&self, counting: [bool; 2]) -> Result<(), String> {
         let end = Instant::now() + PATIENCE;
         let mut before = self.now()?;
@@ -68,7 +70,8 @@ impl Counts {
                 continue;
             }
             let stopped = stopped.get_or_insert(now);
-            // What has stopped stays so, but for threads that were past the gate and get to run only now.
+            // What has stopped stays so, but for threads that were past the gate and get to run
+            // only now.
             std::thread::sleep(5 * PAUSE);
             let later = self.now()?;
             let closed = || [0, 1].into_iter().filter(|program| !counting[*program]);

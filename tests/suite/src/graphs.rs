@@ -1,4 +1,5 @@
-//! Kernels in graphs, however they came there: what programs count is what the application says that it ran.
+//! Kernels in graphs, however they came there: what programs count is what the application says
+//! that it ran.
 
 use crate::attach::{Application, Attached, BLOCKS, kernel, number, until_counted};
 use crate::run::{Bench, Case, Run, Told, same, says};
@@ -73,7 +74,8 @@ fn in_every_scope(run: &Run, name: &str, blocks: u64) -> Result<(), String> {
     Ok(())
 }
 
-/// What tests/apps/conditional.cu runs of each kernel, by blocks of a launch: the loop's body 7 times in each of 4 launches, the body in it 3 times.
+/// What tests/apps/conditional.cu runs of each kernel, by blocks of a launch: the loop's body 7
+/// times in each of 4 launches, the body in it 3 times.
 const BODIES: &[(&str, u64, u64)] = &[
     ("beside", 4, 4),
     ("work", 4 * 7, 3),
@@ -82,7 +84,8 @@ const BODIES: &[(&str, u64, u64)] = &[
     ("odd", 4 * 3, 1),
 ];
 
-/// Programs run in bodies as often as the device runs these, in every scope; only what runs once for each launch is one in the report.
+/// Programs run in bodies as often as the device runs these, in every scope; only what runs once
+/// for each launch is one in the report.
 fn bodies(bench: &Bench) -> Told {
     let run = bench.both("scopes", "conditional", &["7", "4"])?;
     let text = String::from_utf8_lossy(&run.output.stdout).into_owned();
@@ -142,7 +145,8 @@ fn counted(run: &Run) -> Result<(), String> {
 
 /// Blocks that tests/apps/graphs.cu runs in each kernel node, by graph as they are instantiated.
 const NODES: [&[u64]; 11] = [
-    // By hand: a node that was changed and turned off; changed before it was instantiated; a node of any kind.
+    // By hand: a node that was changed and turned off; changed before it was instantiated; a node
+    // of any kind.
     &[12, 14],
     &[4, 6],
     &[2, 3, 2],
@@ -232,8 +236,8 @@ fn launches(bench: &Bench) -> Told {
     Ok(format!("{all} threads"))
 }
 
-/// An update brings programs into a graph that has no number: its nodes are told 0, as launches in streams are, and those of a graph that is instantiated
-/// behind it their own.
+/// An update brings programs into a graph that has no number: its nodes are told 0, as launches in
+/// streams are, and those of a graph that is instantiated behind it their own.
 fn updated(bench: &Bench) -> Told {
     let mut application = Application::plain(bench)?;
     application.launch_as("g", 4)?;

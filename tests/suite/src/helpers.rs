@@ -78,7 +78,8 @@ fn more(bench: &Bench) -> Told {
 /// Of `vectoradd 10000 2`: threads of a launch.
 const SENDERS: u64 = 40 * 256;
 
-/// Records of all sizes, each whole and once for each launch; and values of which a part was written.
+/// Records of all sizes, each whole and once for each launch; and values of which a part was
+/// written.
 fn dynptrs(bench: &Bench) -> Told {
     let run = bench.both_with(
         &["--budget", "20000", "--events", "100000"],

@@ -1,5 +1,6 @@
-//! Barriers, asynchronous copies, rows of matrices, other blocks' shared memory, and calls: how often each is, in PTX and as Compute Sanitizer tells of it in
-//! machine code, against what the application's source says.
+//! Barriers, asynchronous copies, rows of matrices, other blocks' shared memory, and calls: how
+//! often each is, in PTX and as Compute Sanitizer tells of it in machine code, against what the
+//! application's source says.
 
 use crate::run::{Bench, Case, Run, Told, same};
 
@@ -153,7 +154,8 @@ fn in_machine_code(bench: &Bench) -> Told {
 /// Where machine code, or what is told of it, is something else.
 fn instead(kernel: &str, key: u64) -> Option<u64> {
     match (kernel, key) {
-        // A barrier that not all lanes of a warp need reach at once has one of the warp in front of it.
+        // A barrier that not all lanes of a warp need reach at once has one of the warp in front of
+        // it.
         ("barriers", WARP) => Some(3 * THREADS / 2 + THREADS),
         ("halves", WARP) => Some(THREADS),
         // Of who only arrives nothing is told.

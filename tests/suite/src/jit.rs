@@ -1,4 +1,5 @@
-//! Kernels that are compiled while the application runs: each way in which NVRTC, nvJitLink and the driver's linker hand them out, with exact counts.
+//! Kernels that are compiled while the application runs: each way in which NVRTC, nvJitLink and the
+//! driver's linker hand them out, with exact counts.
 
 use std::path::PathBuf;
 
@@ -56,8 +57,8 @@ fn compiled(bench: &Bench, how: &str, source: &str) -> Told {
     counted(&run, "jit_add", source)
 }
 
-/// Who looks for compilers reads the linker's list while other threads load and unload libraries, one of them with its program
-/// headers in no segment, as tools that edit files leave them.
+/// Who looks for compilers reads the linker's list while other threads load and unload libraries,
+/// one of them with its program headers in no segment, as tools that edit files leave them.
 fn libraries(bench: &Bench) -> Told {
     let from = bench.folder().join("apps/libothertool.so");
     let bytes = std::fs::read(&from).map_err(|e| format!("{}: {e}", from.display()))?;

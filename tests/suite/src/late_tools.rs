@@ -1,4 +1,5 @@
-//! Tools that use libbpf and applications that run already: links that begin and end one by one, and `warpbpf loader -p`.
+//! Tools that use libbpf and applications that run already: links that begin and end one by one,
+//! and `warpbpf loader -p`.
 
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::path::Path;
@@ -129,7 +130,8 @@ impl Tool {
         same("counts", self.ask("show")?, expected)
     }
 
-    /// What they have counted in variables, one of which some add to and one that is the tool's own.
+    /// What they have counted in variables, one of which some add to and one that is the tool's
+    /// own.
     fn variables(&mut self, [all, thirds]: [u64; 2], mine: u64) -> Result<(), String> {
         let [all, thirds] = [all, thirds].map(|n| n * STEP);
         let expected = format!("all {all} thirds {thirds} mine {mine}");
@@ -164,7 +166,8 @@ fn variables(tool: &mut Tool, wanted: usize) -> Result<Vec<(String, String)>, St
     }
 }
 
-/// Each link takes effect in an application that runs when its call returns: at its begin, at its end, and again.
+/// Each link takes effect in an application that runs when its call returns: at its begin, at its
+/// end, and again.
 fn links(bench: &Bench) -> Told {
     let all = tools(bench, "links");
     if all.is_empty() {
@@ -193,7 +196,8 @@ fn both(
     Ok((tool, Application::start(command)?))
 }
 
-/// The application answers nothing: calls that end links return, the tool ends, and all is well when it goes on.
+/// The application answers nothing: calls that end links return, the tool ends, and all is well
+/// when it goes on.
 fn stands(bench: &Bench) -> Told {
     let Some(path) = tools(bench, "links").into_iter().next() else {
         return Ok(SKIPPED.into());
@@ -267,7 +271,8 @@ fn on_cpu(bench: &Bench) -> Told {
     Ok("14 calls, 10 launches with programs".to_owned())
 }
 
-/// The tool probes another copy of the driver than the application has: it is told which one that is.
+/// The tool probes another copy of the driver than the application has: it is told which one that
+/// is.
 fn copy(bench: &Bench) -> Told {
     let Some(path) = tools(bench, "links").into_iter().next() else {
         return Ok(SKIPPED.into());
@@ -373,7 +378,8 @@ pub(crate) fn into(
     Ok(tool)
 }
 
-/// Launches of `step` until one is counted, which is then the only one: instrumentation of what was loaded before takes a moment.
+/// Launches of `step` until one is counted, which is then the only one: instrumentation of what was
+/// loaded before takes a moment.
 fn until_counted(app: &mut Application, tool: &mut Tool) -> Result<(), String> {
     let end = Instant::now() + PATIENCE;
     loop {
@@ -390,7 +396,8 @@ fn until_counted(app: &mut Application, tool: &mut Tool) -> Result<(), String> {
     }
 }
 
-/// Into one that runs, with links that end and begin there; out when the tool ends, and in again; and the application's end first.
+/// Into one that runs, with links that end and begin there; out when the tool ends, and in again;
+/// and the application's end first.
 fn late(bench: &Bench) -> Told {
     let Some(path) = tools(bench, "links").into_iter().next() else {
         return Ok(SKIPPED.into());
@@ -442,7 +449,8 @@ fn late(bench: &Bench) -> Told {
     same("the last line", tool.line()?.as_str(), "ends")?;
     let (status, errors) = tool.end()?;
     same(&errors, status, Some(0))?;
-    // Beside one that comes by the tool's socket. The process that was named ends by force; the tool goes on until the other ends.
+    // Beside one that comes by the tool's socket. The process that was named ends by force; the
+    // tool goes on until the other ends.
     let mut victim = Application::plain(bench)?;
     let socket = bench.scratch("late-socket").display().to_string();
     let flags = ["--socket", &socket, "--linger", "0"];
@@ -690,7 +698,8 @@ fn dynamic_hook_of(bench: &Bench, path: &Path) -> Told {
     Ok(format!("6 launches of {} since the attach", launched + 5))
 }
 
-/// A tool's programs as kernels, with the maps of that tool: each begins with what the one before has left.
+/// A tool's programs as kernels, with the maps of that tool: each begins with what the one before
+/// has left.
 fn run_inside(bench: &Bench) -> Told {
     let all = tools(bench, "directly");
     if all.is_empty() {

@@ -1,5 +1,6 @@
-//! Ways to load images and to launch kernels, and what stands between launches: with programs in kernels an application computes, waits and is told the
-//! same as alone, and each launch is counted, or falls back for a reason that is given.
+//! Ways to load images and to launch kernels, and what stands between launches: with programs in
+//! kernels an application computes, waits and is told the same as alone, and each launch is
+//! counted, or falls back for a reason that is given.
 
 use crate::attach::{Application, Attached, until_counted};
 use crate::run::{Bench, Case, Run, Told, same, says};
@@ -49,7 +50,8 @@ fn launches(run: &Run, kernel: &str) -> Result<(u64, u64), String> {
 
 /// Each host function of `hostorder.cu` looks itself, with programs and without.
 fn host_functions(bench: &Bench) -> Told {
-    // Two launches in each of three streams in six rounds; two in each of two graphs, which are launched thrice.
+    // Two launches in each of three streams in six rounds; two in each of two graphs, which are
+    // launched thrice.
     let all = 2 * 3 * 6 + 2 * 2 * 3;
     let run = bench.both("ways", "hostorder", &[])?;
     says(&text(&run), &format!("host functions: {all}, wrong: 0"))?;
@@ -118,7 +120,8 @@ fn every_way_to_load(bench: &Bench) -> Told {
     Ok(format!("{LOADING} launches in 5 contexts"))
 }
 
-/// A program that counts a launch's blocks cannot follow launches that overlap; one that only counts threads can. In a graph each node has what it needs.
+/// A program that counts a launch's blocks cannot follow launches that overlap; one that only
+/// counts threads can. In a graph each node has what it needs.
 fn overlap(bench: &Bench) -> Told {
     const CHAIN: u64 = 6;
     const IN_GRAPHS: u64 = 3 * CHAIN;
@@ -149,7 +152,8 @@ fn overlap(bench: &Bench) -> Told {
     ))
 }
 
-/// The answers are those without programs, so a grid that was made by them may be one that only the original can run.
+/// The answers are those without programs, so a grid that was made by them may be one that only the
+/// original can run.
 fn questions(bench: &Bench) -> Told {
     let run = bench.both("ways", "queries", &[])?;
     let text = text(&run);
@@ -176,7 +180,8 @@ fn questions(bench: &Bench) -> Told {
     ))
 }
 
-/// With answers of the instrumented kernel, a grid that is sized by them has programs, which without that the original alone had room for.
+/// With answers of the instrumented kernel, a grid that is sized by them has programs, which
+/// without that the original alone had room for.
 fn instrumented(bench: &Bench) -> Told {
     // Without a bound of them as many blocks fit whatever a kernel needs.
     let bench = bench.with(&[("WARPBPF_SOFT_REGISTERS", "64K")]);

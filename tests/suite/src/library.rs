@@ -224,8 +224,8 @@ const ROUNDS: usize = 9;
 /// Lookups of a batch: answers may take 32 MiB.
 const BATCH: usize = 65_536;
 
-/// Reads a hash whole while the application lives, as `benches/probes/hash.bpf.c` fills it: in one copy, as a list, key by key in batches, and
-/// by the command. What each takes is told.
+/// Reads a hash whole while the application lives, as `benches/probes/hash.bpf.c` fills it: in one
+/// copy, as a list, key by key in batches, and by the command. What each takes is told.
 fn million(bench: &Bench) -> Told {
     let keys: u64 = if bench.soft { 40_000 } else { 1_000_000 };
     let end = bench.scratch("million-ends");
@@ -370,7 +370,8 @@ fn events(bench: &Bench) -> Told {
     ))
 }
 
-/// The thread of an event of `kernelretsnoop`: behind 8 bytes of time the block and the thread in it, then SM and lane.
+/// The thread of an event of `kernelretsnoop`: behind 8 bytes of time the block and the thread in
+/// it, then SM and lane.
 fn thread_of(payload: &[u8], block: u64) -> Option<u64> {
     let word = |at: usize| {
         Some(u64::from(u32::from_le_bytes(
@@ -416,7 +417,8 @@ fn counter(bench: &Bench) -> Told {
         .split_once('\n')
         .map(|(a, b)| (a.to_owned(), b.to_owned()))
         .unwrap_or_default();
-    // The first line is a look at a map that changes, or not yet: up to as many threads as there will be.
+    // The first line is a look at a map that changes, or not yet: up to as many threads as there
+    // will be.
     let app = bench.app("vectoradd");
     let calls = first
         .strip_prefix(&format!("{}: key 0 is Some(", app.display()))

@@ -1,4 +1,5 @@
-//! Programs at one kernel that are in different launches: how often each ran, exactly, and what is said of it.
+//! Programs at one kernel that are in different launches: how often each ran, exactly, and what is
+//! said of it.
 
 use serde_json::Value;
 
@@ -174,7 +175,8 @@ fn by_number(bench: &Bench) -> Told {
     Ok(format!("{} choices", cases.len()))
 }
 
-/// Each program in turn is in no launch, and the others count what they count when all are in all of them.
+/// Each program in turn is in no launch, and the others count what they count when all are in all
+/// of them.
 fn inside(bench: &Bench) -> Told {
     let names = [
         "called", "returned", "stored", "threads", "blocks", "branches",
@@ -359,7 +361,8 @@ fn told(process: &Process, name: &str) -> Result<(u64, Vec<(String, u64)>), Stri
     Ok((kernel.launches, kernel.programs.clone()))
 }
 
-/// Numbers of launches go on, and what was said of a program holds for the one that comes under its name.
+/// Numbers of launches go on, and what was said of a program holds for the one that comes under its
+/// name.
 fn replaced(bench: &Bench) -> Told {
     let object = Object::open(bench.object("replace")).map_err(failed)?;
     let request: ChoiceRequest = "every=2"
@@ -390,7 +393,8 @@ fn replaced(bench: &Bench) -> Told {
     let more = Object::open(bench.object("links")).map_err(failed)?;
     process.add(&more).map_err(failed)?;
     application.launch(5)?;
-    // Launches 8 to 12: of `enter` 9 and 11, of `third` 10, of `blocks` all even ones, of `loads` the ninth.
+    // Launches 8 to 12: of `enter` 9 and 11, of `third` 10, of `blocks` all even ones, of `loads`
+    // the ninth.
     let expected = expected(&[
         ("enter", 6),
         ("leave", 12),

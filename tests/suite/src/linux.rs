@@ -1,5 +1,5 @@
-//! Programs of Linux beside programs in kernels, in one object: what each side counts, what both have together, and what is said where
-//! Linux does not take them.
+//! Programs of Linux beside programs in kernels, in one object: what each side counts, what both
+//! have together, and what is said where Linux does not take them.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -117,7 +117,8 @@ fn run(bench: &Bench, object: &str, arguments: &[&str]) -> Result<Result<Run, St
     Ok(Ok(run))
 }
 
-/// Threads of the GPU, calls of Linux, and both, where the other end of a function counts into the latter.
+/// Threads of the GPU, calls of Linux, and both, where the other end of a function counts into the
+/// latter.
 fn counts(report: &Value, both: u64) -> Result<(), String> {
     let expected = [(0, THREADS + both), (1, THREADS), (2, CALLS)];
     same(
@@ -142,7 +143,8 @@ fn kind(bench: &Bench, object: &str, both: u64) -> Told {
     Ok(format!("{CALLS} calls at {}", places.join(" and ")))
 }
 
-/// With types that are meant for programs in kernels, in which the field is elsewhere, it is still the running kernel's.
+/// With types that are meant for programs in kernels, in which the field is elsewhere, it is still
+/// the running kernel's.
 fn typed(bench: &Bench) -> Told {
     let told = kind(bench, "linux_typed", 0)?;
     if told.starts_with("skipped: ") {
@@ -158,7 +160,8 @@ fn typed(bench: &Bench) -> Told {
 }
 
 fn shared(bench: &Bench) -> Told {
-    // The last launches see what was counted meanwhile, if there are enough of them for this machine.
+    // The last launches see what was counted meanwhile, if there are enough of them for this
+    // machine.
     for more in [200, 2000] {
         let told = sides(bench, more)?;
         if let Some(told) = told {
@@ -196,7 +199,8 @@ fn sides(bench: &Bench, more: u64) -> Result<Option<String>, String> {
         &variables["wbpf_app_pid"],
         &run.process()["pid"],
     )?;
-    // Of Linux alone: a kind of map that no GPU has is among them, and the application has none of these.
+    // Of Linux alone: a kind of map that no GPU has is among them, and the application has none of
+    // these.
     same(
         "`calls`",
         entries(map(report, "maps", "calls")?),
@@ -260,7 +264,8 @@ fn run_over(bench: &Bench, (kind, place): (&str, &str), flags: &[&str], object: 
     command
 }
 
-/// Fields cannot be found, so nothing is started with their places in the object; the rest runs without.
+/// Fields cannot be found, so nothing is started with their places in the object; the rest runs
+/// without.
 fn untyped(bench: &Bench) -> Told {
     let run = |flags: &[&str]| {
         let output = run_over(bench, ("tmpfs", "/sys/kernel/btf"), flags, "linux_typed").output();
@@ -401,7 +406,8 @@ fn killed(bench: &Bench) -> Told {
     Ok("nothing is left".into())
 }
 
-/// Two applications, one after the other: Linux's map has both, and what they did on devices counts once each.
+/// Two applications, one after the other: Linux's map has both, and what they did on devices counts
+/// once each.
 fn served(bench: &Bench) -> Told {
     let (command, saved) = serve(bench, "beside");
     let mut tool = match Served::start(command) {
@@ -454,7 +460,8 @@ fn served(bench: &Bench) -> Told {
     Ok("47 and 57 calls of two processes".into())
 }
 
-/// The variable has the number of the process that was attached to, which has its own programs, and they end.
+/// The variable has the number of the process that was attached to, which has its own programs, and
+/// they end.
 fn attached(bench: &Bench) -> Told {
     let mut application = Application::plain(bench)?;
     application.launch(1)?;

@@ -1,5 +1,5 @@
-//! All cases in their order, and what the order of a run depends on besides: which run alone, which are quick, how long one may
-//! take.
+//! All cases in their order, and what the order of a run depends on besides: which run alone, which
+//! are quick, how long one may take.
 
 use crate::run::{Case, is_deep};
 
@@ -72,7 +72,8 @@ pub fn all() -> Vec<Case> {
     parts.iter().flat_map(|cases| cases()).collect()
 }
 
-/// Cases beside which no other one runs on a GPU, and why. On the soft GPU all of them run beside others.
+/// Cases beside which no other one runs on a GPU, and why. On the soft GPU all of them run beside
+/// others.
 pub const ALONE: &[(&str, &str)] = &[
     (
         "host lookup of one value while a kernel runs",
@@ -126,7 +127,8 @@ pub const QUICK: &[&str] = &[
     "a program that is refused",
 ];
 
-/// Seconds after which a case is ended, on two busy cores. It is there for what hangs: nothing is measured by it.
+/// Seconds after which a case is ended, on two busy cores. It is there for what hangs: nothing is
+/// measured by it.
 pub const SECONDS: u64 = 300;
 
 /// How many times as long a case may take whose searches are whole (`cargo xtask test --deep`).

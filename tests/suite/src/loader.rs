@@ -1,4 +1,5 @@
-//! Tools that use libbpf, unchanged, under `warpbpf loader`: what they print is known in closed form.
+//! Tools that use libbpf, unchanged, under `warpbpf loader`: what they print is known in closed
+//! form.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::PathBuf;
@@ -52,7 +53,8 @@ pub fn cases() -> Vec<Case> {
 /// Said where there are no tools.
 pub(crate) const SKIPPED: &str = "skipped: the tools were not built, because there was no bpftool";
 
-/// Tools that were built, with the libbpf that they bring along, and on the machine that built them with a shared one.
+/// Tools that were built, with the libbpf that they bring along, and on the machine that built them
+/// with a shared one.
 pub(crate) fn tools(bench: &Bench, name: &str) -> Vec<PathBuf> {
     let folder = bench.folder.join("libbpf");
     let mut tools = vec![folder.join(name)];
@@ -129,8 +131,8 @@ fn ends_with_app(bench: &Bench, name: &str, words: &[&str], app: App, expected: 
 /// Threads of a launch of `step` in `live.cu`.
 const STEP: u64 = 4 * 64;
 
-/// Launches before and after a link got another program, in an application that runs: each thread is counted by the program of its time,
-/// also by one that has another map.
+/// Launches before and after a link got another program, in an application that runs: each thread
+/// is counted by the program of its time, also by one that has another map.
 fn update(bench: &Bench) -> Told {
     let tools = tools(bench, "update");
     if tools.is_empty() {
@@ -222,7 +224,8 @@ fn globals(bench: &Bench) -> Told {
     ends_with(bench, "globals", &[], &[&line])
 }
 
-/// A hash whose copy is far larger than what a lookup needs, through which a tool goes while the application lives.
+/// A hash whose copy is far larger than what a lookup needs, through which a tool goes while the
+/// application lives.
 fn walk(bench: &Bench) -> Told {
     let keys: u64 = if bench.soft { 40_000 } else { 1_000_000 };
     let sum = keys * (keys - 1) / 2;
@@ -254,7 +257,8 @@ fn walk(bench: &Bench) -> Told {
 }
 
 fn gpuprobe(bench: &Bench) -> Told {
-    // Eight warps of each block; two loads of four bytes in each thread that has an element; and one of three launches.
+    // Eight warps of each block; two loads of four bytes in each thread that has an element; and
+    // one of three launches.
     let line = format!(
         "groups {}, loads 6000, bytes 24000, chosen {}",
         THREADS / 32,
@@ -279,8 +283,8 @@ fn perfbuf(bench: &Bench) -> Told {
 }
 
 fn directly(bench: &Bench) -> Told {
-    // Four parameters in each thread, two loads and a store in each with an element. In the application the programs that
-    // are kernels are launched by nobody.
+    // Four parameters in each thread, two loads and a store in each with an element. In the
+    // application the programs that are kernels are launched by nobody.
     let line = format!("accesses {}, runs 5", 3 * (1024 * 4 + 1000 * 3));
     let lines = [
         "returned 7, took some time",
@@ -476,7 +480,8 @@ fn userring(bench: &Bench) -> Told {
     Ok(format!("{} forms: {}", tools.len(), expected[1]))
 }
 
-/// A program of Linux and one of the GPU, and maps of both. Linux counts 100 calls of the tool before, while and after.
+/// A program of Linux and one of the GPU, and maps of both. Linux counts 100 calls of the tool
+/// before, while and after.
 fn linuxside(bench: &Bench) -> Told {
     let tools = tools(bench, "linuxside");
     if tools.is_empty() {
@@ -528,7 +533,8 @@ fn linuxside(bench: &Bench) -> Told {
     Ok(format!("{} forms: {}", tools.len(), expected.join("; ")))
 }
 
-/// Programs of Linux that a tool has one of: exact where Linux takes them, and told where it does not.
+/// Programs of Linux that a tool has one of: exact where Linux takes them, and told where it does
+/// not.
 fn hostside(bench: &Bench) -> Told {
     let tools = tools(bench, "hostside");
     let Some(tool) = tools.first() else {
@@ -718,15 +724,16 @@ fn apart_with(bench: &Bench, child: &mut std::process::Child) -> Result<usize, S
 }
 
 pub(crate) fn interrupt(pid: u32) {
-    // The command ends its tool; it ignores the signal itself, so the whole group gets it from a terminal. Here the
-    // children are asked for.
+    // The command ends its tool; it ignores the signal itself, so the whole group gets it from a
+    // terminal. Here the children are asked for.
     for child in tree::children(pid) {
         // One that has ended by itself hears nothing, which is as well.
         let _ = process::signal(child, Signal::Interrupt);
     }
 }
 
-/// Debian's bpftrace, as it is: what it counts, adds and sorts into a histogram has every thread, each once.
+/// Debian's bpftrace, as it is: what it counts, adds and sorts into a histogram has every thread,
+/// each once.
 fn bpftrace(bench: &Bench) -> Told {
     const SHORT: App = ("vectoradd", &["20000", "3"]);
     // Blocks are whole.

@@ -1,4 +1,5 @@
-//! A libbpf tool that does with maps of many types all that they let a tool do, while an application uses them: each outcome is known.
+//! A libbpf tool that does with maps of many types all that they let a tool do, while an
+//! application uses them: each outcome is known.
 
 use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::process::{ChildStdout, Stdio};

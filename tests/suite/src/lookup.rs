@@ -1,8 +1,10 @@
-//! What a lookup of the host costs while a kernel runs, against a bare copy of 64 bytes from the device in the same run.
+//! What a lookup of the host costs while a kernel runs, against a bare copy of 64 bytes from the
+//! device in the same run.
 //!
-//! The bare copy waits for whatever the kernel makes a lookup wait for: on an H200 both took 1.1 ms beside a kernel all of whose
-//! warps poll host memory, and next to that no work of ours can be seen. So the ratio there says that a lookup
-//! is one copy and no more; what it costs beyond one, the ratio beside a kernel of one thread says, and that on the idle device.
+//! The bare copy waits for whatever the kernel makes a lookup wait for: on an H200 both took 1.1 ms
+//! beside a kernel all of whose warps poll host memory, and next to that no work of ours can be
+//! seen. So the ratio there says that a lookup is one copy and no more; what it costs beyond one,
+//! the ratio beside a kernel of one thread says, and that on the idle device.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -78,7 +80,8 @@ fn measure(driver: &Driver, bench: &Bench) -> Result<Told, DriverError> {
         maps.position(|map| map.name == name).unwrap_or(0)
     };
     let (array_map, hash_map) = (of(&live, "control"), of(&live, "orders"));
-    // The copies of a value in it, one for each multiprocessor, are too far apart for one copy of all between them.
+    // The copies of a value in it, one for each multiprocessor, are too far apart for one copy of
+    // all between them.
     let summed_map = of(&other, "entered");
     let stream = driver.stream()?;
     let source = driver.alloc_zeroed(64, stream)?;
@@ -140,7 +143,8 @@ fn measure(driver: &Driver, bench: &Bench) -> Result<Told, DriverError> {
         "idle: copy {copy:.1} us, array {array:.1} us ({:.2}x)",
         array / copy
     );
-    // One thread that polls leaves the bus alone, so there the cost of a lookup itself would be seen.
+    // One thread that polls leaves the bus alone, so there the cost of a lookup itself would be
+    // seen.
     for (name, blocks, threads) in [("a kernel", info.sms / 2, 128), ("one thread", 1, 1)] {
         stop.store(0, Ordering::Release);
         // SAFETY: it takes one address, which is valid until it has ended.

@@ -1,6 +1,8 @@
-//! The end-to-end suite: real programs, the real command, exact numbers; the same cases on the soft GPU and on a GPU.
+//! The end-to-end suite: real programs, the real command, exact numbers; the same cases on the soft
+//! GPU and on a GPU.
 //!
-//! It is a program and not a `#[test]`, because a machine with a GPU has no Rust: it travels in the bundle.
+//! It is a program and not a `#[test]`, because a machine with a GPU has no Rust: it travels in the
+//! bundle.
 
 #[path = "../../../xtask/src/say.rs"]
 #[macro_use]
@@ -88,7 +90,8 @@ usage: warpbpf-suite soft|gpu BUNDLE [PART-OF-A-NAME|K/N] [--quick] [--jobs N] [
   --jobs N  cases at once; without it as many as there are processors, on a GPU four at most
   --show    what a case printed is shown though the case passed";
 
-/// Which cases: those with a part of their names, or each `N`th from the `K`th on, so that `N` processes share all of them.
+/// Which cases: those with a part of their names, or each `N`th from the `K`th on, so that `N`
+/// processes share all of them.
 enum Chosen<'a> {
     Named(&'a str),
     Share(usize, usize),
@@ -142,7 +145,8 @@ fn main() -> ExitCode {
 }
 
 fn work() -> ExitCode {
-    // Each run compiles what it runs, unless a case is about what is kept, or whoever runs all of it wants it to be kept.
+    // Each run compiles what it runs, unless a case is about what is kept, or whoever runs all of
+    // it wants it to be kept.
     if std::env::var_os("WARPBPF_CACHE").is_none() {
         // SAFETY: there is one thread yet.
         unsafe { std::env::set_var("WARPBPF_CACHE", "off") };

@@ -69,7 +69,8 @@ fn mappings(bench: &Bench) -> Told {
     Ok(format!("{COUNT} one after the other"))
 }
 
-/// The agent's thread panics: the application has its own output alone, and the report says what happened.
+/// The agent's thread panics: the application has its own output alone, and the report says what
+/// happened.
 fn failure(bench: &Bench) -> Told {
     if !agent_has_sites(bench) {
         return Ok("skipped: a release build has no fault sites".into());

@@ -1,4 +1,5 @@
-//! The hash family: small on the soft GPU, a hundred million operations of each type and more on a GPU.
+//! The hash family: small on the soft GPU, a hundred million operations of each type and more on a
+//! GPU.
 
 use serde_json::{Value, json};
 
@@ -17,9 +18,9 @@ pub fn cases() -> Vec<Case> {
 const KEYS: u64 = 1000;
 
 fn family(bench: &Bench) -> Told {
-    // Elements and launches; a thread for each element, in whole blocks of 256. A thread makes 5 x 1 lookups for its counts,
-    // an update and a lookup of a large value, an update and a lookup in the stream, an insert and, two of three, a delete of a
-    // shared key: 10 operations at least.
+    // Elements and launches; a thread for each element, in whole blocks of 256. A thread makes 5 x
+    // 1 lookups for its counts, an update and a lookup of a large value, an update and a lookup in
+    // the stream, an insert and, two of three, a delete of a shared key: 10 operations at least.
     let (elements, launches) = if bench.soft {
         ("10000", "3")
     } else {
@@ -67,7 +68,8 @@ fn family(bench: &Bench) -> Told {
     same("keys that came or went wrong", result(16)?, 0)?;
     let left = run.entries("shared")?.len() as u64;
     same("keys that came and did not go", left, came - went)?;
-    // How many find their key there already, and how many are overtaken too often, is a matter of the device.
+    // How many find their key there already, and how many are overtaken too often, is a matter of
+    // the device.
     if came < 500 {
         return Err(format!("only {came} keys came, {came_busy} found no place"));
     }
@@ -101,11 +103,12 @@ fn family(bench: &Bench) -> Told {
     ))
 }
 
-/// As in `soak_hash.bpf.c`: operations of a thread on its own key, and where it notes that all were right.
+/// As in `soak_hash.bpf.c`: operations of a thread on its own key, and where it notes that all were
+/// right.
 const STEPS: u64 = 9;
 
-/// Each thread does all that can be done to a key of its own, in an order in which each result is known, beside what all threads do to
-/// shared keys.
+/// Each thread does all that can be done to a key of its own, in an order in which each result is
+/// known, beside what all threads do to shared keys.
 fn soak(bench: &Bench) -> Told {
     let (elements, launches) = if bench.soft { (1000, 3) } else { (65_536, 160) };
     let threads = u64::div_ceil(elements, 256) * 256;
@@ -126,7 +129,8 @@ fn soak(bench: &Bench) -> Told {
         let wrong: Vec<u64> = (1..=STEPS).map(result).collect::<Result<_, _>>()?;
         let overtaken: u64 = wrong.iter().sum();
         same(&format!("threads on {map}"), right + overtaken, total)?;
-        // A key of an LRU hash may be dropped although there is room, if its bucket is full, and who is overtaken 64 times is told so.
+        // A key of an LRU hash may be dropped although there is room, if its bucket is full, and
+        // who is overtaken 64 times is told so.
         if !(is_lru && overtaken <= total / 1000) {
             same(
                 &format!("{map}: wrong at each step"),

@@ -1,4 +1,5 @@
-//! Maps that the user placed on the host: programs ask for the keys of a hash, in bounded time, whoever stops or dies.
+//! Maps that the user placed on the host: programs ask for the keys of a hash, in bounded time,
+//! whoever stops or dies.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -104,8 +105,9 @@ fn asked(bench: &Bench) -> Told {
     Ok(format!("{} calls, all answered", count(CALLS)?))
 }
 
-/// A millisecond: some calls run out of time, and each that does is counted, by the program and by the map. On a GPU the process stands still
-/// for 20 ms again and again, while kernels go on; the soft GPU stands still with it.
+/// A millisecond: some calls run out of time, and each that does is counted, by the program and by
+/// the map. On a GPU the process stands still for 20 ms again and again, while kernels go on; the
+/// soft GPU stands still with it.
 fn hurried(bench: &Bench) -> Told {
     let launches = if bench.soft { 1 } else { 60 };
     let (run, threads) = match bench.soft {
@@ -122,7 +124,8 @@ fn hurried(bench: &Bench) -> Told {
             "{late} calls were late by the maps' count; programs were told of {told}, and {nothing} lookups gave nothing"
         ));
     }
-    // Values may be torn here: what was given up by calls that nobody waits for any more is used again.
+    // Values may be torn here: what was given up by calls that nobody waits for any more is used
+    // again.
     same("lookups", count(ADDED)? <= threads * launches, true)?;
     if !bench.soft && (told == 0 || count(ADDED)? == 0) {
         return Err(format!(
@@ -143,7 +146,8 @@ fn hurried(bench: &Bench) -> Told {
     ))
 }
 
-/// Does `work` while all processes that it has started of a program are stopped for 20 ms out of 40.
+/// Does `work` while all processes that it has started of a program are stopped for 20 ms out
+/// of 40.
 fn unsteadily<T>(program: &Path, work: impl FnOnce() -> T) -> T {
     let over = AtomicBool::new(false);
     let program = &program.canonicalize().unwrap_or_else(|_| program.into());

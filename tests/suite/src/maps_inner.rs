@@ -1,5 +1,5 @@
-//! Maps in maps, which the host exchanges under a kernel that counts in them all the time: nothing is counted where it should not be, and all is
-//! counted somewhere.
+//! Maps in maps, which the host exchanges under a kernel that counts in them all the time: nothing
+//! is counted where it should not be, and all is counted somewhere.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,5 @@
-//! Maps that are no hashes: nothing that was put in is lost or comes out twice, and arrays count exactly.
+//! Maps that are no hashes: nothing that was put in is lost or comes out twice, and arrays count
+//! exactly.
 
 use std::collections::BTreeMap;
 
@@ -189,7 +190,8 @@ fn arrays(bench: &Bench) -> Told {
     Ok(format!("{}, {threads} threads", told.join("; ")))
 }
 
-/// Few enough for the report to have them all: each thread's events came as often as it was launched, with its number in them.
+/// Few enough for the report to have them all: each thread's events came as often as it was
+/// launched, with its number in them.
 fn one_by_one(bench: &Bench) -> Told {
     let flags = ["--events", "100000"];
     let run = bench.both_with(&flags, "maps_arrays", "vectoradd", &["10000", "2"])?;
@@ -214,7 +216,8 @@ fn one_by_one(bench: &Bench) -> Told {
     Ok(format!("{} events", 4 * threads))
 }
 
-/// Thread and number of an event: by its fields, or out of the bytes in hex where the map's type does not tell them.
+/// Thread and number of an event: by its fields, or out of the bytes in hex where the map's type
+/// does not tell them.
 fn fields(event: &Value) -> Option<(u64, u64)> {
     let Some(hex) = event.as_str() else {
         return Some((event["thread"].as_u64()?, event["number"].as_u64()?));

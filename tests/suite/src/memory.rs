@@ -64,7 +64,8 @@ fn fenced(bench: &Bench) -> Told {
 /// Memory is taken away under a kernel that reads it all the time.
 fn race(bench: &Bench) -> Told {
     if bench.soft {
-        // Its driver waits for kernels before it takes memory away, and this one waits for the host.
+        // Its driver waits for kernels before it takes memory away, and this one waits for the
+        // host.
         return Ok("skipped: memory does not go under a running kernel on the soft GPU".into());
     }
     let turns = 500;
@@ -96,7 +97,8 @@ fn race(bench: &Bench) -> Told {
     Ok(format!("read {read} times, refused {refused} times"))
 }
 
-/// What [`race`] would see without a fence: the application follows the same address by a plain load.
+/// What [`race`] would see without a fence: the application follows the same address by a plain
+/// load.
 fn unfenced(bench: &Bench) -> Told {
     if bench.soft {
         return Ok("skipped: memory does not go under a running kernel on the soft GPU".into());

@@ -1,4 +1,5 @@
-//! What the command has to say arrives, or its exit status says that it did not; and the application never notices.
+//! What the command has to say arrives, or its exit status says that it did not; and the
+//! application never notices.
 
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead as _, BufReader};

@@ -1,4 +1,5 @@
-//! Programs in the middle of kernels whose every access, barrier, branch, call and line is known in closed form.
+//! Programs in the middle of kernels whose every access, barrier, branch, call and line is known in
+//! closed form.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +66,8 @@ pub fn traffic(run: &Run, map: &str) -> Result<BTreeMap<String, (u64, u64)>, Str
     Ok(found)
 }
 
-/// The table by kind and space is as expected, and the table by place is the same, told apart further.
+/// The table by kind and space is as expected, and the table by place is the same, told apart
+/// further.
 fn agrees(run: &Run, kernel: &str, expected: &[(u64, u64, u64)]) -> Result<(), String> {
     let spaces = traffic(run, "spaces")?;
     let expected: BTreeMap<String, (u64, u64)> = expected
@@ -99,7 +101,8 @@ const MATMUL: &[&str] = &["100", "2"];
 /// Threads of both launches: 7 x 7 blocks of 16 x 16. Each goes over 7 tiles.
 const MATMUL_THREADS: u64 = 49 * 256 * 2;
 const MATMUL_TILES: u64 = 7;
-/// Each of the 7 blocks of a row of blocks reads each element of its rows of A once, and so for columns and B.
+/// Each of the 7 blocks of a row of blocks reads each element of its rows of A once, and so for
+/// columns and B.
 const MATMUL_LOADS: u64 = 2 * 7 * 100 * 100 * 2;
 
 fn matmul_expected() -> [(u64, u64, u64); 5] {
@@ -209,8 +212,9 @@ fn out_of_line(bench: &Bench) -> Told {
     Ok("as in line".into())
 }
 
-/// In registers, at each pass, and in functions: the sums are the same, and those of matmul and reduction are known. The
-/// application `variants` has functions that kernels call, that call themselves, and that end threads.
+/// In registers, at each pass, and in functions: the sums are the same, and those of matmul and
+/// reduction are known. The application `variants` has functions that kernels call, that call
+/// themselves, and that end threads.
 fn kept(bench: &Bench) -> Told {
     let fields = ["accesses", "bytes", "large", "down", "wraps"];
     let sums = |run: &Run, key: usize| -> Result<Vec<u64>, String> {
@@ -363,8 +367,8 @@ fn barriers(bench: &Bench) -> Told {
     same("barriers", sum(&run, BARRIERS)?, ALL * ROUNDS * 2)?;
     same("barriers told wrong", sum(&run, WRONG_BARRIERS)?, 0)?;
     let waited = sum(&run, WAITED)?;
-    // One warp of a block does 200 steps in front of every other barrier, so the other waits; no kernel here runs for a
-    // second.
+    // One warp of a block does 200 steps in front of every other barrier, so the other waits; no
+    // kernel here runs for a second.
     let (least, most) = (BLOCKS * LAUNCHES * ROUNDS * 32 * 200, ALL * 2_000_000_000);
     if waited < least || waited > most {
         return Err(format!(
@@ -442,7 +446,8 @@ fn operands(bench: &Bench) -> Told {
     Ok(format!("{ALL} products"))
 }
 
-/// `tests/programs/sites_args.bpf.c` says what each sum is of. The program runs at entry and at exit.
+/// `tests/programs/sites_args.bpf.c` says what each sum is of. The program runs at entry and at
+/// exit.
 fn given(bench: &Bench) -> Told {
     let run = bench.both("sites_args", "places", &[])?;
     let seen = 2 * ALL;

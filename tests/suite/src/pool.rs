@@ -1,7 +1,9 @@
-//! Runs cases several at once, each in a process of its own with folders of its own, and tells of them in their order.
+//! Runs cases several at once, each in a process of its own with folders of its own, and tells of
+//! them in their order.
 //!
-//! A process, because what a case leaves behind or breaks must not reach the next one, and because one that hangs can be ended
-//! with all that it started. Orphans become children of this process, which knows by a variable whose they are.
+//! A process, because what a case leaves behind or breaks must not reach the next one, and because
+//! one that hangs can be ended with all that it started. Orphans become children of this process,
+//! which knows by a variable whose they are.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
@@ -211,7 +213,8 @@ impl Pool<'_> {
         done
     }
 
-    /// Waits for a case's process. One that takes too long is ended with all that it started; the error says what it waited for.
+    /// Waits for a case's process. One that takes too long is ended with all that it started; the
+    /// error says what it waited for.
     fn wait(
         &self,
         child: &mut Child,
@@ -276,7 +279,8 @@ impl Pool<'_> {
     fn reap(&self) {
         while !self.is_over.load(Ordering::Relaxed) {
             let cases = lock(&self.cases);
-            // One that has ended, whichever comes first. That of a case is taken out by who waits for it.
+            // One that has ended, whichever comes first. That of a case is taken out by who waits
+            // for it.
             while let Some(pid) = tree::ended_child().filter(|pid| !cases.contains(pid)) {
                 // SAFETY: plain numbers, and a child of this process that nobody else waits for.
                 unsafe { libc::waitpid(pid.cast_signed(), std::ptr::null_mut(), libc::WNOHANG) };
@@ -310,7 +314,8 @@ mod tests {
 
     use super::*;
 
-    /// It ends what it started, too, also where the one between has ended; and it says what each of them did.
+    /// It ends what it started, too, also where the one between has ended; and it says what each of
+    /// them did.
     #[test]
     fn a_case_that_hangs_is_ended_at_its_deadline() {
         let way = Way {

@@ -1,5 +1,6 @@
-//! Signals, and the end of what a case has started, by system calls: a small machine has no command `kill`, and whatever goes wrong in a case, it waits
-//! for nobody for ever and leaves nobody behind.
+//! Signals, and the end of what a case has started, by system calls: a small machine has no command
+//! `kill`, and whatever goes wrong in a case, it waits for nobody for ever and leaves nobody
+//! behind.
 
 use std::io::{self, Read};
 use std::ops::{Deref, DerefMut};
@@ -119,7 +120,8 @@ impl Drop for Owned {
     }
 }
 
-/// A child that nobody has waited for, so that its number, which is its group's, cannot be another's yet.
+/// A child that nobody has waited for, so that its number, which is its group's, cannot be
+/// another's yet.
 fn is_known(pid: u32) -> bool {
     let flags = libc::WEXITED | libc::WNOHANG | libc::WNOWAIT;
     // SAFETY: it is numbers and addresses that nobody follows, for which zero is a value.
@@ -145,7 +147,8 @@ mod tests {
         let sleeper: u32 = line.trim().parse().expect("a number");
         assert_eq!(crate::tree::children(owned.id()), [sleeper]);
         drop(owned);
-        // Whoever is its parent then waits for it some time; until then it is there as one that has ended.
+        // Whoever is its parent then waits for it some time; until then it is there as one that has
+        // ended.
         let state = || std::fs::read_to_string(format!("/proc/{sleeper}/stat"));
         let lives = || state().is_ok_and(|told| !told.contains(") Z "));
         for _ in 0..1000 {

@@ -105,7 +105,8 @@ fn by_tool(bench: &Bench) -> Told {
     Ok("4 launches in ranges".to_owned())
 }
 
-/// A program that is attached when the application runs: with and without a word that such will come.
+/// A program that is attached when the application runs: with and without a word that such will
+/// come.
 fn by_tool_later(bench: &Bench) -> Told {
     let tools = tools(bench, "inranges");
     if tools.is_empty() {

@@ -229,7 +229,8 @@ fn came(process: &Process) -> Result<[u64; 4], String> {
     ])
 }
 
-/// A hash, arrays and a variable come with programs, are read and written from outside, and outlive the programs.
+/// A hash, arrays and a variable come with programs, are read and written from outside, and outlive
+/// the programs.
 fn brought(bench: &Bench) -> Told {
     let options = Options {
         host_ops: true,
@@ -246,7 +247,8 @@ fn brought(bench: &Bench) -> Told {
     let object = Object::open(bench.object("replace_brings")).map_err(failed)?;
     let added = process.add(&object).map_err(failed)?;
     same("generation", added.generation, 2)?;
-    // A constant of the application keeps one kernel from having them, as any code that comes later.
+    // A constant of the application keeps one kernel from having them, as any code that comes
+    // later.
     let without: Vec<&str> = added
         .without
         .iter()
@@ -324,7 +326,8 @@ fn brought(bench: &Bench) -> Told {
     Ok("a hash, two arrays and a variable, 14 launches".into())
 }
 
-/// A second command brings the programs, a third reads and writes their maps, and the report of the first shows them.
+/// A second command brings the programs, a third reads and writes their maps, and the report of the
+/// first shows them.
 fn from_outside(bench: &Bench) -> Told {
     let saved = bench.scratch("brought.json");
     let mut command = bench.warpbpf("run");
@@ -468,7 +471,8 @@ fn stress(bench: &Bench) -> Told {
 
 /// The same from threads on two GPUs: all kernels of both change at one moment.
 fn stress_of_two(bench: &Bench) -> Told {
-    // With so many multiprocessors the copies of a value are too far apart for one copy of all between them, and are read by rows.
+    // With so many multiprocessors the copies of a value are too far apart for one copy of all
+    // between them, and are read by rows.
     let bench = devices::bench_of_two(bench, "12");
     match devices::are_two(&bench)? {
         true => stressed(&bench, &["everywhere"]),
@@ -488,7 +492,8 @@ fn stressed(bench: &Bench, words: &[&str]) -> Told {
         Err(_) => versions,
     };
     let tool = Tool::attach(version(bench, 1)?, Options::default()).map_err(failed)?;
-    // Two kernels that wait for each other: a load of ours between their launches would hold up the second one for ever.
+    // Two kernels that wait for each other: a load of ours between their launches would hold up the
+    // second one for ever.
     let mut command = vec!["replacestress", threads, "meet"];
     command.extend(words);
     let application = start(bench, &tool, &command)?;

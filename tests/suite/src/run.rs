@@ -5,7 +5,8 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::Value;
 
-/// What a case found out, or what is wrong. What begins with `skipped: ` is neither passed nor failed.
+/// What a case found out, or what is wrong. What begins with `skipped: ` is neither passed nor
+/// failed.
 pub type Told = Result<String, String>;
 
 /// Where the libraries of a CUDA toolkit are, on machines that have one.
@@ -43,7 +44,8 @@ impl Bench {
     pub fn new(folder: &str, soft: bool) -> Bench {
         let scratch = std::env::temp_dir().join(format!("s-{}", std::process::id()));
         let _ = std::fs::create_dir_all(&scratch);
-        // Cases start programs elsewhere, in other folders. A path that leads nowhere is said where it is opened.
+        // Cases start programs elsewhere, in other folders. A path that leads nowhere is said where
+        // it is opened.
         let folder = std::path::absolute(folder).unwrap_or_else(|_| folder.into());
         Bench {
             folder,
@@ -76,7 +78,8 @@ impl Bench {
         self.folder.join("objects").join(format!("{name}.bpf.o"))
     }
 
-    /// Path of an application. On the soft GPU the one with the shared runtime, on a GPU the one with the static.
+    /// Path of an application. On the soft GPU the one with the shared runtime, on a GPU the one
+    /// with the static.
     pub fn app(&self, name: &str) -> PathBuf {
         self.folder.join("apps").join(if self.soft {
             format!("{name}-shared")
@@ -154,8 +157,8 @@ impl Bench {
         self.both_with(&[], object, app, arguments)
     }
 
-    /// The same with a script of Python's, which `needs` these modules and compiles kernels anew, whatever other runs have left in what `cache` names. `None`
-    /// without the modules.
+    /// The same with a script of Python's, which `needs` these modules and compiles kernels anew,
+    /// whatever other runs have left in what `cache` names. `None` without the modules.
     pub fn both_in_python(
         &self,
         (needs, cache): (&str, &str),
@@ -300,7 +303,8 @@ impl Run {
     }
 }
 
-/// Searches by chance are to be as long as they can be of use (`cargo xtask test --deep`), and not as short as a gate needs.
+/// Searches by chance are to be as long as they can be of use (`cargo xtask test --deep`), and not
+/// as short as a gate needs.
 pub fn is_deep() -> bool {
     std::env::var_os("WARPBPF_DEEP").is_some()
 }
@@ -318,8 +322,8 @@ pub fn same<T: PartialEq + std::fmt::Debug>(
     }
 }
 
-/// Says how many operations there were on a type of map, in a line of its own that is the same in all cases: docs/measurements.md has a
-/// table of them.
+/// Says how many operations there were on a type of map, in a line of its own that is the same in
+/// all cases: docs/measurements.md has a table of them.
 pub fn operations(kind: &str, operations: u64) {
     say!("operations: {kind} {operations}");
 }

@@ -23,7 +23,8 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// Spoils a section name of an object: the message must be `expected`, and the application must not have been started.
+/// Spoils a section name of an object: the message must be `expected`, and the application must not
+/// have been started.
 fn spoiled(
     bench: &Bench,
     object: &str,
@@ -254,7 +255,8 @@ fn splice(bench: &Bench) -> Told {
         let lines = text.lines().filter(|l| l.starts_with('+'));
         lines.filter(|l| l.contains(part)).count()
     };
-    // Two wide loads with a program that adds twice and one that adds once; a narrow one, also with both; a store with three.
+    // Two wide loads with a program that adds twice and one that adds once; a narrow one, also with
+    // both; a store with three.
     same(
         "additions",
         added("add.u64 %wbpf_sum_"),

@@ -33,7 +33,8 @@ pub fn cases() -> Vec<Case> {
     ]
 }
 
-/// Counts signals, sends `$1` what `kill` calls so (`0` is the group), waits, uses CUDA and says the counts.
+/// Counts signals, sends `$1` what `kill` calls so (`0` is the group), waits, uses CUDA and says
+/// the counts.
 const COUNTS: &str = r#"
 for s in HUP INT QUIT USR1 USR2 TERM; do eval "n$s=0"; trap "n$s=\$((n$s+1))" $s; done
 to=$1; shift
@@ -49,7 +50,8 @@ const ONCE: &str = "HUP 1 INT 1 QUIT 1 USR1 1 USR2 1 TERM 1";
 const THREADS: u64 = 1024;
 
 fn counting(bench: &Bench, command: &mut Command, to: &str) {
-    // What is ignored when it begins a shell cannot trap, and who runs this in the background ignores some.
+    // What is ignored when it begins a shell cannot trap, and who runs this in the background
+    // ignores some.
     command.args(["--", "env", "--default-signal", "sh", "-c"]);
     command.args([COUNTS, "counts", to]);
     command.arg(bench.app("vectoradd")).args(["1000", "1"]);
@@ -62,7 +64,8 @@ fn run(bench: &Bench, report: &Path) -> Command {
     command
 }
 
-/// The application has got each signal once, its status is that of the command, and the report is whole.
+/// The application has got each signal once, its status is that of the command, and the report is
+/// whole.
 fn check(report: &Path, output: &Output) -> Result<(), String> {
     says(&String::from_utf8_lossy(&output.stdout), ONCE)?;
     same("status", output.status.code(), Some(7))?;
@@ -133,7 +136,8 @@ fn first_process(bench: &Bench) -> Told {
     Ok("passed on by process 1".into())
 }
 
-/// A terminal whose first process is the command. What it types comes to the group; its end comes to the command alone.
+/// A terminal whose first process is the command. What it types comes to the group; its end comes
+/// to the command alone.
 const TERMINAL: &str = r#"
 import os, pty, sys, time
 out, command = sys.argv[1], sys.argv[2:]
@@ -217,9 +221,9 @@ for word, key in (b"ready 1", b"\x1a"), (b"0 [", b"\n"), (b"ready 2", b"\x1a"), 
 sys.exit(os.waitstatus_to_exitcode(os.waitpid(shell, 0)[1]))
 "#;
 
-/// Says that it is ready and waits for a line, twice, uses CUDA, and ends with its own status. It is
-/// stopped while it waits: a shell that starts a process just then waits in `vfork` for a stopped
-/// child, and does not stop itself.
+/// Says that it is ready and waits for a line, twice, uses CUDA, and ends with its own status. It
+/// is stopped while it waits: a shell that starts a process just then waits in `vfork` for a
+/// stopped child, and does not stop itself.
 const STOPPED: &str = "echo ready 1; read line; echo ready 2; read line; \"$@\"; exit 7";
 
 fn job(bench: &Bench) -> Told {
@@ -261,7 +265,8 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) -> Result<(), String> {
     Ok(())
 }
 
-/// SIGTSTP and SIGCONT to the command alone, and to its whole group. One that takes no notice of the first goes on.
+/// SIGTSTP and SIGCONT to the command alone, and to its whole group. One that takes no notice of
+/// the first goes on.
 fn stops(bench: &Bench) -> Told {
     let tool = crate::loader::tools(bench, "counter").into_iter().next();
     let mut told = "run".to_owned();
@@ -282,7 +287,8 @@ fn stops(bench: &Bench) -> Told {
             let _ = std::fs::remove_file(&go);
             let made = Command::new("mkfifo").arg(&go).status();
             same("mkfifo", made.is_ok_and(|status| status.success()), true)?;
-            // It starts no process while it waits: a shell whose `vfork` is stopped between is in no state of those that stand.
+            // It starts no process while it waits: a shell whose `vfork` is stopped between is in
+            // no state of those that stand.
             let script = format!("{trap} echo ready; read line <\"$0\"; \"$@\"; exit 7");
             command.args(["--", "env", "--default-signal", "sh", "-c", &script]);
             command
@@ -374,7 +380,8 @@ fn under_loader(bench: &Bench) -> Told {
     Ok("the application's, and the tool's where it is alone".into())
 }
 
-/// Launches kernels that nobody wants, and has a signal end itself, or the tool beside it before it ends.
+/// Launches kernels that nobody wants, and has a signal end itself, or the tool beside it before it
+/// ends.
 const UNWANTED: &str = r#"
 mkfifo "$FIFO"
 whom=$1 parent=$PPID self=$$; shift

@@ -1,4 +1,5 @@
-//! Programs put into slots of a kernel that never ends: rounds that the host asks for say exactly how often each of them ran.
+//! Programs put into slots of a kernel that never ends: rounds that the host asks for say exactly
+//! how often each of them ran.
 
 use warpbpf::{Object, Options, Process, Tool};
 

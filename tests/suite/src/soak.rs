@@ -26,8 +26,8 @@ const LEAST: u64 = WARM + 3;
 /// GPU's driver, keep more or less of what was given back, by chance. 10.7 MB were seen in 11
 /// rounds on an H200, where 47 rounds differed by 0.9 MB (docs/measurements.md).
 const SLACK_KB: [u64; 2] = [1 << 10, 16 << 10];
-/// What a round may leave there besides: 4 kB were seen, and where a thread is in a hook for long at
-/// a detach, memory of maps stays.
+/// What a round may leave there besides: 4 kB were seen, and where a thread is in a hook for long
+/// at a detach, memory of maps stays.
 const ROUND_KB: u64 = 8;
 
 /// What a process has.

@@ -1,4 +1,5 @@
-//! Kernels without PTX: probes in their machine code, put there by us or by Compute Sanitizer, which only a GPU runs.
+//! Kernels without PTX: probes in their machine code, put there by us or by Compute Sanitizer,
+//! which only a GPU runs.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::process::Command;
@@ -35,12 +36,14 @@ pub fn cases() -> Vec<Case> {
 pub(crate) const THREADS: u64 = 400 * 256;
 pub(crate) const LAUNCHES: u64 = 20;
 
-/// An application without PTX: what its kernels compute is the same, and each thread was seen once at its entry and once at its end.
+/// An application without PTX: what its kernels compute is the same, and each thread was seen once
+/// at its entry and once at its end.
 fn application(bench: &Bench) -> Told {
     of_application(bench, "splice", &[])
 }
 
-/// The same with the kernel that counts in a variable of its module: what it counts is the same, too.
+/// The same with the kernel that counts in a variable of its module: what it counts is the same,
+/// too.
 fn variables(bench: &Bench) -> Told {
     of_application(bench, "splice", &["--splice-variables"])
 }
@@ -125,8 +128,8 @@ fn of_application(bench: &Bench, backend: &str, more: &[&str]) -> Told {
     ))
 }
 
-/// The same application with line information: what is machine code for a GPU gets programs by the PTX that is in it, as all of
-/// Triton's kernels do.
+/// The same application with line information: what is machine code for a GPU gets programs by the
+/// PTX that is in it, as all of Triton's kernels do.
 fn embedded_ptx(bench: &Bench) -> Told {
     let launches = LAUNCHES.to_string();
     let run = bench.both("machine", "lineinfo", &[&launches])?;
@@ -157,7 +160,8 @@ fn embedded_ptx(bench: &Bench) -> Told {
     ))
 }
 
-/// Every scope at both ends, the launch's number, and programs of every tenth launch: each counts what there is, and nothing else.
+/// Every scope at both ends, the launch's number, and programs of every tenth launch: each counts
+/// what there is, and nothing else.
 fn told(bench: &Bench) -> Told {
     told_by(bench, "splice")
 }
@@ -219,7 +223,8 @@ fn told_by(bench: &Bench, backend: &str) -> Told {
     Ok(format!("{fired} times, outputs the same"))
 }
 
-/// Without a program it is told which back ends would take a kernel: also where the device cannot run it.
+/// Without a program it is told which back ends would take a kernel: also where the device cannot
+/// run it.
 fn listed(bench: &Bench) -> Told {
     let file = bench.scratch("machine-kernels.json");
     let mut command = bench.warpbpf("kernels");
@@ -386,7 +391,8 @@ fn loads_and_stores(bench: &Bench) -> Told {
     Ok(format!("{loads} loads, outputs the same"))
 }
 
-/// Without the library nothing is started. The soft GPU has none, which costs kernels with PTX nothing.
+/// Without the library nothing is started. The soft GPU has none, which costs kernels with PTX
+/// nothing.
 fn library(bench: &Bench) -> Told {
     let ptxas = refusing_ptxas(bench)?;
     let ptxas = ("WARPBPF_PTXAS", ptxas.as_str());

@@ -1,4 +1,5 @@
-//! Maps that lanes use together, from kernels without PTX: what they hold is what a plain array counted beside them.
+//! Maps that lanes use together, from kernels without PTX: what they hold is what a plain array
+//! counted beside them.
 
 use serde_json::Value;
 

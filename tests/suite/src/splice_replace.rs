@@ -246,7 +246,8 @@ fn replaced(bench: &Bench, backend: &str) -> Told {
         "`ptxas` refuses the function: nothing is good enough any more",
     )?;
 
-    // Combinations that there were not: three programs at the entry and the exit of one kernel, then two at one entry.
+    // Combinations that there were not: three programs at the entry and the exit of one kernel,
+    // then two at one entry.
     let other = bench.object("machine_other").display().to_string();
     session.apply("add", &[&other])?;
     session.launches()?;
@@ -365,8 +366,8 @@ fn hanging(bench: &Bench) -> Told {
     Ok("12 launches, one replacement that was given up and one that was made".to_owned())
 }
 
-/// Two applications that come at once, with the limit that there is where nobody says one: neither gives up, though the second has to wait for what the first
-/// waits for.
+/// Two applications that come at once, with the limit that there is where nobody says one: neither
+/// gives up, though the second has to wait for what the first waits for.
 fn begun(bench: &Bench) -> Told {
     let ptxas = Ptxas::new(bench)?;
     let bench = &ptxas.bench(bench);

@@ -1,4 +1,5 @@
-//! Bytes of tensor copies, which only the tensor maps know: against the bytes that the copies' barriers waited for.
+//! Bytes of tensor copies, which only the tensor maps know: against the bytes that the copies'
+//! barriers waited for.
 
 use crate::places::traffic;
 use crate::run::{Bench, Case, Told, same};

@@ -1,4 +1,5 @@
-//! When the device did what: the phases of an asynchronous pipeline, against what the application's own events say.
+//! When the device did what: the phases of an asynchronous pipeline, against what the application's
+//! own events say.
 
 use serde_json::Value;
 
@@ -25,8 +26,8 @@ pub fn cases() -> Vec<Case> {
 
 const ROUNDS: usize = 6;
 const STREAMS: usize = 3;
-/// On a GPU, by how much a duration may be off: 20 µs and a twentieth. Between two events of the application there are two more of
-/// ours, each of which the device takes a few microseconds for.
+/// On a GPU, by how much a duration may be off: 20 µs and a twentieth. Between two events of the
+/// application there are two more of ours, each of which the device takes a few microseconds for.
 const SLACK_US: f64 = 20.0;
 const SLACK: f64 = 0.05;
 
@@ -204,7 +205,8 @@ fn captured(bench: &Bench) -> Told {
     bench.both_with(&["--timeline", &path], "scopes", "graphs", &[])?;
     let file: Value = serde_json::from_str(&read(&trace)?).map_err(|e| e.to_string())?;
     let untimed = &file["otherData"]["processes"][0]["untimed"];
-    // Each launch of `graphs.cu` that goes into a stream while it is captured, and 3 waits by which another stream comes to be.
+    // Each launch of `graphs.cu` that goes into a stream while it is captured, and 3 waits by which
+    // another stream comes to be.
     same(
         "captured operations",
         untimed["captured"].as_u64(),
@@ -223,7 +225,8 @@ fn captured(bench: &Bench) -> Told {
 /// How often tests/apps/graphs.cu launches each graph, in the order in which it instantiates them.
 const LAUNCHES: [u64; 12] = [8, 2, 1, 4, 2, 1, 2, 16, 16, 16, 16, 3];
 
-/// Lists of kernels in a file: graph and kernels. Each launch of a graph has one of its own graph's, and launches are numbered.
+/// Lists of kernels in a file: graph and kernels. Each launch of a graph has one of its own
+/// graph's, and launches are numbered.
 fn lists(file: &Value) -> Result<Vec<(u64, Vec<Value>)>, String> {
     let events = file["traceEvents"].as_array().cloned().unwrap_or_default();
     let process = &file["otherData"]["processes"][0];
@@ -346,7 +349,8 @@ fn graph_nodes(bench: &Bench) -> Told {
     let file: Value = serde_json::from_str(&read(&trace)?).map_err(|e| e.to_string())?;
     let lists = lists(&file)?;
     kernels(bench, &lists)?;
-    // The first was changed, turned off and on again; the fourth updated by one that was captured anew.
+    // The first was changed, turned off and on again; the fourth updated by one that was captured
+    // anew.
     same(
         "lists",
         lists_of(&lists),
@@ -420,7 +424,8 @@ fn graphs_alone(bench: &Bench) -> Told {
     Ok(format!("{} lists", lists.len()))
 }
 
-/// Programs that ask for nothing that a launch is told: no kernel has a `launch_id`, one that was put into an executable graph later neither.
+/// Programs that ask for nothing that a launch is told: no kernel has a `launch_id`, one that was
+/// put into an executable graph later neither.
 fn graphs_untold(bench: &Bench) -> Told {
     let trace = bench.scratch("trace.json");
     let path = trace.display().to_string();
@@ -453,7 +458,8 @@ fn frames<'v>(file: &'v Value, innermost: &Value) -> Vec<&'v str> {
     names
 }
 
-/// Of launches by a function that is called in the first thread and in others, and of a fill by another function.
+/// Of launches by a function that is called in the first thread and in others, and of a fill by
+/// another function.
 fn stacks(bench: &Bench) -> Told {
     let (trace, folded) = (bench.scratch("trace.json"), bench.scratch("folded"));
     let (trace_path, folded_path) = (trace.display().to_string(), folded.display().to_string());

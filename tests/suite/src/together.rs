@@ -1,6 +1,7 @@
-//! The host and lanes at once, beside a kernel that runs until it is told to end: on the same keys and the same queue, where nothing may be
-//! lost or doubled; copies of maps that change all the time, which have what docs/maps.md says of each type; and events that come
-//! all the time and no faster than they can be taken, of which none may be lost.
+//! The host and lanes at once, beside a kernel that runs until it is told to end: on the same keys
+//! and the same queue, where nothing may be lost or doubled; copies of maps that change all the
+//! time, which have what docs/maps.md says of each type; and events that come all the time and no
+//! faster than they can be taken, of which none may be lost.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -228,7 +229,8 @@ fn one(entry: &Entry) -> Option<u64> {
     }
 }
 
-/// The words of an entry's values: of one, of each multiprocessor, or of each thread up to the last that has any.
+/// The words of an entry's values: of one, of each multiprocessor, or of each thread up to the last
+/// that has any.
 fn words(entry: &Entry) -> Vec<u64> {
     let split = |bytes: &[u8]| -> Vec<u64> {
         let (words, _) = bytes.as_chunks::<8>();
@@ -413,7 +415,8 @@ fn look(process: &Process, seen: &mut Seen, missing: &mut u64) -> Result<(), Str
     Ok(())
 }
 
-/// Each block's events have numbers of their own, so one that is missing, comes twice or overtakes another is seen.
+/// Each block's events have numbers of their own, so one that is missing, comes twice or overtakes
+/// another is seen.
 fn sustained(bench: &Bench) -> Told {
     let mut last: BTreeMap<u64, u64> = BTreeMap::new();
     let mut wrong = Vec::new();

@@ -1,4 +1,5 @@
-//! `examples/torch`: its programs and its scripts, on applications whose blocks and bytes are known. PyTorch itself needs a GPU.
+//! `examples/torch`: its programs and its scripts, on applications whose blocks and bytes are
+//! known. PyTorch itself needs a GPU.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -174,7 +175,8 @@ fn leaving(bench: &Bench) -> Told {
     Ok(format!("{threads} threads of {launched} launches"))
 }
 
-/// Warps that come in parts, and such as have left before the block's first one began: whoever counts last, no block ends before its begin.
+/// Warps that come in parts, and such as have left before the block's first one began: whoever
+/// counts last, no block ends before its begin.
 fn any_order(bench: &Bench) -> Told {
     let (seeds, apps) = if is_deep() { (8, 2) } else { (1, 1) };
     for seed in 1..=seeds {
@@ -208,7 +210,8 @@ fn untimed(bench: &Bench) -> Told {
     Ok("300 of 1,173 blocks are timed".to_owned())
 }
 
-/// Four launches at once, with words for blocks of four, of two, and of one: blocks that find another launch's in their place are counted, each.
+/// Four launches at once, with words for blocks of four, of two, and of one: blocks that find
+/// another launch's in their place are counted, each.
 fn at_once(bench: &Bench) -> Told {
     const LAUNCHES: u64 = 4;
     const BLOCKS: u64 = 3;
@@ -245,7 +248,8 @@ fn at_once(bench: &Bench) -> Told {
     Ok(format!("blocks that met: {}", told.join(", ")))
 }
 
-/// The program of `tests/gpu/backends.sh`: as many threads of a kernel end as begin, by whichever way they leave.
+/// The program of `tests/gpu/backends.sh`: as many threads of a kernel end as begin, by whichever
+/// way they leave.
 fn threads(bench: &Bench) -> Told {
     let run = bench.both("threads", "vectoradd", &["100000", "3"])?;
     for map in ["began", "ended"] {
@@ -292,7 +296,8 @@ fn crowded(bench: &Bench) -> Told {
     Ok(format!("{records} of {LAUNCHES} launches have records"))
 }
 
-/// Those without a record are counted by launches, whatever blocks they have, and nothing else is missing.
+/// Those without a record are counted by launches, whatever blocks they have, and nothing else is
+/// missing.
 fn unrecorded(bench: &Bench) -> Told {
     let flags = ["--set", "timed_launches=4"];
     let run = bench.both_with(&flags, "torch_blocktimes", "vectoradd", &["1000", "7"])?;
@@ -389,7 +394,8 @@ fn whole(bench: &Bench) -> Told {
     )?;
     says(&told, "programs for blocks: in 2 of 2 launches")?;
     says(&told, "programs for traffic: in 2 of 2 launches")?;
-    // The same again of what was kept; and with what torch.profiler would have counted, and what it would not.
+    // The same again of what was kept; and with what torch.profiler would have counted, and what it
+    // would not.
     same("shown again", text(&show(bench, &folder)?.stdout), told)?;
     let alone = std::fs::read_to_string(folder.join("alone.out")).map_err(|e| e.to_string())?;
     write(&folder.join("count.out"), &alone)?;
@@ -484,7 +490,8 @@ fn broken(bench: &Bench) -> Told {
 /// Of a folder that is there, only what an earlier run left goes.
 fn kept(bench: &Bench) -> Result<(), String> {
     let ours = r#"{"command": ["true"]}"#;
-    // A name that others use, too; more than what is ours; a folder that is named as one of our files.
+    // A name that others use, too; more than what is ours; a folder that is named as one of our
+    // files.
     for (name, about, others, told) in [
         (
             "theirs2",
@@ -546,7 +553,8 @@ fn write(path: &Path, text: &str) -> Result<(), String> {
     std::fs::write(path, text).map_err(told)
 }
 
-/// What each warp does there, and what most of them do, orders no memory and reads none but by the one addition: that is what block times cost.
+/// What each warp does there, and what most of them do, orders no memory and reads none but by the
+/// one addition: that is what block times cost.
 fn machine_code(bench: &Bench) -> Told {
     let mut bytes = 0;
     for (object, program, common) in [

@@ -1,4 +1,5 @@
-//! Scripts: what a person types on one line is compiled, runs in kernels and beside them, and prints exact numbers.
+//! Scripts: what a person types on one line is compiled, runs in kernels and beside them, and
+//! prints exact numbers.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Output};
@@ -275,7 +276,8 @@ fn blocks(bench: &Bench) -> Told {
         .as_object()
         .map_or(0, |keys| keys.len());
     same("the largest", top, 2)?;
-    // What was cleared and has nothing since is not shown, and what begins anew with its keys is empty.
+    // What was cleared and has nothing since is not shown, and what begins anew with its keys is
+    // empty.
     same("maps", run.lines.len(), 5)?;
     run.is("@", json!(all))?;
     let mut tool = command(

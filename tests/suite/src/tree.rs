@@ -1,4 +1,5 @@
-//! What `/proc` says of processes that a case has started: who descends from whom, and what each waits for.
+//! What `/proc` says of processes that a case has started: who descends from whom, and what each
+//! waits for.
 
 use std::collections::BTreeMap;
 

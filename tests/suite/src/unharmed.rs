@@ -87,7 +87,8 @@ fn closed(bench: &Bench, mode: &str) -> Told {
     Ok("its files and pipes are its own".to_owned())
 }
 
-/// 0, 1 and 2 are closed, one at a time and all: what the application has there is its own business.
+/// 0, 1 and 2 are closed, one at a time and all: what the application has there is its own
+/// business.
 fn streams(bench: &Bench) -> Told {
     let files = [bench.scratch("plain.txt"), bench.scratch("probed.txt")];
     // The first file that it opens is its standard output, if that is closed.
@@ -232,7 +233,8 @@ fn again(bench: &Bench) -> Told {
     Ok("twelve times".to_owned())
 }
 
-/// The limit is for files; what is shared with the tool is none of the application's, and brings it no signal.
+/// The limit is for files; what is shared with the tool is none of the application's, and brings it
+/// no signal.
 fn sizes(bench: &Bench) -> Told {
     for most in ["0", "4096", "1048576", "100000000"] {
         for inject in ["env", "preload"] {

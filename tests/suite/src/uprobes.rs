@@ -1,4 +1,5 @@
-//! Uprobes of Linux at functions of the driver that the agent hooks, set before it comes: programs and uprobes both count all calls.
+//! Uprobes of Linux at functions of the driver that the agent hooks, set before it comes: programs
+//! and uprobes both count all calls.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -41,14 +42,16 @@ impl Uprobe {
         let kind = read("/sys/bus/event_source/devices/uprobe/type")?;
         let kind: u32 = kind.trim().parse().map_err(|_| kind)?;
         let path = library.display().to_string() + "\0";
-        // `perf_event_attr` of its first version but for `config2`: type, size, then the path and the place in it.
+        // `perf_event_attr` of its first version but for `config2`: type, size, then the path and
+        // the place in it.
         let mut words = [0u64; 14];
         words[0] = u64::from(kind) | (size_of_val(&words) as u64) << 32;
         words[7] = path.as_ptr() as u64;
         words[8] = offset;
         let open = |processor: usize| {
             let (all, nobody, cloexec) = (-1i32, -1i32, 8u64);
-            // SAFETY: the kernel reads the words and the path, which are there, and gives a descriptor.
+            // SAFETY: the kernel reads the words and the path, which are there, and gives a
+            // descriptor.
             let fd = unsafe {
                 let number = libc::SYS_perf_event_open;
                 let processor = processor as i32;
@@ -105,7 +108,8 @@ fn offset_of(library: &Path, function: &str) -> Result<u64, String> {
     offset.ok_or_else(|| failed(&"the function is in no segment"))
 }
 
-/// A driver's library that has the uprobe, and the folder that it is in: on the soft GPU a copy, as nobody else is to be counted.
+/// A driver's library that has the uprobe, and the folder that it is in: on the soft GPU a copy, as
+/// nobody else is to be counted.
 fn driver(bench: &Bench, name: &str) -> Result<PathBuf, String> {
     const LIBRARY: &str = "libcuda.so.1";
     if bench.soft {

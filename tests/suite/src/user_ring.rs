@@ -63,8 +63,8 @@ fn records(bench: &Bench) -> Told {
     beside(bench, "userring", filled)
 }
 
-/// Records by the million. One lane drains at a time, so here a GPU is not what it is elsewhere: as many as a minute allows, or
-/// `WARPBPF_STRESS_SECONDS`.
+/// Records by the million. One lane drains at a time, so here a GPU is not what it is elsewhere: as
+/// many as a minute allows, or `WARPBPF_STRESS_SECONDS`.
 fn stress(bench: &Bench) -> Told {
     beside(bench, "userring_large", crowded)
 }
@@ -87,7 +87,8 @@ pub(crate) fn beside(bench: &Bench, object: &str, work: fn(&Bench, &Process, u32
     Ok(told)
 }
 
-/// What programs have counted, by its number in the object; once it is this, or when a minute brought no more.
+/// What programs have counted, by its number in the object; once it is this, or when a minute
+/// brought no more.
 fn is_done(process: &Process, expected: [u64; 7]) -> Result<(), String> {
     let done = process.map("done").and_then(|map| map.typed::<u32, u64>());
     let done = done.map_err(failed)?;
@@ -220,8 +221,9 @@ fn filled(bench: &Bench, process: &Process, pid: u32) -> Told {
         Err(Error::Operation { errno, .. }) => same("too large a record", errno, TOO_LARGE)?,
         other => return Err(format!("a record of 4,089 bytes: {other:?}")),
     }
-    // While nobody drains, the ring takes what there is room for, and says so; nothing of it is lost. What stands between
-    // the last record and the ring's end is no room for one that does not fit there.
+    // While nobody drains, the ring takes what there is room for, and says so; nothing of it is
+    // lost. What stands between the last record and the ring's end is no room for one that does not
+    // fit there.
     control.insert(&1, &1).map_err(failed)?;
     std::thread::sleep(Duration::from_millis(50));
     let mut number = RECORDS + 1;

@@ -10,7 +10,8 @@ pub fn cases() -> Vec<Case> {
     vec![case("time waited, by kind of barrier", waits)]
 }
 
-/// Of tests/apps/waits.cu: a step is a multiplication that needs the one before it, so it takes a cycle at least.
+/// Of tests/apps/waits.cu: a step is a multiplication that needs the one before it, so it takes a
+/// cycle at least.
 const STEPS: u64 = 20_000;
 const BLOCK: u64 = 128;
 const THREADS: u64 = 4 * BLOCK;
@@ -51,7 +52,8 @@ fn waits(bench: &Bench) -> Told {
                 false => waiting.push((times, cycles)),
             }
         }
-        // Who comes late arrives at an mbarrier and does not wait. A try may come back before its time.
+        // Who comes late arrives at an mbarrier and does not wait. A try may come back before its
+        // time.
         let tries = name.starts_with("mbarrier");
         let once = |waits: &[(u64, u64)]| waits.iter().all(|(times, _)| *times == 1);
         let tried = waiting.iter().all(|(times, _)| *times >= 1);
@@ -68,7 +70,8 @@ fn waits(bench: &Bench) -> Told {
         )?;
         let least = waiting.iter().map(|(_, cycles)| *cycles).min();
         let least = least.unwrap_or_default();
-        // Lanes of one warp do not run at once: those that wait may not have come before the late ones are there.
+        // Lanes of one warp do not run at once: those that wait may not have come before the late
+        // ones are there.
         if least < STEPS && !name.starts_with("bar.warp") {
             return Err(format!(
                 "{name}: a thread that waited for {STEPS} steps of others was told {least} cycles"

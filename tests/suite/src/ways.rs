@@ -1,4 +1,5 @@
-//! Ways into applications: children of every kind, applications that others start, trees of processes, other namespaces.
+//! Ways into applications: children of every kind, applications that others start, trees of
+//! processes, other namespaces.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -169,7 +170,8 @@ fn served(bench: &Bench) -> Told {
     Ok(format!("{} variables, 4 processes", tool.variables.len()))
 }
 
-/// Launches in each application until its map has values, as `warpbpf maps` shows it by a process id.
+/// Launches in each application until its map has values, as `warpbpf maps` shows it by a process
+/// id.
 fn until_all_count(
     bench: &Bench,
     applications: &mut [Application],
@@ -334,7 +336,8 @@ fn container(bench: &Bench) -> Told {
     ))
 }
 
-/// The number for us of the process that runs a file and has a tool's programs, by `warpbpf ps`, which shows the other one, too.
+/// The number for us of the process that runs a file and has a tool's programs, by `warpbpf ps`,
+/// which shows the other one, too.
 fn number_outside(bench: &Bench, file: &Path, tool: &Attached) -> Result<String, String> {
     let list = bench.warpbpf("ps").arg("--json").output();
     let list = list.map_err(|e| e.to_string())?;

@@ -1,4 +1,5 @@
-//! The schema of a result: what a record may say, and the errors that name the record and the field.
+//! The schema of a result: what a record may say, and the errors that name the record and the
+//! field.
 
 use serde_json::{Map, Value};
 

@@ -3,8 +3,9 @@
 /// Arguments that a context has room for, which is as many as any function has.
 pub const ARGS: usize = 16;
 
-/// The context of a program at a function of the driver API: a field's offset and bytes, and what it is. It begins with Linux's
-/// `struct pt_regs` of x86-64, so what programs at functions do with that works here too.
+/// The context of a program at a function of the driver API: a field's offset and bytes, and what
+/// it is. It begins with Linux's `struct pt_regs` of x86-64, so what programs at functions do with
+/// that works here too.
 #[derive(Debug)]
 pub struct Field {
     /// Name in C.

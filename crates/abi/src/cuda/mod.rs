@@ -1,5 +1,5 @@
-//! The driver API as programs in sections `cuda/NAME` and `cudaret/NAME` see it: which symbols a name covers, where its
-//! arguments are when it is called, and the context that a program gets.
+//! The driver API as programs in sections `cuda/NAME` and `cudaret/NAME` see it: which symbols a
+//! name covers, where its arguments are when it is called, and the context that a program gets.
 
 mod api;
 mod context;

@@ -1,4 +1,5 @@
-//! Which functions of the driver API have the device do something in a stream, so that it has a begin and an end there.
+//! Which functions of the driver API have the device do something in a stream, so that it has a
+//! begin and an end there.
 
 use super::api::Api;
 use super::symbol::Kind;
@@ -73,7 +74,8 @@ pub fn op_of(api: &str) -> Option<OpKind> {
     OPS.iter().find(|op| op.api == api).map(|op| op.kind)
 }
 
-/// The place of the argument that is the stream. A function without one works in the stream 0, or says it in a struct.
+/// The place of the argument that is the stream. A function without one works in the stream 0, or
+/// says it in a struct.
 pub fn stream_of(api: &Api) -> Option<usize> {
     let named = |name: &str| api.args.iter().position(|(known, _)| *known == name);
     named("hStream").or_else(|| named("stream"))

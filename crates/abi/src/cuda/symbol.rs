@@ -100,7 +100,8 @@ impl Symbol {
 }
 
 impl Kind {
-    /// What of a register or a word of the stack is the argument; callers leave anything in the rest.
+    /// What of a register or a word of the stack is the argument; callers leave anything in the
+    /// rest.
     pub const fn widen(self, raw: u64) -> u64 {
         match self {
             Kind::Pointer | Kind::Device | Kind::Handle | Kind::Size | Kind::U64 | Kind::Block => {

@@ -1,5 +1,6 @@
-//! The functions of the driver API, one row per exported symbol: its arguments by name and kind. Every one of them gives back a
-//! `CUresult`. Names and versions are those of CUDA 13.0's `cuda.h` and `cudaProfiler.h`; the `_ptsz` and `_ptds` forms of a symbol have its arguments.
+//! The functions of the driver API, one row per exported symbol: its arguments by name and kind.
+//! Every one of them gives back a `CUresult`. Names and versions are those of CUDA 13.0's `cuda.h`
+//! and `cudaProfiler.h`; the `_ptsz` and `_ptds` forms of a symbol have its arguments.
 //!
 //! Rows are only ever added, at the end: a function's number is its place among the names.
 

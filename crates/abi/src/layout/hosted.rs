@@ -2,19 +2,22 @@
 
 use crate::align::align_up;
 
-/// Two blocks. The *control block* is in device memory, and programs know its address. It says where the *host block* is, in
-/// page-locked memory, where requests, answers and the entries themselves lie.
+/// Two blocks. The *control block* is in device memory, and programs know its address. It says
+/// where the *host block* is, in page-locked memory, where requests, answers and the entries
+/// themselves lie.
 ///
-/// A lane takes one of [`HostedLayout::SLOTS`] slots by a CAS on its claim, writes the operation, the key and the value into
-/// the slot, and then the slot's next ticket into its request word. The host sees a ticket that it has not answered, does the
-/// operation, and writes ticket and result into the answer word, in one store. Each word of the host block has one writer,
-/// because a CAS of the device and one of the host on the same word are not atomic across a PCI bus; the claims, which only
-/// lanes change, are in device memory.
+/// A lane takes one of [`HostedLayout::SLOTS`] slots by a CAS on its claim, writes the operation,
+/// the key and the value into the slot, and then the slot's next ticket into its request word. The
+/// host sees a ticket that it has not answered, does the operation, and writes ticket and result
+/// into the answer word, in one store. Each word of the host block has one writer, because a CAS of
+/// the device and one of the host on the same word are not atomic across a PCI bus; the claims,
+/// which only lanes change, are in device memory.
 ///
-/// A lane looks [`HostedLayout::ROUNDS`] times at most, and no longer than the limit in the control block. Then it leaves its
-/// claim *abandoned*: the next lane takes the slot over once the host has answered. It also notes in `STALLED` how many
-/// rounds the host had made; who comes later and finds that it has made none since gives up at once. So a host that stands
-/// still costs a kernel its limit about once, and not once per call.
+/// A lane looks [`HostedLayout::ROUNDS`] times at most, and no longer than the limit in the control
+/// block. Then it leaves its claim *abandoned*: the next lane takes the slot over once the host has
+/// answered. It also notes in `STALLED` how many rounds the host had made; who comes later and
+/// finds that it has made none since gives up at once. So a host that stands still costs a kernel
+/// its limit about once, and not once per call.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct HostedLayout {
     /// Most keys at once.
@@ -34,14 +37,16 @@ impl HostedLayout {
     pub const LONGEST: u64 = 10_000_000_000;
     /// Limit in nanoseconds where nobody chose one.
     pub const DEFAULT_LIMIT: u64 = 1_000_000_000;
-    /// Entries more than `max_entries`: what is deleted or replaced keeps its contents until so many others were.
+    /// Entries more than `max_entries`: what is deleted or replaced keeps its contents until so
+    /// many others were.
     pub const SPARE: u64 = 4096;
 
     /// In the control block: device address of the host block (u64).
     pub const HOST: u64 = 0;
     /// In the control block: nanoseconds that a call may take (u64).
     pub const LIMIT: u64 = 8;
-    /// In the control block: [`HostedLayout::ALIVE`] plus one as it was when a call last ran out of time; 0 if none did (u64).
+    /// In the control block: [`HostedLayout::ALIVE`] plus one as it was when a call last ran out of
+    /// time; 0 if none did (u64).
     pub const STALLED: u64 = 16;
     /// In the control block: claims (u64 per slot), `tickets used << 2 | state`.
     pub const CLAIMS: u64 = 128;
@@ -62,10 +67,11 @@ impl HostedLayout {
     pub const ALIVE: u64 = 72;
     /// In the host block: request words (u64 per slot), the last ticket asked.
     pub const REQUESTS: u64 = 128;
-    /// In the host block: answer words (u64 per slot), `ticket << 32 | result` with the lower halves of both. A result is an
-    /// error number, or the number of an entry, or 0.
+    /// In the host block: answer words (u64 per slot), `ticket << 32 | result` with the lower
+    /// halves of both. A result is an error number, or the number of an entry, or 0.
     pub const ANSWERS: u64 = Self::REQUESTS + 8 * Self::SLOTS;
-    /// In the host block: first slot. A slot is the operation, the flags, the key and the value, in words.
+    /// In the host block: first slot. A slot is the operation, the flags, the key and the value, in
+    /// words.
     pub const FIRST_SLOT: u64 = Self::ANSWERS + 8 * Self::SLOTS;
     /// In a slot: what to do (u64).
     pub const OP: u64 = 0;

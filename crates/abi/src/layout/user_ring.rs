@@ -4,22 +4,25 @@ use crate::align::align_up;
 
 /// A ring that the host fills and programs drain.
 ///
-/// Positions are bytes since the ring was made and only grow. The host writes records, then moves `PRODUCER`; a program that
-/// drains reads `PRODUCER`, calls back for each record, and moves `CONSUMER`. A record is a header as in Linux (u32 length
-/// with the flags [`UserRingLayout::BUSY`] and [`UserRingLayout::DISCARDED`], u32 zero) and its payload, and takes a
-/// multiple of 8 bytes. It never crosses the end of the ring: the host fills what is left there with a discarded record.
+/// Positions are bytes since the ring was made and only grow. The host writes records, then moves
+/// `PRODUCER`; a program that drains reads `PRODUCER`, calls back for each record, and moves
+/// `CONSUMER`. A record is a header as in Linux (u32 length with the flags [`UserRingLayout::BUSY`]
+/// and [`UserRingLayout::DISCARDED`], u32 zero) and its payload, and takes a multiple of 8 bytes.
+/// It never crosses the end of the ring: the host fills what is left there with a discarded record.
 ///
-/// It lies in device memory, and the host writes it by copies: a program that finds nothing to drain has looked at one
-/// sector of L2, where a ring in the host's memory would cost every thread of a grid a read across the bus.
+/// It lies in device memory, and the host writes it by copies: a program that finds nothing to
+/// drain has looked at one sector of L2, where a ring in the host's memory would cost every thread
+/// of a grid a read across the bus.
 ///
-/// One lane drains at a time, and who finds it taken is told `-EBUSY` at once. `LOCK` holds the %globaltimer of the moment
-/// when it was taken. One that is older than [`UserRingLayout::STALE_NS`] belongs to a thread that has ended (`gpu_exit` in
-/// the callback) or was stopped, and is taken over; so is one from the future, which nobody who drains now has taken. Both words
-/// are moved by CAS only, and `CONSUMER` only by who finds its own time in `LOCK`: a drainer that comes back stops, and the
-/// record that it was called for is given twice.
+/// One lane drains at a time, and who finds it taken is told `-EBUSY` at once. `LOCK` holds the
+/// %globaltimer of the moment when it was taken. One that is older than
+/// [`UserRingLayout::STALE_NS`] belongs to a thread that has ended (`gpu_exit` in the callback) or
+/// was stopped, and is taken over; so is one from the future, which nobody who drains now has
+/// taken. Both words are moved by CAS only, and `CONSUMER` only by who finds its own time in
+/// `LOCK`: a drainer that comes back stops, and the record that it was called for is given twice.
 ///
-/// A header that cannot be one says nothing about where the next record begins. Who finds it moves `CONSUMER` to `PRODUCER`,
-/// counts that in `BROKEN`, and tells `-EINVAL`.
+/// A header that cannot be one says nothing about where the next record begins. Who finds it moves
+/// `CONSUMER` to `PRODUCER`, counts that in `BROKEN`, and tells `-EINVAL`.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct UserRingLayout {
     /// Bytes of the data: a power of two, at least [`UserRingLayout::LEAST`].
@@ -27,7 +30,8 @@ pub struct UserRingLayout {
 }
 
 impl UserRingLayout {
-    /// A ring for `max_entries` bytes, rounded up to a power of two as libbpf does; `None` if that is too large.
+    /// A ring for `max_entries` bytes, rounded up to a power of two as libbpf does; `None` if that
+    /// is too large.
     pub const fn new(max_entries: u32) -> Option<UserRingLayout> {
         if max_entries > Self::MOST {
             return None;
@@ -45,7 +49,8 @@ impl UserRingLayout {
     pub const PRODUCER: u64 = 0;
     /// Where programs have drained it to (u64).
     pub const CONSUMER: u64 = 8;
-    /// %globaltimer when the lane that drains took it, its lowest bit set; 0 if nobody drains (u64).
+    /// %globaltimer when the lane that drains took it, its lowest bit set; 0 if nobody drains
+    /// (u64).
     pub const LOCK: u64 = 16;
     /// Drainers that were taken over (u64).
     pub const TAKEN_OVER: u64 = 24;
@@ -65,7 +70,8 @@ impl UserRingLayout {
     pub const LEAST: u32 = 4096;
     /// Most bytes of data: an offset and a length fit into 32 bits each.
     pub const MOST: u32 = 1 << 30;
-    /// Records that one call drains at most. Linux allows 131,072; here a program's cost has a bound.
+    /// Records that one call drains at most. Linux allows 131,072; here a program's cost has a
+    /// bound.
     pub const SAMPLES: u32 = 16;
     /// Discarded records that one call skips at most, besides.
     pub const SKIPPED: u32 = 16;

@@ -1,8 +1,8 @@
-//! Makes hashes anew while the application pauses, on the control thread. See `quiet` for when that is, and
-//! `session::compaction` for what is done.
+//! Makes hashes anew while the application pauses, on the control thread. See `quiet` for when that
+//! is, and `session::compaction` for what is done.
 //!
-//! Launches meet a closed gate only while the map is copied, and copied back; what takes long is done in between with the gate
-//! open, and was in vain if anything was launched meanwhile.
+//! Launches meet a closed gate only while the map is copied, and copied back; what takes long is
+//! done in between with the gate open, and was in vain if anything was launched meanwhile.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -77,7 +77,8 @@ impl Compaction {
         same
     }
 
-    /// Makes anew what needs it. The context is current on this thread, and nobody else operates on maps.
+    /// Makes anew what needs it. The context is current on this thread, and nobody else operates on
+    /// maps.
     pub(crate) fn turn(&mut self, agent: &Agent, live: &Live) {
         let begun = agent.quiet.passes().0;
         for map in live.compactable() {

@@ -63,7 +63,8 @@ impl Agent {
         }
     }
 
-    /// Takes over what was made in a context, which is current, for the programs that are in force now, and tells the tool.
+    /// Takes over what was made in a context, which is current, for the programs that are in force
+    /// now, and tells the tool.
     fn adopt(&self, shard: &Shard, live: &Live) {
         let Some(number) = shard.number.get() else {
             return;
@@ -100,7 +101,8 @@ impl Agent {
         }
     }
 
-    /// Has all contexts take over what was made in them for the programs that are in force, and made in those that came meanwhile.
+    /// Has all contexts take over what was made in them for the programs that are in force, and
+    /// made in those that came meanwhile.
     pub(crate) fn adopt_all(&'static self) {
         for shard in self.context_registry.all() {
             self.with_ours(&shard, |live| self.catch_up(&shard, live));
@@ -112,7 +114,8 @@ impl Agent {
         let Some(session) = self.generations.now().session.get() else {
             return;
         };
-        // Whoever has the turn does so for whatever is in force next, and the application's threads do not wait for that.
+        // Whoever has the turn does so for whatever is in force next, and the application's threads
+        // do not wait for that.
         let turn = match is_background() {
             true => Some(lock(&shard.turn)),
             false => tried(shard.turn.try_lock()),
@@ -131,7 +134,8 @@ impl Agent {
                 Ok(()) => self.adopt(shard, live),
                 Err(why) => self.note(
                     NoteLevel::Warning,
-                    // Kernels make a map that they need and that is not there yet, and are told of where that fails.
+                    // Kernels make a map that they need and that is not there yet, and are told of
+                    // where that fails.
                     format!("a context that came while programs were replaced did not get all that comes with their new maps: {why}; no tool sees what kernels put into those there, until another replacement makes up for it"),
                 ),
             }

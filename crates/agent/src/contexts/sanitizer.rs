@@ -1,6 +1,8 @@
-//! Compute Sanitizer in the application: it has to be there before the first context is, when the tool has not said yet what it wants.
+//! Compute Sanitizer in the application: it has to be there before the first context is, when the
+//! tool has not said yet what it wants.
 //!
-//! So the tool names the library in the environment, and what came of it is told when programs come.
+//! So the tool names the library in the environment, and what came of it is told when programs
+//! come.
 
 use std::path::Path;
 use std::sync::Mutex;
@@ -36,7 +38,8 @@ pub(crate) fn subscribe() {
     }
 }
 
-/// The subscription; the user is told what it means, or why there is none. With `spliced`, kernels may have programs otherwise.
+/// The subscription; the user is told what it means, or why there is none. With `spliced`, kernels
+/// may have programs otherwise.
 pub(crate) fn subscribed(agent: &Agent, spliced: bool) -> Option<&'static Sanitizer> {
     let (level, text, subscribed) = what_to_say(lock(&SUBSCRIBED).clone(), spliced);
     agent.note(level, text);

@@ -1,5 +1,6 @@
-//! Opens the cache of compiled code for a session: where the tool says, or else where this process's environment does, because the
-//! folder is to be its user's own. Without one everything is compiled, as ever.
+//! Opens the cache of compiled code for a session: where the tool says, or else where this
+//! process's environment does, because the folder is to be its user's own. Without one everything
+//! is compiled, as ever.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The agent's own thread: talks to the tool, and moves data while kernels run.
 //!
-//! The application never waits for it, except at its end for the last data, and then not for ever. If the tool goes away,
-//! all probes go off and the thread ends.
+//! The application never waits for it, except at its end for the last data, and then not for ever.
+//! If the tool goes away, all probes go off and the thread ends.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -39,8 +39,9 @@ use crate::uprobe::sites::{stacks_of, timeline_of};
 
 /// Time between two looks at operations of the tool that the device has not done yet.
 const OPS: Duration = Duration::from_micros(200);
-/// Bytes that the tool has not read from which on no operation on a map is begun and no answer is sent. With one answer
-/// on top it stays far below what a connection keeps, so other messages find room.
+/// Bytes that the tool has not read from which on no operation on a map is begun and no answer is
+/// sent. With one answer on top it stays far below what a connection keeps, so other messages find
+/// room.
 const BEHIND: usize = 16 << 20;
 /// How long a kernel that has done its work may take to have ended.
 const ALMOST_DONE: Duration = Duration::from_millis(20);
@@ -121,7 +122,8 @@ pub(crate) fn ask(agent: &'static Agent) -> Result<Mode, WireError> {
     mode
 }
 
-/// The thread's end, or that it never began: nobody would fetch data any more, and nobody waits for it.
+/// The thread's end, or that it never began: nobody would fetch data any more, and nobody waits for
+/// it.
 struct End(&'static Agent);
 
 impl Drop for End {
@@ -190,7 +192,8 @@ struct Control {
     connection: AgentConnection,
     /// What its socket is.
     identity: Identity,
-    /// Current on this thread, with the number of its maps: a handle may come again for another context.
+    /// Current on this thread, with the number of its maps: a handle may come again for another
+    /// context.
     context: Option<(Context, u32)>,
     /// Contexts whose maps were copied the last time.
     copied: u32,
@@ -280,7 +283,8 @@ impl Control {
         }
     }
 
-    /// Sleeps until the next look at maps or rings, a message, a launch after a pause, or the application's end.
+    /// Sleeps until the next look at maps or rings, a message, a launch after a pause, or the
+    /// application's end.
     fn wait(&mut self) -> Result<(), WireError> {
         if !self.has_socket() {
             return Err(WireError::Closed);
@@ -299,8 +303,8 @@ impl Control {
         if self.requests.pending() && !self.behind() {
             left = left.min(OPS);
         }
-        // While launches go on, the next look comes soon enough: to be woken by each of them would cost the application
-        // more than all else that a launch does here.
+        // While launches go on, the next look comes soon enough: to be woken by each of them would
+        // cost the application more than all else that a launch does here.
         if left > DRAIN_SHORT && self.poll_interval.idle(now).is_none_or(|idle| idle > BUSY) {
             self.agent.set_drowsy();
         }
@@ -590,7 +594,8 @@ impl Control {
     fn farewell(&mut self, reason: &str) -> Result<(), WireError> {
         crate::uprobe::report(self.agent);
         nvtx::report(self.agent);
-        // What was not done is answered by the farewell itself: the tool then looks at what is left.
+        // What was not done is answered by the farewell itself: the tool then looks at what is
+        // left.
         for Reply { token, error, blob } in std::mem::take(&mut self.replies) {
             let message = ToTool::MapOps { token, error };
             self.connection.send(&message, &blob, None, FAREWELL)?;
@@ -635,8 +640,9 @@ impl Control {
         Ok(())
     }
 
-    /// Runs `work` with what is in each context, which is current on this thread meanwhile and cannot go away. Contexts that
-    /// are about to end, and bring their data home themselves, do not hold up the others. Returns how many there were.
+    /// Runs `work` with what is in each context, which is current on this thread meanwhile and
+    /// cannot go away. Contexts that are about to end, and bring their data home themselves, do not
+    /// hold up the others. Returns how many there were.
     fn each_context(&mut self, mut work: impl FnMut(&Agent, &mut Pump, &Live)) -> u32 {
         let shards = self.agent.context_registry.all();
         let done = shards.iter().filter_map(|shard| {

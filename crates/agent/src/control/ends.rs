@@ -8,8 +8,8 @@
 //! brings nothing home but what was there before.
 //!
 //! Handlers and destructors that run behind the agent's handler may launch kernels. NVIDIA's driver
-//! refuses that, as its own handler runs next. The soft GPU serves such launches until `_exit`: there
-//! the handler copies what there is, programs stay in force, and the session ends in `_exit`.
+//! refuses that, as its own handler runs next. The soft GPU serves such launches until `_exit`:
+//! there the handler copies what there is, programs stay in force, and the session ends in `_exit`.
 
 use std::ffi::{c_char, c_int};
 use std::sync::Mutex;
@@ -90,7 +90,8 @@ pub(crate) fn at_exit(agent: &Agent) {
     agent.preloaded.wait_until_idle(Duration::from_secs(10));
     agent.replacement.wait_until_idle(Duration::from_secs(2));
     nvrtc::wait_until_idle(Duration::from_secs(2));
-    // The driver takes its memory away next. Who holds the lock ends a context, and closes them itself.
+    // The driver takes its memory away next. Who holds the lock ends a context, and closes them
+    // itself.
     agent.context_registry.try_each(stop_calls);
 }
 
@@ -107,7 +108,8 @@ fn stop_calls(live: &Live) {
 }
 
 fn before_an_end(is_last: bool) {
-    // A child that shares the memory until it executes a program, or that was forked, has no thread of ours.
+    // A child that shares the memory until it executes a program, or that was forked, has no thread
+    // of ours.
     let Some(agent) = agent().filter(|agent| agent.is_on() && agent.is_of_this_process()) else {
         return;
     };
@@ -160,8 +162,9 @@ pub(crate) fn look() -> Ends {
     Ends::new(all.unwrap_or_default())
 }
 
-/// Registers the last drain. Handlers run last come, first served, and the driver's own one ends the driver: so this is
-/// done again once the driver is initialised, which under `LD_PRELOAD` it is not when the hooks are set.
+/// Registers the last drain. Handlers run last come, first served, and the driver's own one ends
+/// the driver: so this is done again once the driver is initialised, which under `LD_PRELOAD` it is
+/// not when the hooks are set.
 pub(crate) fn bring_home_at_exit() {
     extern "C" fn exit() {
         if let Some(agent) = agent() {

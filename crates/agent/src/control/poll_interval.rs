@@ -1,5 +1,6 @@
-//! When the control thread looks at maps, rings and the clock: often while kernels are launched or records come, seldom
-//! afterwards, and never not at all. The driver does not say when a kernel ends, and one may run for hours after its launch.
+//! When the control thread looks at maps, rings and the clock: often while kernels are launched or
+//! records come, seldom afterwards, and never not at all. The driver does not say when a kernel
+//! ends, and one may run for hours after its launch.
 //!
 //! Knows no clock of its own, so hours can be tested in no time.
 
@@ -11,13 +12,16 @@ pub(crate) const DRAIN_SHORT: Duration = Duration::from_millis(1);
 pub(crate) const BUSY: Duration = Duration::from_millis(50);
 /// How long after a launch snapshots come that often.
 const BUSY_FOR: Duration = Duration::from_secs(2);
-/// Time between snapshots afterwards; most time between looks at rings from which nothing has come for [`QUIET_FOR`].
+/// Time between snapshots afterwards; most time between looks at rings from which nothing has come
+/// for [`QUIET_FOR`].
 const QUIET: Duration = Duration::from_secs(1);
 /// How long after the last launch or record.
 const QUIET_FOR: Duration = Duration::from_secs(60);
-/// Time between snapshots from then on: an application that does nothing for hours shall not be busy with copies of large maps.
+/// Time between snapshots from then on: an application that does nothing for hours shall not be
+/// busy with copies of large maps.
 const RARE: Duration = Duration::from_secs(10);
-/// Time between calibrations of the clock while kernels are launched, and afterwards, when its drift is known well.
+/// Time between calibrations of the clock while kernels are launched, and afterwards, when its
+/// drift is known well.
 const CALIBRATE: Duration = Duration::from_secs(1);
 const CALIBRATE_QUIET: Duration = Duration::from_secs(10);
 /// Snapshots take at most one part in this many of the time; large maps are copied less often.
@@ -78,7 +82,8 @@ impl PollInterval {
         pause.max(took * SHARE)
     }
 
-    /// Time until the next look at the rings, after one that brought `bytes`: none while they yield something, ever more while they do not.
+    /// Time until the next look at the rings, after one that brought `bytes`: none while they yield
+    /// something, ever more while they do not.
     pub(crate) fn until_drain(&mut self, now: Instant, bytes: u64) -> Duration {
         self.drain_pause = if bytes != 0 {
             self.yielded = Some(now);
@@ -114,7 +119,8 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    /// Looks from `from` for `during`, at which `bytes` come: their number, and the longest time between two of them.
+    /// Looks from `from` for `during`, at which `bytes` come: their number, and the longest time
+    /// between two of them.
     fn looks(
         poll_interval: &mut PollInterval,
         from: Instant,

@@ -1,4 +1,5 @@
-//! What there is in a context, for a thread that makes something there: an application's never waits for one of ours.
+//! What there is in a context, for a thread that makes something there: an application's never
+//! waits for one of ours.
 //!
 //! A background thread loads code when no launch is under way (see `launch_barrier`), and may try
 //! for long. A launch that waited for that thread would be what the thread waits for. So the launch
@@ -43,7 +44,8 @@ impl Drop for Here<'_> {
 }
 
 impl Ours {
-    /// Runs `work`, which makes something; then `after`, if it was on a thread of ours and others were turned away meanwhile.
+    /// Runs `work`, which makes something; then `after`, if it was on a thread of ours and others
+    /// were turned away meanwhile.
     pub(crate) fn make<T>(&self, work: impl FnOnce() -> T, after: impl FnOnce()) -> T {
         if !is_background() {
             return work();

@@ -1,7 +1,8 @@
-//! `--max-device-memory`: what a session may take of each device's memory, for maps, rings and launch records.
+//! `--max-device-memory`: what a session may take of each device's memory, for maps, rings and
+//! launch records.
 //!
-//! What it takes is known before anything is asked for, so that a session which does not fit is refused as a whole, with the
-//! names of what is large. All contexts of a device share its bound.
+//! What it takes is known before anything is asked for, so that a session which does not fit is
+//! refused as a whole, with the names of what is large. All contexts of a device share its bound.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,5 +1,5 @@
-//! The thread that answers programs which ask the host for keys. It is here, in the application's process, so nothing waits for
-//! the tool; if the whole process is stopped, calls run out of time.
+//! The thread that answers programs which ask the host for keys. It is here, in the application's
+//! process, so nothing waits for the tool; if the whole process is stopped, calls run out of time.
 
 use std::sync::Arc;
 

@@ -1,7 +1,9 @@
-//! The device side of the session, context by context: maps, variants and shared memory live and die with one.
+//! The device side of the session, context by context: maps, variants and shared memory live and
+//! die with one.
 //!
-//! Each has locks of its own, so that a thread which waits for the kernels of a context that ends, or makes the maps of a
-//! new one, holds up nobody in another. The list itself is locked for moments only.
+//! Each has locks of its own, so that a thread which waits for the kernels of a context that ends,
+//! or makes the maps of a new one, holds up nobody in another. The list itself is locked for
+//! moments only.
 
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -38,17 +40,20 @@ pub(crate) enum ContextState {
 pub(crate) struct Shard {
     pub(crate) context: Context,
     pub(crate) state: RwLock<ContextState>,
-    /// What takes data out of it. Held while data are copied: the application's threads stay away from it.
+    /// What takes data out of it. Held while data are copied: the application's threads stay away
+    /// from it.
     pub(crate) pump: Mutex<Option<Pump>>,
     /// The number by which the tool knows its maps, once it has some.
     pub(crate) number: OnceLock<u32>,
-    /// The memory that it shares with the tool, once more: that of its first maps, then of those that came.
+    /// The memory that it shares with the tool, once more: that of its first maps, then of those
+    /// that came.
     memory: Mutex<Vec<Option<OwnDescriptor>>>,
     /// What was made for programs that come into force next.
     pub(crate) growing: Mutex<Option<Growing>>,
     /// Held by the thread that sees to that.
     pub(crate) turn: Mutex<()>,
-    /// To be put behind what is launched there. None where the driver made none, or it was given back.
+    /// To be put behind what is launched there. None where the driver made none, or it was given
+    /// back.
     pub(crate) completion_event: RwLock<Option<CompletionEvent>>,
     /// Images that had been loaded when it was last looked for some that wait for it.
     pub(crate) seen: AtomicU64,
@@ -89,7 +94,8 @@ impl Shard {
         lock(&self.memory).clear();
     }
 
-    /// What it shared: of maps that cannot be read any more, and those behind them, nothing is left.
+    /// What it shared: of maps that cannot be read any more, and those behind them, nothing is
+    /// left.
     pub(crate) fn left(&self) -> Option<SharedWriter> {
         let memory = std::mem::take(&mut *lock(&self.memory));
         let mut parts = memory
@@ -106,8 +112,9 @@ impl Shard {
         self.pump.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs `work` with what is there; it cannot go away meanwhile. Where the context is about to end or to get its maps, which
-    /// may take as long as its kernels run, `wait` says whether to wait for that.
+    /// Runs `work` with what is there; it cannot go away meanwhile. Where the context is about to
+    /// end or to get its maps, which may take as long as its kernels run, `wait` says whether to
+    /// wait for that.
     pub(crate) fn with<T>(
         &self,
         wait: bool,
@@ -167,18 +174,19 @@ pub(crate) struct ContextRegistry {
     pub(crate) founding: Mutex<()>,
     /// Threads of ours that may be at that.
     pub(crate) founders: Ours,
-    /// What those that have ended left, by their numbers. Replaced and not changed, so that nothing is allocated while it is
-    /// locked: a program on the CPU may run inside an allocator.
+    /// What those that have ended left, by their numbers. Replaced and not changed, so that nothing
+    /// is allocated while it is locked: a program on the CPU may run inside an allocator.
     ended: Mutex<Arc<Vec<Arc<Ended>>>>,
     /// Held while that is replaced.
     ending: Mutex<()>,
-    /// Held by who reads and changes what they left, and only ever tried for: a program on the CPU may run inside an allocator, for which
-    /// the one who holds it may wait.
+    /// Held by who reads and changes what they left, and only ever tried for: a program on the CPU
+    /// may run inside an allocator, for which the one who holds it may wait.
     operating: Mutex<()>,
 }
 
 impl ContextRegistry {
-    /// Those that there are now. In the order in which they were seen, so that the first maps come first.
+    /// Those that there are now. In the order in which they were seen, so that the first maps come
+    /// first.
     pub(crate) fn all(&self) -> Vec<Arc<Shard>> {
         let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
         all.clone()

@@ -1,5 +1,5 @@
-//! Operations of the tool on live maps, one batch after the other, beside all else that the control thread does: it looks
-//! in again and again until the device has done one, and never waits for it.
+//! Operations of the tool on live maps, one batch after the other, beside all else that the control
+//! thread does: it looks in again and again until the device has done one, and never waits for it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ const EAGER: Duration = Duration::from_micros(300);
 /// Batches that wait; a tool that asks faster than it is answered has lost its way.
 const MOST: usize = 1024;
 
-/// Most bytes that one batch may be answered with: beside it, everything else that the agent says has to find
-/// room on the way to the tool.
+/// Most bytes that one batch may be answered with: beside it, everything else that the agent says
+/// has to find room on the way to the tool.
 const ANSWER: u64 = 32 << 20;
 
 /// A batch of the tool.
@@ -70,8 +70,8 @@ impl Requests {
         tokens.map(|token| refused(token, why.to_owned())).collect()
     }
 
-    /// Does what can be done now, until there is `room` bytes of replies or more. `None` if no context has maps; then
-    /// nothing was done.
+    /// Does what can be done now, until there is `room` bytes of replies or more. `None` if no
+    /// context has maps; then nothing was done.
     pub(crate) fn turn(
         &mut self,
         each: &mut Each<'_>,
@@ -191,7 +191,8 @@ fn begin(
     let ops = ops.iter().map(host_op).collect::<Option<Vec<HostOp>>>();
     let ops = ops.ok_or("a snapshot stands alone in its batch")?;
     let (mut why, mut values) = (None, 0u64);
-    // Values that stand side by side have a part for each context up to the last, those included that have ended.
+    // Values that stand side by side have a part for each context up to the last, those included
+    // that have ended.
     let side_by_side = merge::is_side_by_side(&session.maps()[map]);
     let ended = context_registry
         .ended()
@@ -233,7 +234,8 @@ fn check_map(map: usize, maps: usize, fewest: usize) -> Result<(), String> {
     Ok(())
 }
 
-/// Refuses a batch before anything of it is done: an answer that cannot be sent would lose what was taken out.
+/// Refuses a batch before anything of it is done: an answer that cannot be sent would lose what was
+/// taken out.
 fn check_answer(bytes: u64, ops: usize) -> Result<(), String> {
     if bytes <= ANSWER {
         return Ok(());

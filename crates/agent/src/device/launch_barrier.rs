@@ -81,7 +81,8 @@ impl LaunchBarrier {
         self.changed.notify_all();
     }
 
-    /// No launch is on its way to the device. Who was let in counts as under way before it does not as let in any more.
+    /// No launch is on its way to the device. Who was let in counts as under way before it does not
+    /// as let in any more.
     pub(crate) fn is_empty(&self, no_launch_is_under_way: impl FnOnce() -> bool) -> bool {
         lock(&self.waiting).let_in == 0 && no_launch_is_under_way()
     }

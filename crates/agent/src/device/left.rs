@@ -1,5 +1,5 @@
-//! What contexts that have ended left of one map, as operations of the host find and change it. It lies in memory that the tool sees, so a
-//! change is a snapshot more.
+//! What contexts that have ended left of one map, as operations of the host find and change it. It
+//! lies in memory that the tool sees, so a change is a snapshot more.
 
 use std::sync::{Arc, MutexGuard};
 
@@ -17,7 +17,8 @@ pub(crate) struct Left<'a> {
     map: usize,
     /// Copied when they are asked for.
     parts: Option<Vec<Part>>,
-    /// None where no context has ended, or the caller has it. Let go of last, behind what is published when this is dropped.
+    /// None where no context has ended, or the caller has it. Let go of last, behind what is
+    /// published when this is dropped.
     _operating: Option<MutexGuard<'a, ()>>,
 }
 
@@ -95,8 +96,8 @@ impl<'a> Left<'a> {
         self.parts().iter().any(|part| has(part).unwrap_or(false))
     }
 
-    /// What they hold gives way to an operation that was done in the contexts `in_those`, of which one may have ended since; `count` as in
-    /// [`merge::split`].
+    /// What they hold gives way to an operation that was done in the contexts `in_those`, of which
+    /// one may have ended since; `count` as in [`merge::split`].
     pub(crate) fn gives_way(&mut self, op: &HostOp, count: usize, in_those: &[u32]) {
         let plan = self.plan;
         let given = match op.action {
@@ -118,7 +119,8 @@ impl<'a> Left<'a> {
         }
     }
 
-    /// What comes out next of a queue or stack that one of them left; it stays there if it is only looked at.
+    /// What comes out next of a queue or stack that one of them left; it stays there if it is only
+    /// looked at.
     pub(crate) fn take(&mut self, number: u32, action: Action) -> Option<Vec<u8>> {
         let plan = self.plan;
         let part = self

@@ -1,7 +1,8 @@
-//! The application's memory, for programs that read it: what lives is in a table on the device, and what goes is taken
-//! out, and out of every reader's hands, before the driver hears of it.
+//! The application's memory, for programs that read it: what lives is in a table on the device, and
+//! what goes is taken out, and out of every reader's hands, before the driver hears of it.
 //!
-//! Until the tool has said what it wants, what lives is only noted. If no program reads memory, nothing is done at all.
+//! Until the tool has said what it wants, what lives is only noted. If no program reads memory,
+//! nothing is done at all.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -33,7 +34,8 @@ pub(crate) struct Known {
     pub(crate) published: HashMap<usize, Vec<Range<u64>>>,
     /// The primary context of each device.
     pub(crate) primaries: HashMap<i32, usize>,
-    /// Handles of memory that the application made. Others may be of multicast objects, which cannot be read.
+    /// Handles of memory that the application made. Others may be of multicast objects, which
+    /// cannot be read.
     pub(crate) made: HashSet<u64>,
     /// The library that a module belongs to, and the module's context.
     pub(crate) libraries: HashMap<usize, (usize, usize)>,
@@ -48,7 +50,8 @@ impl Known {
 }
 
 impl Memory {
-    /// Hooks have work to do. That goes on after the tool is gone: a kernel that it left behind may still read.
+    /// Hooks have work to do. That goes on after the tool is gone: a kernel that it left behind may
+    /// still read.
     #[inline]
     pub(crate) fn is_watched(&self) -> bool {
         self.mode.load(Ordering::Relaxed) != OFF

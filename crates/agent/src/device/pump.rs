@@ -11,7 +11,8 @@ use warpbpf_wire::{
 
 use crate::sys::descriptors::{FileThread, OwnDescriptor};
 
-/// How long the last events wait for a tool that reads nothing at all. Only our own thread waits, or a context that ends.
+/// How long the last events wait for a tool that reads nothing at all. Only our own thread waits,
+/// or a context that ends.
 const PATIENCE: Duration = Duration::from_millis(500);
 /// Bytes of a map from which on it is worth having the driver lock the pages that its copies pass.
 const LARGE: u64 = 64 << 10;
@@ -23,7 +24,8 @@ const PAUSE: Duration = Duration::from_millis(10);
 const TRIES: u32 = 3;
 /// Most rounds over rings that still yield something, at the end.
 const ROUNDS: u32 = 1000;
-/// Parts of the event ring that a chunk takes at most, if it can be cut: the room of a chunk comes back when all of it was read.
+/// Parts of the event ring that a chunk takes at most, if it can be cut: the room of a chunk comes
+/// back when all of it was read.
 const CHUNKS: u64 = 8;
 
 /// The writing side of the shared memory and its scratch space.
@@ -92,7 +94,8 @@ impl Scratch {
         let pages = self.pages();
         let bytes = (pages.len() / PAGE * PAGE) as u64;
         if bytes >= LARGE {
-            // SAFETY: the pages stay until they are unlocked or as long as the agent; the vector never grows.
+            // SAFETY: the pages stay until they are unlocked or as long as the agent; the vector
+            // never grows.
             unsafe { driver.host_register(pages.as_mut_ptr(), bytes)? };
             self.locked = true;
         }
@@ -138,7 +141,8 @@ struct Landed<'w> {
     most: u64,
 }
 
-// SAFETY: the room is reserved, so no consumer looks at it before it is published, and nobody else writes there.
+// SAFETY: the room is reserved, so no consumer looks at it before it is published, and nobody else
+// writes there.
 unsafe impl Landing for Landed<'_> {
     fn room(&self) -> u64 {
         self.chunks.room().min(self.most)
@@ -194,8 +198,9 @@ impl Pump {
         Ok((pump, fd))
     }
 
-    /// Has the driver lock the event ring's pages, if there are rings that come home into it, and those that snapshots of large maps pass. Without that the driver copies
-    /// through memory of its own: slower, and else the same.
+    /// Has the driver lock the event ring's pages, if there are rings that come home into it, and
+    /// those that snapshots of large maps pass. Without that the driver copies through memory of
+    /// its own: slower, and else the same.
     pub(crate) fn lock_pages(&mut self, driver: &Driver, live: &Live) -> Result<(), DriverError> {
         if live.largest_chunk() > 0 {
             let Span { start, bytes } = self.writer.ring_pages();
@@ -206,7 +211,8 @@ impl Pump {
         self.scratch.lock(driver)
     }
 
-    /// Shared memory for what a session has behind these maps; the descriptor is for the tool. `None` if nothing of it is copied.
+    /// Shared memory for what a session has behind these maps; the descriptor is for the tool.
+    /// `None` if nothing of it is copied.
     ///
     /// # Errors
     /// [`SharedError`]: there is none.
@@ -291,7 +297,8 @@ impl Pump {
         home.launches.copied(home.context, copy);
     }
 
-    /// Copies every map. Gives those that cannot be copied, by number: they keep their last snapshot.
+    /// Copies every map. Gives those that cannot be copied, by number: they keep their last
+    /// snapshot.
     pub(crate) fn snapshot(&mut self, live: &Live) -> Vec<usize> {
         let before = self.counted();
         let all = 0..self.sizes.len();
@@ -346,7 +353,8 @@ impl Pump {
         self.writer.push(map, 0, payload)
     }
 
-    /// Moves what is complete and has room. Does nothing if the session has no rings. What has no room stays on the device.
+    /// Moves what is complete and has room. Does nothing if the session has no rings. What has no
+    /// room stays on the device.
     ///
     /// # Errors
     /// [`DriverError`] of a copy: what was not moved stays there, too.
@@ -407,7 +415,8 @@ impl Pump {
 /// What could not be brought home.
 #[derive(Debug, Default)]
 pub(crate) struct Left {
-    /// Bytes of rings that stay for ever: their writers claimed them and ended before they had written.
+    /// Bytes of rings that stay for ever: their writers claimed them and ended before they had
+    /// written.
     pub(crate) stuck: u64,
     /// Names of maps that could not be copied: what is known of them is what they held before.
     pub(crate) stale: Vec<String>,

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use warpbpf_driver::Context;
 use warpbpf_driver::sys::{CUcontext, CUdevice};
 
-/// How often the application holds the primary context of each device, as far as we saw, and which one that is.
+/// How often the application holds the primary context of each device, as far as we saw, and which
+/// one that is.
 #[derive(Debug)]
 pub(crate) struct Retains([(AtomicI32, AtomicUsize); MOST_DEVICES]);
 

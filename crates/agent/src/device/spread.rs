@@ -1,9 +1,11 @@
-//! An operation of the host on a map that several contexts have. It is begun in all of them and waited for together, and it is
-//! not one step: a kernel may see one device changed and another not yet.
+//! An operation of the host on a map that several contexts have. It is begun in all of them and
+//! waited for together, and it is not one step: a kernel may see one device changed and another not
+//! yet.
 //!
-//! What is given to a key is given to it everywhere; where values are added up, one context gets it and the others nothing. A
-//! lookup puts together what all have. What only one may do (take a value out, put one in) is tried in one context after
-//! the other. What contexts that have ended left is read as theirs, gives way to what is written, and can be taken out.
+//! What is given to a key is given to it everywhere; where values are added up, one context gets it
+//! and the others nothing. A lookup puts together what all have. What only one may do (take a value
+//! out, put one in) is tried in one context after the other. What contexts that have ended left is
+//! read as theirs, gives way to what is written, and can be taken out.
 
 use std::sync::Arc;
 
@@ -16,7 +18,8 @@ use crate::device::context_registry::ContextRegistry;
 use crate::device::left::Left;
 use crate::device::pump::Pump;
 
-/// Does something with the maps of a context, which is current meanwhile; the first argument is their number.
+/// Does something with the maps of a context, which is current meanwhile; the first argument is
+/// their number.
 pub(crate) type Work<'w> = dyn FnMut(u32, &mut Pump, &Live) + 'w;
 /// Has something done in each context that has maps, in the order of their numbers.
 pub(crate) type Each<'e> = dyn FnMut(&mut Work<'_>) + 'e;
@@ -82,7 +85,8 @@ impl Spread {
     ) -> Option<Progress> {
         let session = Arc::clone(&self.session);
         let (plan, map) = (&session.maps()[self.map], self.map);
-        // Made anew behind each look at the contexts: one that was waited for may have ended meanwhile, and is in one of the two.
+        // Made anew behind each look at the contexts: one that was waited for may have ended
+        // meanwhile, and is in one of the two.
         let left = || Left::new(context_registry, plan, map, held);
         loop {
             let mut numbers = Vec::new();
@@ -200,8 +204,8 @@ impl Spread {
         }
     }
 
-    /// The next context for what only one may do, behind one that has said no. One that has ended is done with here, and gives what it
-    /// has, but takes nothing.
+    /// The next context for what only one may do, behind one that has said no. One that has ended
+    /// is done with here, and gives what it has, but takes nothing.
     fn try_next(
         &mut self,
         tried: Option<(u32, Answer)>,
@@ -310,7 +314,8 @@ fn in_turn(op: &HostOp, number: u32) -> Round {
     }
 }
 
-/// How many parts a value has. Values that stand side by side have a place for contexts that have ended, too.
+/// How many parts a value has. Values that stand side by side have a place for contexts that have
+/// ended, too.
 fn parts_of(plan: &MapPlan, numbers: &[u32], ended: &[u32]) -> usize {
     match merge::is_side_by_side(plan) {
         true => numbers

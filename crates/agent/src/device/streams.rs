@@ -1,8 +1,9 @@
-//! Numbers of the application's streams, by which people can name them: a handle is another one in each run, and the driver gives it
-//! to another stream when its own is gone.
+//! Numbers of the application's streams, by which people can name them: a handle is another one in
+//! each run, and the driver gives it to another stream when its own is gone.
 //!
-//! A stream has its number from when it is made, counted in the process from 1; one that was made before we came, or by a function that
-//! is not hooked, when it is used first. The default stream and those of threads have none.
+//! A stream has its number from when it is made, counted in the process from 1; one that was made
+//! before we came, or by a function that is not hooked, when it is used first. The default stream
+//! and those of threads have none.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};

@@ -10,7 +10,8 @@ use crate::runtime::agent::Agent;
 use crate::sys::guard::Outcome;
 use crate::sys::original;
 
-/// Calls `set` for the variants of a kernel that `of` says yes to, and tells the user if the driver refuses what it took for the original.
+/// Calls `set` for the variants of a kernel that `of` says yes to, and tells the user if the driver
+/// refuses what it took for the original.
 fn mirror(
     agent: &Agent,
     code: CUresult,

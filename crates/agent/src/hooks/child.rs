@@ -1,9 +1,10 @@
 //! A forked child that starts CUDA itself.
 //!
-//! A child of `fork` has our hooks and none of our threads. It passes everything through, and never speaks to the tool: it may be
-//! a data loader that never touches the GPU. But one whose parent had not initialised the driver may do so itself, and is then
-//! a process like any other: it gets an agent of its own, which says hello when the first image is loaded. Where the parent was
-//! faster, the driver refuses the child, and nothing happens here.
+//! A child of `fork` has our hooks and none of our threads. It passes everything through, and never
+//! speaks to the tool: it may be a data loader that never touches the GPU. But one whose parent had
+//! not initialised the driver may do so itself, and is then a process like any other: it gets an
+//! agent of its own, which says hello when the first image is loaded. Where the parent was faster,
+//! the driver refuses the child, and nothing happens here.
 
 use std::ffi::c_uint;
 

@@ -1,4 +1,5 @@
-//! Contexts come and go: images that waited for one are instrumented, and nothing of ours outlives one.
+//! Contexts come and go: images that waited for one are instrumented, and nothing of ours outlives
+//! one.
 
 use std::ffi::{c_int, c_uint, c_void};
 
@@ -70,8 +71,8 @@ pub(crate) unsafe fn primary_retain(
             agent.retains.is(device, context);
             agent.memory.note_primary(device, context);
         }
-        // A program whose first call is a launch: the runtime loads its code while the primary context is current but
-        // not alive, and this is what brings it to life, before the launch.
+        // A program whose first call is a launch: the runtime loads its code while the primary
+        // context is current but not alive, and this is what brings it to life, before the launch.
         if agent.has_pending() {
             modules::instrument_pending(agent);
         }
@@ -90,7 +91,8 @@ macro_rules! ends {
     )* };
 }
 
-// The runtime of CUDA 13 resets a device by the first version, as programs may that were built long ago.
+// The runtime of CUDA 13 resets a device by the first version, as programs may that were built long
+// ago.
 ends! {
     destroy = ctx_destroy(context: CUcontext) => end;
     destroy_v1 = ctx_destroy_v1(context: CUcontext) => end;
@@ -129,8 +131,9 @@ fn release(agent: &Agent, device: CUdevice, end: impl FnOnce() -> CUresult) -> C
     };
     let ended = |code: &CUresult| *code == sys::SUCCESS && !is_active(agent, device);
     let code = match agent.retains.context(device) {
-        // The last release ends the context. One that is not the last must not wait for kernels: the application may be
-        // about to give them what they wait for. Somebody may have released it in a way that we do not see.
+        // The last release ends the context. One that is not the last must not wait for kernels:
+        // the application may be about to give them what they wait for. Somebody may have released
+        // it in a way that we do not see.
         Some(context) if agent.retains.of(device) > 1 => agent.context_may_end(context, end, ended),
         Some(context) => agent.context_ends(context, end, ended),
         None => end(),
@@ -142,7 +145,8 @@ fn release(agent: &Agent, device: CUdevice, end: impl FnOnce() -> CUresult) -> C
 }
 
 impl Agent {
-    /// Code enters a context when it is needed there first, and not when it is loaded: so the driver is told.
+    /// Code enters a context when it is needed there first, and not when it is loaded: so the
+    /// driver is told.
     pub(crate) fn loads_lazily(&self) -> bool {
         /// `CU_MODULE_LAZY_LOADING`
         const LAZY: c_int = 2;

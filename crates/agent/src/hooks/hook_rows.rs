@@ -22,8 +22,8 @@ const LONGEST_FIRST: u64 = 16;
 pub(crate) enum Moment {
     /// Nobody has initialised it yet.
     BeforeInit,
-    /// It calls us: threads may be at the beginning of `cuInit`, which therefore stays as it is. Children that are forked from
-    /// here cannot initialise it again, so nothing is missed.
+    /// It calls us: threads may be at the beginning of `cuInit`, which therefore stays as it is.
+    /// Children that are forked from here cannot initialise it again, so nothing is missed.
     InsideInit,
 }
 
@@ -35,8 +35,9 @@ pub(crate) struct Hooks {
 }
 
 impl Hooks {
-    /// Builds them. From then on the rows' originals are what they are with hooks, which works without, too. Those that nobody may ask for
-    /// are not hooked yet, and called by their trampolines from the beginning, so that what we ask never comes to ourselves.
+    /// Builds them. From then on the rows' originals are what they are with hooks, which works
+    /// without, too. Those that nobody may ask for are not hooked yet, and called by their
+    /// trampolines from the beginning, so that what we ask never comes to ourselves.
     pub(crate) fn stage(library: &Symbols, moment: Moment) -> Hooks {
         let free = |row: &&Row| moment == Moment::BeforeInit || row.symbol != "cuInit";
         let mut hooks = Hooks::build(library, ROWS.iter().filter(free));
@@ -87,7 +88,8 @@ impl Hooks {
         }
     }
 
-    /// The driver's functions as we call them: by trampolines where they are hooked. `None` if it lacks one.
+    /// The driver's functions as we call them: by trampolines where they are hooked. `None` if it
+    /// lacks one.
     pub(crate) fn api(&self, library: &Symbols) -> Option<Api> {
         let trampolines: HashMap<usize, usize> = self
             .addresses
@@ -129,8 +131,9 @@ pub(crate) fn hook_asked(agent: &Agent) {
         addresses,
         staged,
     } = Hooks::build(&agent.symbols, rows);
-    // SAFETY: replacements have the signatures of their rows' symbols. That no thread is in the first instructions of these functions just now is
-    // assumed, as of functions with programs (docs/attach.md).
+    // SAFETY: replacements have the signatures of their rows' symbols. That no thread is in the
+    // first instructions of these functions just now is assumed, as of functions with programs
+    // (docs/attach.md).
     let results = unsafe { staged.commit() };
     tell_unhooked(agent, &rows, &addresses, &results);
 }

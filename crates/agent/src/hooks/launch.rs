@@ -1,7 +1,7 @@
 //! One launch: the variant if it can run here and now, else the original, and each is counted.
 //!
-//! Nothing is loaded, compiled or waited for here, but at the first launch in a context where the driver itself loads the kernel
-//! only then (`modules::place_at_launch`).
+//! Nothing is loaded, compiled or waited for here, but at the first launch in a context where the
+//! driver itself loads the kernel only then (`modules::place_at_launch`).
 
 use std::ffi::{c_int, c_uint, c_void};
 use std::ptr;
@@ -37,7 +37,8 @@ const ATTRIBUTE_OVERLAP: u32 = 6;
 const ATTRIBUTE_BYTES: usize = 72;
 
 impl FallbackReason {
-    /// What runs of a kernel then, by the programs of a generation, in launches like this one for the current context.
+    /// What runs of a kernel then, by the programs of a generation, in launches like this one for
+    /// the current context.
     pub(crate) fn runs(
         &self,
         agent: &Agent,
@@ -54,7 +55,8 @@ impl FallbackReason {
     }
 }
 
-/// Launches `function`'s variant or `function`. `run` calls the driver's function by which the launch came.
+/// Launches `function`'s variant or `function`. `run` calls the driver's function by which the
+/// launch came.
 ///
 /// # Safety
 /// `params` and `extra` are what CUDA asks for, for this function.
@@ -192,8 +194,9 @@ unsafe fn dispatch(
     code
 }
 
-/// Has `run` use the variant, in the context that the launch is for. `node` is what programs are told of the graph's node; 0 where that is
-/// not known yet. `chosen` is what [`Agent::chosen`] said. Gives the choices that take the launch.
+/// Has `run` use the variant, in the context that the launch is for. `node` is what programs are
+/// told of the graph's node; 0 where that is not known yet. `chosen` is what [`Agent::chosen`]
+/// said. Gives the choices that take the launch.
 ///
 /// # Safety
 /// `params` and `extra` are what CUDA asks for, for the kernel of this entry.
@@ -373,7 +376,8 @@ macro_rules! launches {
         ) -> CUresult {
             let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, cooperative: false, overlaps: false, in_graph: false };
             let stream_name = StreamName { stream, null_is_per_thread: $per_thread };
-            // SAFETY: the application's own arguments, with another function of the same parameters.
+            // SAFETY: the application's own arguments, with another function of the same
+            // parameters.
             let run = |f, params, extra| unsafe { original::$original(f, gx, gy, gz, bx, by, bz, shared, stream, params, extra) };
             // SAFETY: as above.
             unsafe { dispatch(agent, outcome, function, (shape, stream_name), params, extra, &run) }
@@ -389,7 +393,8 @@ macro_rules! launches_ex {
             agent: &'static Agent, outcome: &Outcome, config: *const CUlaunchConfig, function: CUfunction,
             params: *mut *mut c_void, extra: *mut *mut c_void,
         ) -> CUresult {
-            // SAFETY: the application's own arguments, with another function of the same parameters.
+            // SAFETY: the application's own arguments, with another function of the same
+            // parameters.
             let run = |f, params, extra| unsafe { original::$original(config, f, params, extra) };
             // SAFETY: null or a configuration.
             let Some(given) = (unsafe { config.as_ref() }) else {
@@ -423,7 +428,8 @@ macro_rules! launches_cooperative {
         ) -> CUresult {
             let shape = Shape { grid: [gx, gy, gz], block: [bx, by, bz], shared, cooperative: true, overlaps: false, in_graph: false };
             let stream_name = StreamName { stream, null_is_per_thread: $per_thread };
-            // SAFETY: the application's own arguments, with another function of the same parameters.
+            // SAFETY: the application's own arguments, with another function of the same
+            // parameters.
             let run = |f, params, _extra: *mut *mut c_void| unsafe { original::$original(f, gx, gy, gz, bx, by, bz, shared, stream, params) };
             // SAFETY: as above.
             unsafe { dispatch(agent, outcome, function, (shape, stream_name), params, ptr::null_mut(), &run) }
@@ -444,7 +450,8 @@ launches_cooperative! {
     cooperative_ptsz = launch_cooperative_ptsz, true;
 }
 
-/// The configuration sets the attribute `id`, whose value begins with an int, to something other than 0.
+/// The configuration sets the attribute `id`, whose value begins with an int, to something other
+/// than 0.
 ///
 /// # Safety
 /// `config.attrs` points to `config.num_attrs` attributes.
@@ -453,7 +460,8 @@ unsafe fn has_attribute(config: &CUlaunchConfig, id: u32) -> bool {
         return false;
     }
     (0..config.num_attrs as usize).any(|i| {
-        // SAFETY: the caller's promise: an attribute is a u32 id, padding to 8, and a union of 64 bytes.
+        // SAFETY: the caller's promise: an attribute is a u32 id, padding to 8, and a union of 64
+        // bytes.
         unsafe {
             let attribute = config.attrs.cast::<u8>().add(i * ATTRIBUTE_BYTES);
             attribute.cast::<u32>().read_unaligned() == id

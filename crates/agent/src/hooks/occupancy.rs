@@ -31,7 +31,8 @@ impl Agent {
     }
 }
 
-/// Calls `tell` with the variant that a launch of a kernel in this context would run now, if there is one.
+/// Calls `tell` with the variant that a launch of a kernel in this context would run now, if there
+/// is one.
 fn with_variant(
     agent: &'static Agent,
     entry: &Entry,
@@ -64,7 +65,8 @@ fn with_variant_of(agent: &'static Agent, handle: CUfunction, tell: impl FnOnce(
     }
 }
 
-/// A number of what fits: of the variant where that is less. One that fits not at all is never launched.
+/// A number of what fits: of the variant where that is less. One that fits not at all is never
+/// launched.
 ///
 /// # Safety
 /// `ask` writes to what it is given, which is `to` or a local.
@@ -283,7 +285,8 @@ pub(crate) unsafe fn block_size_flags(
     unsafe { sized(agent, outcome, function, (grid, block), ask) }
 }
 
-/// A size of blocks and the grid of them that fills the device: the variant's, if whatever it has room for fits the original, too.
+/// A size of blocks and the grid of them that fills the device: the variant's, if whatever it has
+/// room for fits the original, too.
 ///
 /// # Safety
 /// `ask` writes to what it is given, which is `grid` and `block` or locals.

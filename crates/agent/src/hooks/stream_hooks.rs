@@ -56,7 +56,8 @@ macro_rules! destroys {
         /// As the driver's function.
         pub(crate) unsafe fn $name(agent: &Agent, outcome: &Outcome, stream: CUstream) -> CUresult {
             {
-                // Who asks has none in hand that goes, and afterwards does not find it; the driver may take its time.
+                // Who asks has none in hand that goes, and afterwards does not find it; the driver
+                // may take its time.
                 let _asking = agent.quiet.asking();
                 agent.quiet.stream_goes(&agent.driver, stream as usize);
                 agent.graphs.captures.stream_goes(stream as usize);

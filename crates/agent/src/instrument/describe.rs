@@ -11,7 +11,8 @@ use warpbpf_wire::{
 
 use crate::runtime::agent::Agent;
 
-/// Says who we are, and on what device unless that is unknown; with it, how many multiprocessors the largest one has.
+/// Says who we are, and on what device unless that is unknown; with it, how many multiprocessors
+/// the largest one has.
 pub(crate) fn hello(
     connection: &mut AgentConnection,
     device: Option<(&DeviceInfo, u32)>,

@@ -1,4 +1,5 @@
-//! The gate in front of programs, closed and opened: kernels that run learn of it in all contexts, without a load and without a launch.
+//! The gate in front of programs, closed and opened: kernels that run learn of it in all contexts,
+//! without a load and without a launch.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,8 @@ use crate::runtime::agent::Agent;
 use crate::sys::lock::tried;
 use crate::sys::thread;
 
-/// How long a context may be busy that is being made or ended: where somebody waits for the answer, and where nobody does.
+/// How long a context may be busy that is being made or ended: where somebody waits for the answer,
+/// and where nobody does.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 const HURRY: Duration = Duration::from_secs(1);
 /// Between two looks.
@@ -96,8 +98,9 @@ impl Agent {
         })
     }
 
-    /// Does something in all contexts: why not in one of them, with Linux's number. One that is being made or ended just now, which may take
-    /// as long as kernels run, holds up no other, and is waited for so long at most.
+    /// Does something in all contexts: why not in one of them, with Linux's number. One that is
+    /// being made or ended just now, which may take as long as kernels run, holds up no other, and
+    /// is waited for so long at most.
     pub(crate) fn in_all_contexts(
         &self,
         patience: Duration,

@@ -1,4 +1,5 @@
-//! Images: read when the application loads them, instrumented when they have a context, forgotten when they go.
+//! Images: read when the application loads them, instrumented when they have a context, forgotten
+//! when they go.
 
 pub(crate) mod enter;
 pub(crate) mod leave;

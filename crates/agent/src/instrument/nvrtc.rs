@@ -1,13 +1,18 @@
-//! Machine code that NVRTC makes in this process. The compiler has the PTX that it was assembled from as well, and gives it to whoever asks: so it is asked
-//! when the application takes the machine code, and the text stands for just those bytes when they are loaded.
+//! Machine code that NVRTC makes in this process. The compiler has the PTX that it was assembled
+//! from as well, and gives it to whoever asks: so it is asked when the application takes the
+//! machine code, and the text stands for just those bytes when they are loaded.
 //!
-//! The library comes when the application first compiles something, and nobody tells us. So it is looked for where the application allocates device memory
-//! by `cuMemAlloc` and loads images, and by the control thread; a look is a number compared. There is no control thread before the first image, and a framework may load
-//! the compiler and ask it between two calls of the driver (CuPy), so a thread looks from the first allocation until then. What is compiled before that has no PTX, which the report says.
+//! The library comes when the application first compiles something, and nobody tells us. So it is
+//! looked for where the application allocates device memory by `cuMemAlloc` and loads images, and
+//! by the control thread; a look is a number compared. There is no control thread before the first
+//! image, and a framework may load the compiler and ask it between two calls of the driver (CuPy),
+//! so a thread looks from the first allocation until then. What is compiled before that has no PTX,
+//! which the report says.
 //!
-//! Who looks reads the dynamic linker's list as a debugger does, and calls nothing of it: the application loads and unloads meanwhile. Only a thread of ours, which
-//! holds nothing of the application's, asks the linker for a compiler's functions, once: a thread of the application may hold a lock that a library's constructor
-//! waits for.
+//! Who looks reads the dynamic linker's list as a debugger does, and calls nothing of it: the
+//! application loads and unloads meanwhile. Only a thread of ours, which holds nothing of the
+//! application's, asks the linker for a compiler's functions, once: a thread of the application may
+//! hold a lock that a library's constructor waits for.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::Mutex;
@@ -81,8 +86,9 @@ static ENDING: AtomicBool = AtomicBool::new(false);
 /// Between two looks of it. No text is compiled in so short a time.
 const WATCH: Duration = Duration::from_millis(5);
 
-/// Has a thread look for compilers until there is a control thread, which does from then on. It asks the tool as soon as one has come, and has that thread hook it; the
-/// one wait for that is left to a thread of the application.
+/// Has a thread look for compilers until there is a control thread, which does from then on. It
+/// asks the tool as soon as one has come, and has that thread hook it; the one wait for that is
+/// left to a thread of the application.
 fn watch(to: &'static Agent) {
     let is_needed = !to.is_decided() && !ENDING.load(Ordering::Acquire);
     if !is_needed || WATCHED.swap(true, Ordering::AcqRel) {
@@ -127,7 +133,8 @@ pub(crate) fn wait_until_idle(limit: Duration) {
     }
 }
 
-/// A thread of the application is about to do something that comes before compiling: if a compiler has come, it waits until that is hooked.
+/// A thread of the application is about to do something that comes before compiling: if a compiler
+/// has come, it waits until that is hooked.
 pub(crate) fn look(to: &'static Agent) {
     if !to.is_on() {
         return;
@@ -155,7 +162,8 @@ pub(crate) fn look(to: &'static Agent) {
     }
 }
 
-/// The control thread looks for compilers that have come. A thread of its own hooks them: the loader may let it wait as long as a library's constructor runs.
+/// The control thread looks for compilers that have come. A thread of its own hooks them: the
+/// loader may let it wait as long as a library's constructor runs.
 pub(crate) fn serve(to: &'static Agent) {
     let libraries = loaded::generation().filter(|count| !is_done(*count));
     let Some((libraries, compilers)) = libraries.zip(compilers()) else {
@@ -289,8 +297,8 @@ fn hook(to: &Agent, number: usize, (path, base): &Place) -> Result<(), String> {
     if !to.is_on() {
         return Err("the tool has gone".to_owned());
     }
-    // SAFETY: the replacement has the function's signature. That no thread is in the function's first instructions just now is assumed, as of functions
-    // with programs (docs/attach.md).
+    // SAFETY: the replacement has the function's signature. That no thread is in the function's
+    // first instructions just now is assumed, as of functions with programs (docs/attach.md).
     let done = unsafe { staged.commit() };
     done.into_iter()
         .try_for_each(|one| one.map(|_| ()))

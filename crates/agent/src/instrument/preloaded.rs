@@ -141,7 +141,8 @@ fn know(agent: &'static Agent, job: &Job) {
     }
 }
 
-/// Tells of the kernels that were launched and for which nothing has come of it yet, as the session ends: libraries with thousands of kernels take seconds.
+/// Tells of the kernels that were launched and for which nothing has come of it yet, as the session
+/// ends: libraries with thousands of kernels take seconds.
 pub(crate) fn report_waiting(agent: &Agent) {
     let waiting = {
         let mut waiting = lock(&agent.preloaded.waiting);

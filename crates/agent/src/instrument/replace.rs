@@ -23,7 +23,8 @@ use crate::sys::lock::lock;
 use crate::sys::thread;
 use crate::uprobe::run;
 
-/// How long launches that began with the old programs may stay in the driver's functions, for what is left of those to be unloaded.
+/// How long launches that began with the old programs may stay in the driver's functions, for what
+/// is left of those to be unloaded.
 const LEAVING: Duration = Duration::from_secs(1);
 
 /// How often it is looked for images that came meanwhile.
@@ -166,8 +167,8 @@ fn caught<T>(work: impl FnOnce() -> T) -> Option<T> {
     done.map_err(std::mem::forget).ok()
 }
 
-/// Does `work`. However that ends, either the new programs are in force, or nothing of them is left, as the next ones have their
-/// number: the session and what was before, or why not.
+/// Does `work`. However that ends, either the new programs are in force, or nothing of them is
+/// left, as the next ones have their number: the session and what was before, or why not.
 fn done_or_taken_back(
     work: impl FnOnce(&mut Progress) -> Result<(), (i32, String)>,
     take_back: impl FnOnce(&Session),
@@ -282,8 +283,8 @@ fn make_and_put_in_force(
         if let Some(why) = modules::unmade(agent, session.generation()) {
             return Err((EIO, why));
         }
-        // Each turn finds the images that came in the one before. Where they come all the time, the last ones have their kernels
-        // launched without programs for a moment.
+        // Each turn finds the images that came in the one before. Where they come all the time, the
+        // last ones have their kernels launched without programs for a moment.
         turns += 1;
         let patient = turns < TURNS;
         if patient && !ready {

@@ -1,6 +1,7 @@
-//! Programs put into slots of kernels that run, and taken out of them: proved and translated here, brought by a copy to all contexts, and
-//! in force there when the word is written that the gate is in too. Nothing is loaded, so no kernel is waited for, but who runs what was there
-//! before the last replacement of this kind.
+//! Programs put into slots of kernels that run, and taken out of them: proved and translated here,
+//! brought by a copy to all contexts, and in force there when the word is written that the gate is
+//! in too. Nothing is loaded, so no kernel is waited for, but who runs what was there before the
+//! last replacement of this kind.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +19,8 @@ use crate::sys::thread;
 const READERS: Duration = Duration::from_secs(2);
 
 impl Agent {
-    /// Puts the programs of an object into slots, or none, and answers the tool when kernels that run have them.
+    /// Puts the programs of an object into slots, or none, and answers the tool when kernels that
+    /// run have them.
     pub(crate) fn change_slots(
         &'static self,
         token: u64,

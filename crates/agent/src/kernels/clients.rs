@@ -1,8 +1,9 @@
-//! Whose launches a kernel's launches are, where several tools have programs in one application: each is told what it would be told
-//! alone.
+//! Whose launches a kernel's launches are, where several tools have programs in one application:
+//! each is told what it would be told alone.
 //!
-//! A launch of a variant is of every tool that has a program in it which takes the launch. One that ran the original is noted with the
-//! generation of programs that it was of, because who wanted the kernel then says whose it is.
+//! A launch of a variant is of every tool that has a program in it which takes the launch. One that
+//! ran the original is noted with the generation of programs that it was of, because who wanted the
+//! kernel then says whose it is.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -25,7 +26,8 @@ pub(crate) struct VariantClient {
 }
 
 impl VariantClient {
-    /// Of a variant with these choices, without those of `idle`, whose programs have no place in it.
+    /// Of a variant with these choices, without those of `idle`, whose programs have no place in
+    /// it.
     pub(crate) fn all(choices: &Choices, idle: &[u32]) -> Box<[VariantClient]> {
         let mut all: Vec<VariantClient> = Vec::new();
         for ((_, bit), client) in choices.programs().iter().zip(choices.clients()) {
@@ -56,7 +58,8 @@ impl VariantClient {
         let mask = own.fold(0, |mask, ((_, bit), _)| mask | bit_of(*bit));
         VariantClient {
             client,
-            // Where its choices have no bits of their own, it would be in all of them, for all that is known.
+            // Where its choices have no bits of their own, it would be in all of them, for all that
+            // is known.
             mask: if mask == 0 { u64::MAX } else { mask },
             taken: Some(AtomicU64::new(0)),
         }
@@ -164,7 +167,8 @@ impl Tallies {
         unsafe { self.0.iter() }
     }
 
-    /// That of a generation. Two threads may make one each at the same moment: what they count is added up anyway.
+    /// That of a generation. Two threads may make one each at the same moment: what they count is
+    /// added up anyway.
     pub(crate) fn of(
         &self,
         generation: u64,

@@ -1,7 +1,9 @@
-//! A kernel of an image, and what runs in its place in each context. Read by launches without a lock.
+//! A kernel of an image, and what runs in its place in each context. Read by launches without a
+//! lock.
 //!
-//! A library's kernel has one handle in all contexts, so what stands for a handle must know the contexts itself: a list to
-//! which places are only ever added, at its front. It is as long as the contexts that ran the kernel are many.
+//! A library's kernel has one handle in all contexts, so what stands for a handle must know the
+//! contexts itself: a list to which places are only ever added, at its front. It is as long as the
+//! contexts that ran the kernel are many.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +20,8 @@ use crate::sys::list::List;
 /// No context's handle.
 const NO_CONTEXT: usize = usize::MAX;
 
-/// A kernel that programs want, in one image. It lives as long as the agent, because a launch may be looking at it.
+/// A kernel that programs want, in one image. It lives as long as the agent, because a launch may
+/// be looking at it.
 #[derive(Debug)]
 pub(crate) struct Entry {
     /// Name in the image.
@@ -32,7 +35,8 @@ pub(crate) struct Entry {
     /// Handles under which it is in the table.
     handles: Mutex<Vec<Handle>>,
     places: List<Place>,
-    /// The last generation whose probes took longer than the user allows (`watchdog`); 0 if none did.
+    /// The last generation whose probes took longer than the user allows (`watchdog`); 0 if none
+    /// did.
     pub(crate) too_dear: AtomicU64,
     pub(crate) told_failed: AtomicBool,
     pub(crate) told_residency: AtomicBool,
@@ -61,7 +65,8 @@ pub(crate) struct Place {
     pub(crate) number: u32,
     /// The programs in it: launches of another generation have places of their own.
     pub(crate) generation: u64,
-    /// What runs in the kernel's place; `None` if that could not be made, which the user was told, or if nobody wants it.
+    /// What runs in the kernel's place; `None` if that could not be made, which the user was told,
+    /// or if nobody wants it.
     pub(crate) variant: Option<Arc<LoadedVariant>>,
     /// Of the programs that want the kernel, whether it could be made or not, and whether they are
     /// in it: what nobody chose is no fallback.
@@ -70,7 +75,8 @@ pub(crate) struct Place {
     bits: Box<[u32]>,
     /// A program wants the kernel.
     wanted: AtomicBool,
-    /// The generation whose programs it waits for, if those before did not want it; 0 if it is not there for that.
+    /// The generation whose programs it waits for, if those before did not want it; 0 if it is not
+    /// there for that.
     awaited: AtomicU64,
     /// A graph got the variant, and may launch it for as long as it likes.
     pub(crate) in_graphs: AtomicBool,
@@ -78,7 +84,8 @@ pub(crate) struct Place {
     pub(crate) sms: u32,
     /// Launches of the variant.
     pub(crate) launches: AtomicU64,
-    /// Of those, by choice of its programs, those that it takes; none where the choices do not differ.
+    /// Of those, by choice of its programs, those that it takes; none where the choices do not
+    /// differ.
     taken: Box<[AtomicU64]>,
     /// What counts launches of the variant in memory that the tool sees: all, and behind that,
     /// parallel to `taken`, those. Empty where there is none.
@@ -87,9 +94,11 @@ pub(crate) struct Place {
     clients: Box<[VariantClient]>,
     /// Who wants the kernel; not all need be in the variant.
     wanted_by: Box<[u32]>,
-    /// Those who are not: their choices are bits of [`Place::choices`], and counted is what they would have been in.
+    /// Those who are not: their choices are bits of [`Place::choices`], and counted is what they
+    /// would have been in.
     absent: Box<[VariantClient]>,
-    /// What runs where the variant with programs of several tools cannot: that without those who came later.
+    /// What runs where the variant with programs of several tools cannot: that without those who
+    /// came later.
     pub(crate) alone: Option<&'static Place>,
 }
 
@@ -160,7 +169,8 @@ impl Place {
             .chain(absent.filter_map(|one| one.taken.as_ref()))
     }
 
-    /// Of the choices of all programs that want the kernel, those of the programs in its variant: what launches of it are told, and counted by.
+    /// Of the choices of all programs that want the kernel, those of the programs in its variant:
+    /// what launches of it are told, and counted by.
     #[inline]
     pub(crate) fn of_variant(&self, chosen: u64) -> u64 {
         if self.bits.is_empty() || chosen == u64::MAX {
@@ -191,7 +201,8 @@ impl Place {
             .collect()
     }
 
-    /// Launches of the variant that a tool would have a program in which has none in it; `None` if it does not want the kernel.
+    /// Launches of the variant that a tool would have a program in which has none in it; `None` if
+    /// it does not want the kernel.
     pub(crate) fn launches_without(&self, client: u32) -> Option<u64> {
         let one = self.absent.iter().find(|one| one.client == client)?;
         Some(one.taken.as_ref()?.load(Ordering::Relaxed))
@@ -326,8 +337,8 @@ impl Runs {
         of_variant.into_iter().flatten().chain(without)
     }
 
-    /// Counts a launch. The total comes last: counts are made again when totals have changed, so who has seen it in the total finds it in
-    /// all the others too.
+    /// Counts a launch. The total comes last: counts are made again when totals have changed, so
+    /// who has seen it in the total finds it in all the others too.
     pub(crate) fn count(self) {
         for part in self.parts() {
             part.fetch_add(1, Ordering::Relaxed);
@@ -429,9 +440,10 @@ impl Entry {
         unsafe { self.places.push(place) }
     }
 
-    /// Gives up the places of a generation of which no launch is under way or comes, but those whose variants were used. Returns variants
-    /// that may go, with their contexts: a kernel whose programs stay the same has one variant in many generations, and it may go
-    /// when it was used in none, and none has it.
+    /// Gives up the places of a generation of which no launch is under way or comes, but those
+    /// whose variants were used. Returns variants that may go, with their contexts: a kernel whose
+    /// programs stay the same has one variant in many generations, and it may go when it was used
+    /// in none, and none has it.
     pub(crate) fn part_with(&self, generation: u64) -> Vec<(usize, Arc<LoadedVariant>)> {
         let mut unneeded = Vec::new();
         for place in self.places().filter(|p| p.generation == generation) {
@@ -447,7 +459,8 @@ impl Entry {
                 continue;
             }
             place.void();
-            // Who has looked it up will put it in a place of a generation that comes, or has done so by the next line.
+            // Who has looked it up will put it in a place of a generation that comes, or has done
+            // so by the next line.
             let is_wanted = Arc::strong_count(variant) > with_it().count();
             let goes_on = with_it().any(|other| other.context().is_some());
             if !is_wanted && !goes_on {
@@ -481,7 +494,8 @@ impl Entry {
         std::mem::take(&mut *self.handles())
     }
 
-    /// A context has ended: what was in it is launched no more. The handles that it had alone, which the driver may give to others.
+    /// A context has ended: what was in it is launched no more. The handles that it had alone,
+    /// which the driver may give to others.
     pub(crate) fn leave(&self, context: usize) -> Vec<usize> {
         for place in self.places_in(context) {
             place.context.store(NO_CONTEXT, Ordering::Relaxed);
@@ -497,8 +511,8 @@ impl Entry {
         gone.filter(|value| !stays(value)).collect()
     }
 
-    /// Launches with probes: of each place the number of its maps, its generation, and how many. What else counts those is seen as well
-    /// ([`Runs::count`]).
+    /// Launches with probes: of each place the number of its maps, its generation, and how many.
+    /// What else counts those is seen as well ([`Runs::count`]).
     pub(crate) fn launches(&self) -> impl Iterator<Item = (u32, u64, u64)> {
         self.places().map(|place| {
             let count = place.launches.load(Ordering::Acquire);

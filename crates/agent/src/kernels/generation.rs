@@ -129,7 +129,8 @@ impl Generations {
         let lane = lane();
         loop {
             let generation = self.now();
-            // In one order with the word: who changes it sees this launch, or this launch sees it changed.
+            // In one order with the word: who changes it sees this launch, or this launch sees it
+            // changed.
             generation.under_way[lane].0.fetch_add(1, Ordering::SeqCst);
             let flight = Flight { generation, lane };
             if ptr::eq(self.now(), generation) {
@@ -162,7 +163,8 @@ impl Generations {
         Begun(lanes.into_iter().flatten().collect())
     }
 
-    /// No launch is under way by the one in force, or by the one before it. Where launches are kept from beginning, none will be.
+    /// No launch is under way by the one in force, or by the one before it. Where launches are kept
+    /// from beginning, none will be.
     pub(crate) fn are_left(&self) -> bool {
         // SAFETY: it lives as long as the agent.
         let before = || unsafe { &*self.before.load(Ordering::SeqCst) };

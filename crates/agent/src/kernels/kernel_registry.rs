@@ -57,7 +57,8 @@ struct Sums {
     unwanted: u64,
 }
 
-/// Generations whose launches are told one by one: a tool that wants older ones has been told before.
+/// Generations whose launches are told one by one: a tool that wants older ones has been told
+/// before.
 const GENERATIONS: usize = 8;
 
 impl Sums {
@@ -72,7 +73,8 @@ impl Sums {
         self.unwanted += unwanted;
     }
 
-    /// What a tool would be told if it were alone: launches of others' programs are some of the original for it.
+    /// What a tool would be told if it were alone: launches of others' programs are some of the
+    /// original for it.
     fn add_as_of(&mut self, entry: &Entry, client: u32) {
         for place in entry.places() {
             // First, and so that what else counts these launches is seen as well.

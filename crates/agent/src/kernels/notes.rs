@@ -1,4 +1,5 @@
-//! What people are told: each text once, and not without end, because hooks tell of what they meet again and again.
+//! What people are told: each text once, and not without end, because hooks tell of what they meet
+//! again and again.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
@@ -16,7 +17,8 @@ const MOST: usize = 1000;
 pub(crate) struct Said(Mutex<HashMap<u32, HashSet<String>>>);
 
 impl Said {
-    /// Who of these second tools is to be told; all tools, if none is named. `None` if there is nobody to tell.
+    /// Who of these second tools is to be told; all tools, if none is named. `None` if there is
+    /// nobody to tell.
     pub(crate) fn new_for(&self, clients: &[u32], text: &str) -> Option<Vec<u32>> {
         let mut said = lock(&self.0);
         let mut is_new = |of: &u32| {
@@ -30,8 +32,8 @@ impl Said {
         (!new.is_empty()).then_some(new)
     }
 
-    /// A second tool has gone for good: it is told nothing, and nobody of its programs and maps. Else those who come and go would use up
-    /// what those who stay may be told.
+    /// A second tool has gone for good: it is told nothing, and nobody of its programs and maps.
+    /// Else those who come and go would use up what those who stay may be told.
     pub(crate) fn forget(&self, client: u32) {
         let mut said = lock(&self.0);
         said.remove(&client);

@@ -85,7 +85,8 @@ impl Replacement {
         self.writing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until nobody works on it, or on a gate, at most so long; nothing new is made once the agent is off.
+    /// Waits until nobody works on it, or on a gate, at most so long; nothing new is made once the
+    /// agent is off.
     pub(crate) fn wait_until_idle(&self, limit: Duration) {
         let end = Instant::now() + limit;
         for busy in [&self.working, &self.writing] {

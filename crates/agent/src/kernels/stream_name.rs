@@ -40,8 +40,9 @@ impl StreamName {
     }
 }
 
-/// A value that is the same for launches that run one after the other. The driver's own names are not: the stream of
-/// each thread has the same handle on all of them, and the legacy stream has two.
+/// A value that is the same for launches that run one after the other. The driver's own names are
+/// not: the stream of each thread has the same handle on all of them, and the legacy stream has
+/// two.
 pub(crate) fn stream_key(stream: CUstream, null_is_per_thread: bool) -> Stream {
     thread_local! {
         static OWN: usize = {

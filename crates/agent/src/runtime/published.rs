@@ -11,7 +11,8 @@ static AGENT: AtomicPtr<Agent> = AtomicPtr::new(std::ptr::null_mut());
 /// The agent of this process.
 #[inline]
 pub(crate) fn agent() -> Option<&'static Agent> {
-    // SAFETY: null, or the agent that `publish` was given, which lives until no thread is in our code.
+    // SAFETY: null, or the agent that `publish` was given, which lives until no thread is in our
+    // code.
     unsafe { AGENT.load(Ordering::Acquire).as_ref() }
 }
 

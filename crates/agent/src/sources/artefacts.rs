@@ -1,8 +1,9 @@
-//! What Triton keeps on disk of the kernels that it made: for each a folder, named by a hash of its source and of everything else that it was made
-//! from, with the machine code and the PTX in files that are called as the kernel is.
+//! What Triton keeps on disk of the kernels that it made: for each a folder, named by a hash of its
+//! source and of everything else that it was made from, with the machine code and the PTX in files
+//! that are called as the kernel is.
 //!
-//! The PTX belongs to the machine code beside it. Whoever has the machine code finds it by its bytes, which is sure; whoever knows only a kernel's name may find
-//! several.
+//! The PTX belongs to the machine code beside it. Whoever has the machine code finds it by its
+//! bytes, which is sure; whoever knows only a kernel's name may find several.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
@@ -35,7 +36,8 @@ pub(crate) struct Artefact {
     pub(crate) known: JitOutput,
 }
 
-/// An image with the PTX that Triton keeps beside just this machine code, where it holds none and programs want its kernel.
+/// An image with the PTX that Triton keeps beside just this machine code, where it holds none and
+/// programs want its kernel.
 pub(crate) fn with_text(
     bytes: &[u8],
     info: ImageInfo,
@@ -58,7 +60,8 @@ pub(crate) fn with_text(
     read.unwrap_or(info)
 }
 
-/// Where Triton has its folders, by the variables of a process; and `torch.compile`, which has it keep them elsewhere.
+/// Where Triton has its folders, by the variables of a process; and `torch.compile`, which has it
+/// keep them elsewhere.
 pub(crate) fn folders(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let path = |name: &str| variable(name).filter(|v| !v.is_empty()).map(PathBuf::from);
     let mut all = BTreeSet::new();
@@ -140,7 +143,8 @@ fn files(folders: &[PathBuf], kernel: &str) -> impl Iterator<Item = PathBuf> {
 
 type Index = BTreeMap<PathBuf, Kept>;
 
-/// What is in one of Triton's folders. Each of those in it is looked into once, and again when it has changed if it held nothing then.
+/// What is in one of Triton's folders. Each of those in it is looked into once, and again when it
+/// has changed if it held nothing then.
 #[derive(Default)]
 struct Kept {
     /// Names of files, and the folders that hold one.
@@ -177,12 +181,14 @@ impl Kept {
     }
 }
 
-/// A file, if it has so many bytes. What is in it runs in the application, so nobody else may have put it there.
+/// A file, if it has so many bytes. What is in it runs in the application, so nobody else may have
+/// put it there.
 fn read(path: &Path, length: Option<u64>) -> Option<Vec<u8>> {
     warpbpf_faults::check("agent/artefact", || ()).ok()?;
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
     let folder = open(path.parent()?, flags | OFlags::DIRECTORY, Mode::empty()).ok()?;
-    // What is looked at is what is read, whatever has its name by then. One that lets its reader wait is no file.
+    // What is looked at is what is read, whatever has its name by then. One that lets its reader
+    // wait is no file.
     let flags = flags | OFlags::NONBLOCK;
     let file = openat(&folder, path.file_name()?, flags, Mode::empty()).ok()?;
     if !is_trusted(&folder) || !is_trusted(&file) {
@@ -316,7 +322,8 @@ mod tests {
         ] {
             assert_eq!(of(kernel, cubin), None, "{kernel} {cubin}");
         }
-        // What comes later, to a folder that was empty, is found; what others may write to is not taken.
+        // What comes later, to a folder that was empty, is found; what others may write to is not
+        // taken.
         std::fs::create_dir(scratch.0.join("g")).unwrap();
         assert_eq!(of("later", "five"), None);
         scratch.put("g/later.ptx", b"later of g");

@@ -14,8 +14,8 @@ const ELF_MAGIC: u32 = u32::from_le_bytes(*b"\x7fELF");
 /// The bytes of an image handed to the driver; `None` for null and for headers that make no sense.
 ///
 /// # Safety
-/// `image` is null or what CUDA asks of an image: a fatbin wrapper, a fatbin, a cubin or NUL-terminated text, whole, and
-/// unchanged during `'a`.
+/// `image` is null or what CUDA asks of an image: a fatbin wrapper, a fatbin, a cubin or
+/// NUL-terminated text, whole, and unchanged during `'a`.
 pub(crate) unsafe fn bytes<'a>(image: *const c_void) -> Option<Cow<'a, [u8]>> {
     if image.is_null() {
         return None;
@@ -62,13 +62,15 @@ unsafe fn fatbin<'a>(start: *const u8) -> Option<&'a [u8]> {
     }
 }
 
-/// Byte by byte, because a text may end before its fourth byte. No magic holds a NUL, so a NUL ends the comparison.
+/// Byte by byte, because a text may end before its fourth byte. No magic holds a NUL, so a NUL ends
+/// the comparison.
 ///
 /// # Safety
 /// `start` points to at least four bytes, or to NUL-terminated text.
 unsafe fn starts_with(start: *const u8, magic: u32) -> bool {
     let expected = magic.to_le_bytes();
-    // SAFETY: byte `i` is read only when the bytes before it were those of a magic, which are not NUL.
+    // SAFETY: byte `i` is read only when the bytes before it were those of a magic, which are not
+    // NUL.
     (0..4).all(|i| unsafe { *start.add(i) } == expected[i])
 }
 

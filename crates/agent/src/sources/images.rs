@@ -13,7 +13,8 @@ use crate::kernels::entry::Entry;
 use crate::sources::version::Version;
 use crate::sys::lock::lock;
 
-/// Bytes of text and of machine code that are kept of images in which no program wants a kernel: one may later. A framework has thousands of images.
+/// Bytes of text and of machine code that are kept of images in which no program wants a kernel:
+/// one may later. A framework has thousands of images.
 pub(crate) const MOST_UNWANTED: usize = 64 << 20;
 
 /// A module or a library, by its driver handle.
@@ -28,7 +29,8 @@ pub(crate) enum Handle {
 pub(crate) struct Image {
     pub(crate) handle: Handle,
     pub(crate) info: ImageInfo,
-    /// What was made of it for the programs in force, and for those that come; the newest is the last.
+    /// What was made of it for the programs in force, and for those that come; the newest is the
+    /// last.
     pub(crate) versions: Mutex<Vec<Arc<Version>>>,
     /// What the application asked the compiler for.
     pub(crate) jit: JitOptions,
@@ -36,8 +38,8 @@ pub(crate) struct Image {
     pub(crate) capability: (u32, u32),
     /// The context that a module was loaded in; a library is of none.
     pub(crate) home: Option<usize>,
-    /// Contexts in which it is instrumented, or it is known that it cannot be, each with the generation of the programs; set
-    /// by the thread that sees to it.
+    /// Contexts in which it is instrumented, or it is known that it cannot be, each with the
+    /// generation of the programs; set by the thread that sees to it.
     pub(crate) instrumented_in: Mutex<HashSet<(usize, u64)>>,
     /// It was instrumented in some context, which may have ended since.
     pub(crate) was_instrumented: AtomicBool,
@@ -46,7 +48,8 @@ pub(crate) struct Image {
     /// Whether it is loaded, or is being unloaded.
     pub(crate) standing: Standing,
     pub(crate) entries: Mutex<HashMap<String, &'static Entry>>,
-    /// Kernels that programs want and that run without, with the reason and the programs' generation.
+    /// Kernels that programs want and that run without, with the reason and the programs'
+    /// generation.
     pub(crate) without: Mutex<Vec<(u64, String, String)>>,
     /// Bytes that it takes of [`MOST_UNWANTED`].
     pub(crate) bytes: usize,

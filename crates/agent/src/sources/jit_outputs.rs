@@ -23,7 +23,8 @@ pub(crate) struct JitOutput {
     pub(crate) by: &'static str,
     /// What it was assembled from, or why that is not known.
     pub(crate) text: Result<Arc<str>, String>,
-    /// What the assembler was told, where that is known: a load of machine code is told nothing that matters.
+    /// What the assembler was told, where that is known: a load of machine code is told nothing
+    /// that matters.
     pub(crate) jit: Option<JitOptions>,
     /// Why the text must not be loaded in its place.
     pub(crate) not_instead: Option<&'static str>,
@@ -55,7 +56,8 @@ struct Store {
     bytes: usize,
 }
 
-/// What tells images apart: a hash, and how long they are. That a text has the kernels of the image is looked at besides.
+/// What tells images apart: a hash, and how long they are. That a text has the kernels of the image
+/// is looked at besides.
 type Key = (u64, usize);
 
 fn key(image: &[u8]) -> Key {

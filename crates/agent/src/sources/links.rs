@@ -1,5 +1,6 @@
-//! What the application has the driver's linker make of PTX (`cuLink…`, as numba does): the machine code that comes out has none. Where one text went in and
-//! nothing else, it stands for just the bytes that came out when they are loaded; else it is told why none does.
+//! What the application has the driver's linker make of PTX (`cuLink…`, as numba does): the machine
+//! code that comes out has none. Where one text went in and nothing else, it stands for just the
+//! bytes that came out when they are loaded; else it is told why none does.
 
 use std::collections::HashMap;
 use std::ffi::{CStr, OsStr, c_int};
@@ -176,7 +177,8 @@ mod tests {
         assert_eq!((told(&open, 3), open.bytes), (Err(long), 3));
         open.add(4, &none, Ok("a".repeat(MOST_BYTES - 3)));
         assert_eq!(open.bytes, MOST_BYTES);
-        // A handle that comes again is of another link, and one that was not seen to begin is of none.
+        // A handle that comes again is of another link, and one that was not seen to begin is of
+        // none.
         open.begin(4, JitOptions::default());
         assert_eq!(told(&open, 4), Err("its link was given nothing"));
         open.add(5, &none, Ok("five".to_owned()));

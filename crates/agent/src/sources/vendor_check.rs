@@ -29,7 +29,8 @@ const KERNELS: &[&str] = &[
     "cublas", "cudnn", "cufft", "curand", "cusolver", "cusparse", "nvjet", "xmma_",
 ];
 
-/// Why the machine code of an image at `address` is left alone. `maps` is what `/proc/self/maps` says.
+/// Why the machine code of an image at `address` is left alone. `maps` is what `/proc/self/maps`
+/// says.
 pub(crate) fn untouchable(address: usize, maps: &[u8], info: &ImageInfo) -> Option<String> {
     if let Some(path) = file_at(address, maps) {
         let name = path.file_name().unwrap_or_default().to_string_lossy();

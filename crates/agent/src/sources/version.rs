@@ -34,7 +34,8 @@ impl Version {
         self.prepared.kernels.iter().all(|k| k.programs.is_empty())
     }
 
-    /// Programs on the CPU, or a timeline, need what a context gets with an image, whatever is in it.
+    /// Programs on the CPU, or a timeline, need what a context gets with an image, whatever is in
+    /// it.
     pub(crate) fn watches_host(&self) -> bool {
         !self.session.host_programs().is_empty() || self.session.timeline()
     }

@@ -37,11 +37,13 @@ pub(crate) fn install(moment: Moment) {
     });
 }
 
-/// Installs the agent in a program that carries its driver inside instead of loading it: `find` gives the address of a
-/// driver function, or `None` where the driver lacks it. As everywhere, only if there is a tool, and once.
+/// Installs the agent in a program that carries its driver inside instead of loading it: `find`
+/// gives the address of a driver function, or `None` where the driver lacks it. As everywhere, only
+/// if there is a tool, and once.
 ///
 /// # Safety
-/// Addresses are of functions with the CUDA Driver API's signatures, and no thread is in them at this moment.
+/// Addresses are of functions with the CUDA Driver API's signatures, and no thread is in them at
+/// this moment.
 pub unsafe fn install_into(find: impl Fn(&str) -> Option<usize> + Send + Sync + 'static) {
     let Some(socket) = socket() else { return };
     let tool = Tool::Path(socket.into());
@@ -71,8 +73,8 @@ fn install_for(library: &Symbols, tool: Tool, moment: Moment) {
         addresses,
         staged,
     } = hooks;
-    // SAFETY: replacements have the signatures of their rows' symbols. The driver is being loaded or initialised: no other
-    // thread is in the first instructions of these functions.
+    // SAFETY: replacements have the signatures of their rows' symbols. The driver is being loaded
+    // or initialised: no other thread is in the first instructions of these functions.
     let results = unsafe { staged.commit() };
     tell_unhooked(agent, &rows, &addresses, &results);
     watch_the_end();
@@ -97,7 +99,8 @@ fn watch() {
     stay_loaded();
 }
 
-/// Takes a reference to ourselves that nobody gives back: hooks, thread and handlers point into this library.
+/// Takes a reference to ourselves that nobody gives back: hooks, thread and handlers point into
+/// this library.
 fn stay_loaded() {
     // SAFETY: zeroes are a valid Dl_info; the address is in this library.
     unsafe {

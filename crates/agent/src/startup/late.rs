@@ -1,8 +1,9 @@
-//! The way into a process that runs already, and the way out: a function that is called on a thread of its own, by whoever
-//! loaded us (`warpbpf-inject`).
+//! The way into a process that runs already, and the way out: a function that is called on a thread
+//! of its own, by whoever loaded us (`warpbpf-inject`).
 //!
-//! Other threads run meanwhile, so nothing of the driver's code is changed from here: the changes are prepared, and made from
-//! outside while all threads stand still. What was taken from the driver is given back when none of them is in our code.
+//! Other threads run meanwhile, so nothing of the driver's code is changed from here: the changes
+//! are prepared, and made from outside while all threads stand still. What was taken from the
+//! driver is given back when none of them is in our code.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::Ordering;
@@ -74,7 +75,8 @@ impl Call {
 
     fn run(&self) -> Result<String, String> {
         let control = self.control();
-        // It waits here for whoever may be gone, and is not taken for one of the application's then.
+        // It waits here for whoever may be gone, and is not taken for one of the application's
+        // then.
         let _ = rustix::thread::set_name(c"warpbpf-late");
         if control.version != CONTROL_VERSION {
             return Err("it is of another release than the tool".into());
@@ -128,7 +130,8 @@ impl Call {
         if socket < 0 {
             return false;
         }
-        // SAFETY: a descriptor that the caller made for us; one that the application has closed is only not asked.
+        // SAFETY: a descriptor that the caller made for us; one that the application has closed is
+        // only not asked.
         let socket = unsafe { BorrowedFd::borrow_raw(socket) };
         let mut set = [PollFd::from_borrowed_fd(socket, PollFlags::empty())];
         let at_once = Timespec::default();
@@ -299,7 +302,8 @@ fn make(
     Ok(agent)
 }
 
-/// Asks the tool what it wants, if the driver can be asked for its devices by now; else the first load does, as always.
+/// Asks the tool what it wants, if the driver can be asked for its devices by now; else the first
+/// load does, as always.
 fn begin(agent: &'static Agent) {
     if agent.driver.device_count().is_err() {
         return;
@@ -310,7 +314,8 @@ fn begin(agent: &'static Agent) {
 }
 
 impl Agent {
-    /// Waits for what was launched so far, and for launches that are under way: none begins any more.
+    /// Waits for what was launched so far, and for launches that are under way: none begins any
+    /// more.
     pub(crate) fn wait_for_kernels(&self, until: Instant) -> Result<(), NotDrained> {
         while !self.no_launch_is_under_way() {
             if Instant::now() >= until {
@@ -321,8 +326,8 @@ impl Agent {
         drain::all(drain_wait::wait_for(self, until, |_| true))
     }
 
-    /// Gives the driver back what a session has there. No thread is in our code, no graph holds a variant, nothing of it will be launched any more,
-    /// and what was has ended.
+    /// Gives the driver back what a session has there. No thread is in our code, no graph holds a
+    /// variant, nothing of it will be launched any more, and what was has ended.
     pub(crate) fn give_back(&'static self) {
         let _background = self.work_in_background();
         for shard in self.context_registry.all() {
@@ -345,8 +350,8 @@ impl Agent {
                         break;
                     }
                 }
-                // SAFETY: no kernel of the variants runs, or will, loaded as some may still be, and the thread that answers calls has been told to end; the control thread
-                // has ended.
+                // SAFETY: no kernel of the variants runs, or will, loaded as some may still be, and
+                // the thread that answers calls has been told to end; the control thread has ended.
                 unsafe { live.free() };
                 if let Some(timeline) = timeline_of(self) {
                     timeline.give_back(self, shard.context);
@@ -357,7 +362,8 @@ impl Agent {
                 .within(shard.context, || self.driver.relaxed(give_back));
             self.bound.give_back(context);
             *there = crate::device::context_registry::ContextState::Gone("the tool detached");
-            // Memory that was shared with the tool: the thread that used it has ended, and programs on the CPU are off.
+            // Memory that was shared with the tool: the thread that used it has ended, and programs
+            // on the CPU are off.
             *shard.pump() = None;
         }
         self.images.clear();

@@ -1,5 +1,6 @@
-//! The three ways in: the driver calls us (`CUDA_INJECTION64_PATH`), the loader runs our constructor (`LD_PRELOAD`), or
-//! the program loads the driver later, through the `dlopen` that we then stand in front of.
+//! The three ways in: the driver calls us (`CUDA_INJECTION64_PATH`), the loader runs our
+//! constructor (`LD_PRELOAD`), or the program loads the driver later, through the `dlopen` that we
+//! then stand in front of.
 //!
 //! None of them loads CUDA into a program that does not use it.
 
@@ -12,7 +13,8 @@ use crate::startup::install::install;
 use crate::sys::guard::quietly;
 use crate::sys::wanted::{is_named_by, is_wanted};
 
-/// Called by the CUDA driver inside `cuInit`, when `CUDA_INJECTION64_PATH` names this library. 1 is success.
+/// Called by the CUDA driver inside `cuInit`, when `CUDA_INJECTION64_PATH` names this library. 1 is
+/// success.
 #[unsafe(no_mangle)]
 pub extern "C" fn InitializeInjection() -> c_int {
     quietly(|| install(Moment::InsideInit));
@@ -32,8 +34,8 @@ static CONSTRUCTOR: extern "C" fn() = {
     construct
 };
 
-/// The driver will call [`InitializeInjection`]. Until then threads may be anywhere in it: NVTX loads us whenever the application
-/// first calls it.
+/// The driver will call [`InitializeInjection`]. Until then threads may be anywhere in it: NVTX
+/// loads us whenever the application first calls it.
 fn is_called_by_driver() -> bool {
     is_named_by("CUDA_INJECTION64_PATH")
 }
@@ -68,7 +70,8 @@ unsafe fn look_for_driver(next: usize, path: *const c_char, flags: c_int) {
         // SAFETY: the caller's promise.
         let name = unsafe { CStr::from_ptr(path) };
         if is_driver_name(name) {
-            // SAFETY: the same call that the program makes. The handle is kept: hooks must not outlive the driver.
+            // SAFETY: the same call that the program makes. The handle is kept: hooks must not
+            // outlive the driver.
             unsafe {
                 let dlopen: Dlopen = std::mem::transmute(next);
                 dlopen(path, flags);

@@ -1,5 +1,5 @@
-//! Values that live as long as the agent of a session. Launches read them without a lock, so none is
-//! freed before every thread has left the agent's code ([`crate::startup::retired`]).
+//! Values that live as long as the agent of a session. Launches read them without a lock, so none
+//! is freed before every thread has left the agent's code ([`crate::startup::retired`]).
 
 use std::ptr::NonNull;
 use std::sync::Mutex;

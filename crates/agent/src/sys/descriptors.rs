@@ -83,7 +83,8 @@ impl std::fmt::Debug for Jobs {
     }
 }
 
-/// A descriptor of ours, which is neither used nor closed where its number stands for something else.
+/// A descriptor of ours, which is neither used nor closed where its number stands for something
+/// else.
 #[derive(Debug)]
 pub(crate) struct OwnDescriptor {
     fd: Option<OwnedFd>,
@@ -95,8 +96,8 @@ pub(crate) struct OwnDescriptor {
 pub(crate) struct Identity(Option<(u64, u64)>);
 
 impl FileThread {
-    /// Starts the thread. `kept` is a descriptor that is kept by another number: the caller's own is
-    /// still open and the caller's to close.
+    /// Starts the thread. `kept` is a descriptor that is kept by another number: the caller's own
+    /// is still open and the caller's to close.
     ///
     /// # Errors
     /// The system's: there is no thread, or nothing to wake another by.
@@ -259,8 +260,8 @@ impl FileThread {
     }
 }
 
-/// The thread ends: what it was asked for meanwhile is dropped, so that nobody waits for it, and nobody
-/// is woken any more.
+/// The thread ends: what it was asked for meanwhile is dropped, so that nobody waits for it, and
+/// nobody is woken any more.
 struct Over<'t>(&'t FileThread);
 
 impl Drop for Over<'_> {
@@ -429,7 +430,8 @@ mod tests {
         let number = own.fd.as_ref().unwrap().as_raw_fd();
         assert!(own.get().is_some());
         let (mut another, mut end) = UnixStream::pair().unwrap();
-        // SAFETY: the number is ours, and stands for another socket from now on, as if it had been closed and opened.
+        // SAFETY: the number is ours, and stands for another socket from now on, as if it had been
+        // closed and opened.
         let copied = unsafe { libc::dup2(another.as_raw_fd(), number) };
         assert_eq!(copied, number);
         assert!(own.get().is_none());

@@ -1,4 +1,5 @@
-//! What stands between an exported hook and our code: a guard against hearing ourselves, and a net for panics.
+//! What stands between an exported hook and our code: a guard against hearing ourselves, and a net
+//! for panics.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -31,8 +32,9 @@ impl Drop for Guard {
     }
 }
 
-/// The result of the application's own call, once it was made, and `errno` behind it. If we fail later, this is what the
-/// application gets; whatever we do later, `errno` is as its own call left it.
+/// The result of the application's own call, once it was made, and `errno` behind it. If we fail
+/// later, this is what the application gets; whatever we do later, `errno` is as its own call left
+/// it.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome(Cell<Option<(CUresult, i32)>>);
 
@@ -111,7 +113,8 @@ pub(crate) fn said_by(payload: &(dyn std::any::Any + Send)) -> String {
         .unwrap_or_else(|| "a panic without a message".to_owned())
 }
 
-/// Runs `body` where there is no original to fall back to; `None` if it panicked or we are inside already.
+/// Runs `body` where there is no original to fall back to; `None` if it panicked or we are inside
+/// already.
 pub(crate) fn quietly<T>(body: impl FnOnce() -> T) -> Option<T> {
     let guard = Guard::enter()?;
     let before = errno();

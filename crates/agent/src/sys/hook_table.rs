@@ -1,8 +1,9 @@
 //! The entry points that are hooked: one row each, and everything else follows from the row.
 //!
-//! A row names the driver's symbol, its signature, when the hook has work at all (anything else goes
-//! straight to the original, without the guard), and the handler. The handler gets the agent and an
-//! outcome, and must tell the outcome what the driver answered to the application's own call.
+//! A row names the driver's symbol, its signature, when the hook has work at all (anything else
+//! goes straight to the original, without the guard), and the handler. The handler gets the agent
+//! and an outcome, and must tell the outcome what the driver answered to the application's own
+//! call.
 
 /// Gives all rows to a macro.
 macro_rules! for_each_hook {

@@ -1,4 +1,5 @@
-//! How a lock is taken here: a panic that was caught elsewhere must not end in a second one in a hook.
+//! How a lock is taken here: a panic that was caught elsewhere must not end in a second one in a
+//! hook.
 
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 

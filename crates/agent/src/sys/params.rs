@@ -1,6 +1,8 @@
-//! A launch's parameters, and one more behind them, for variants that take it: launch record, number, and which node of a graph it is.
+//! A launch's parameters, and one more behind them, for variants that take it: launch record,
+//! number, and which node of a graph it is.
 //!
-//! The driver takes parameters in two ways, as a list of pointers or as one buffer; the application chooses.
+//! The driver takes parameters in two ways, as a list of pointers or as one buffer; the application
+//! chooses.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -13,8 +15,9 @@ use warpbpf_patch::HiddenParam;
 const EXTRA_END: usize = 0;
 const EXTRA_POINTER: usize = 1;
 const EXTRA_SIZE: usize = 2;
-/// The hidden parameter: [`launch::PARAM_RECORD`], [`launch::PARAM_NUMBER`], [`launch::PARAM_NODE`], [`launch::PARAM_CHOSEN`]. A variant takes as much of it as
-/// it has room for.
+/// The hidden parameter: [`launch::PARAM_RECORD`], [`launch::PARAM_NUMBER`],
+/// [`launch::PARAM_NODE`], [`launch::PARAM_CHOSEN`]. A variant takes as much of it as it has room
+/// for.
 pub(crate) type Hidden = [u64; launch::param_size(true) as usize / 8];
 const _: () = assert!(launch::PARAM_RECORD == 0 && launch::PARAM_NUMBER == 8);
 const _: () = assert!(launch::PARAM_NODE == 16 && launch::PARAM_CHOSEN == 24);
@@ -23,7 +26,8 @@ const EXTRA_PAIRS: usize = 8;
 /// Parameters that fit on the stack.
 const INLINE_PARAMS: usize = 48;
 
-/// Calls `run` with the hidden parameter behind the application's `count` parameters. `None` if the parameters are not passed as documented.
+/// Calls `run` with the hidden parameter behind the application's `count` parameters. `None` if the
+/// parameters are not passed as documented.
 ///
 /// # Safety
 /// `params` and `extra` are what CUDA asks for, for a kernel with `count` parameters.
@@ -75,7 +79,8 @@ pub(crate) unsafe fn with_hidden(
     Some(run(all.as_mut_ptr(), ptr::null_mut()))
 }
 
-/// The hidden parameter behind `count` parameters, where [`with_hidden`] put it. `None` if it is not there.
+/// The hidden parameter behind `count` parameters, where [`with_hidden`] put it. `None` if it is
+/// not there.
 ///
 /// # Safety
 /// `params` and `extra` are what [`with_hidden`] gave, for the same kernel.

@@ -21,7 +21,8 @@ use crate::sys::lock::lock;
 const BYTES: usize = 16 << 20;
 /// Whoever has that much left on its own stack stays there.
 const ENOUGH: usize = 4 << 20;
-/// In front of it, where nobody may write: what outgrows a stack ends the process and changes nothing of others.
+/// In front of it, where nobody may write: what outgrows a stack ends the process and changes
+/// nothing of others.
 const GUARD: usize = 64 << 10;
 /// A launch of a kernel that is known takes far less, and so does what the driver does then, which
 /// would be done there anyway.
@@ -34,7 +35,8 @@ const KEPT: usize = 16;
 static SPARE: Mutex<Vec<Stack>> = Mutex::new(Vec::new());
 
 thread_local! {
-    /// What runs has a stack of ours, or one as large. No destructor, so it can be read while the thread ends.
+    /// What runs has a stack of ours, or one as large. No destructor, so it can be read while the
+    /// thread ends.
     static IS_LARGE: Cell<bool> = const { Cell::new(false) };
     /// The thread's own stack, once that was asked: from, to.
     static OWN: Cell<Option<(usize, usize)>> = const { Cell::new(None) };
@@ -111,8 +113,8 @@ fn find_own() -> Range<usize> {
     // SAFETY: plain calls.
     let (thread, process) = unsafe { (libc::gettid(), libc::getpid()) };
     if thread == process {
-        // glibc would read a file for it. Linux puts these bytes at the end of the first thread's stack.
-        // SAFETY: as above.
+        // glibc would read a file for it. Linux puts these bytes at the end of the first thread's
+        // stack. SAFETY: as above.
         let end = unsafe { libc::getauxval(libc::AT_RANDOM) } as usize;
         let limit = rustix::process::getrlimit(rustix::process::Resource::Stack).current;
         let bytes = limit.map_or(MOST, |bytes| usize::try_from(bytes).unwrap_or(MOST));
@@ -183,7 +185,8 @@ unsafe extern "C" fn call<T, W: FnOnce() -> T>(both: *mut c_void) {
     *done = work.take().map(|work| work());
 }
 
-/// Calls a function with the stack that ends at `top`. Whoever walks stacks finds the caller's frame by this one's.
+/// Calls a function with the stack that ends at `top`. Whoever walks stacks finds the caller's
+/// frame by this one's.
 ///
 /// # Safety
 /// The stack is large enough and nobody else's, and nothing is unwound out of the function.
@@ -210,7 +213,8 @@ unsafe extern "C" fn switch(top: *mut u8, function: Call, data: *mut c_void) {
     )
 }
 
-/// Calls a function with the stack that ends at `top`. Whoever walks stacks finds the caller's frame by this one's.
+/// Calls a function with the stack that ends at `top`. Whoever walks stacks finds the caller's
+/// frame by this one's.
 ///
 /// # Safety
 /// The stack is large enough and nobody else's, and nothing is unwound out of the function.

@@ -8,7 +8,8 @@ use warpbpf_driver::front::is_driver_name;
 use warpbpf_driver::loaded::loaded;
 
 const DRIVER: &CStr = c"libcuda.so.1";
-/// Bytes that are read of a function whose size the symbol table does not say: enough for any prologue.
+/// Bytes that are read of a function whose size the symbol table does not say: enough for any
+/// prologue.
 const UNKNOWN_SIZE: usize = 32;
 
 /// Where the driver's functions are.
@@ -55,7 +56,8 @@ impl Library {
         })
     }
 
-    /// A library that is loaded by this path, and is from now on as long as the process lives. Who has the loader's lock is waited for.
+    /// A library that is loaded by this path, and is from now on as long as the process lives. Who
+    /// has the loader's lock is waited for.
     pub(crate) fn kept(path: &CStr) -> Option<Library> {
         let flags = libc::RTLD_NOLOAD | libc::RTLD_LAZY | libc::RTLD_NODELETE;
         // SAFETY: as in `open_loaded`.
@@ -78,7 +80,8 @@ struct Symbol {
     size: usize,
 }
 
-/// The exported symbol that the dynamic linker finds for an address: the last one that does not lie behind it.
+/// The exported symbol that the dynamic linker finds for an address: the last one that does not lie
+/// behind it.
 fn symbol_before(address: usize) -> Option<Symbol> {
     // SAFETY: zeroes are a valid Dl_info.
     let mut info: libc::Dl_info = unsafe { std::mem::zeroed() };

@@ -1,8 +1,9 @@
-//! From a kernel handle to what replaces it. Read by every launch, without a lock and without a write.
+//! From a kernel handle to what replaces it. Read by every launch, without a lock and without a
+//! write.
 //!
-//! Open addressing over atomics. Writers hold a lock; a full table is replaced by a larger one. Replaced tables stay as
-//! long as the agent, because a launch on another thread may be looking at them: all tables together are at most
-//! twice the last one.
+//! Open addressing over atomics. Writers hold a lock; a full table is replaced by a larger one.
+//! Replaced tables stay as long as the agent, because a launch on another thread may be looking at
+//! them: all tables together are at most twice the last one.
 
 use std::ptr;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -49,7 +50,8 @@ impl<T> Slots<T> {
         }
     }
 
-    /// The slot of `key`, or the first empty one of its probe. There always is one: a quarter is kept empty.
+    /// The slot of `key`, or the first empty one of its probe. There always is one: a quarter is
+    /// kept empty.
     fn find(&self, key: usize) -> &Slot<T> {
         let mask = self.slots.len() - 1;
         let mut at = hash(key) & mask;
@@ -154,8 +156,8 @@ impl<T: Sync> Table<T> {
         self.put_in_force(FIRST);
     }
 
-    /// [`Table::close`] for a forked child, where the lock may be held by a thread that does not exist there.
-    /// `empty` was made before the fork.
+    /// [`Table::close`] for a forked child, where the lock may be held by a thread that does not
+    /// exist there. `empty` was made before the fork.
     pub(crate) fn replace_after_fork(&self, empty: &EmptyTable<T>) {
         self.store(&empty.0);
     }
@@ -182,7 +184,8 @@ impl<T: Sync> Table<T> {
     }
 }
 
-/// An empty table in reserve, see [`Table::replace_after_fork`]. It lives as long as the table that it is for.
+/// An empty table in reserve, see [`Table::replace_after_fork`]. It lives as long as the table that
+/// it is for.
 #[derive(Debug)]
 pub(crate) struct EmptyTable<T: 'static>(Box<Slots<T>>);
 

@@ -1,4 +1,5 @@
-//! Threads of ours in the application's process: none of its signals is delivered to them, and no panic leaves them.
+//! Threads of ours in the application's process: none of its signals is delivered to them, and no
+//! panic leaves them.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -60,7 +61,8 @@ fn start_with(
     warpbpf_faults::check("agent/thread", || {
         std::io::Error::from_raw_os_error(libc::EAGAIN)
     })?;
-    // SAFETY: both sets are initialised by the calls; the mask is restored before anyone else sees it.
+    // SAFETY: both sets are initialised by the calls; the mask is restored before anyone else sees
+    // it.
     let (all, mut before) = unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&mut all);

@@ -6,7 +6,8 @@ use std::path::Path;
 
 use warpbpf_wire::rendezvous::{SHM_NAME, places};
 
-/// Path of the tool's control socket. Without it, and without the name of one that is there, nothing of us does anything.
+/// Path of the tool's control socket. Without it, and without the name of one that is there,
+/// nothing of us does anything.
 const SOCKET: &str = "WARPBPF_SOCKET";
 
 /// Is there a tool that wants something?

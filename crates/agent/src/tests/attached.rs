@@ -1,4 +1,5 @@
-//! An application's life with a program in its kernel, in a world where nothing runs: what it launches, loads and unloads.
+//! An application's life with a program in its kernel, in a world where nothing runs: what it
+//! launches, loads and unloads.
 
 use std::ffi::{CString, c_int, c_uint, c_void};
 use std::path::Path;
@@ -108,7 +109,8 @@ impl Application {
         Application::with(Options::default(), object(), &[])
     }
 
-    /// With other options, another program, and what the tool says before: messages with their blobs.
+    /// With other options, another program, and what the tool says before: messages with their
+    /// blobs.
     pub(super) fn with(
         options: Options,
         object: &[u8],
@@ -526,7 +528,8 @@ fn options_of_the_applications_compiler_are_repeated() {
     };
     assert_eq!(code, 0);
     let expected = vec![(jit::MAX_REGISTERS, 32), (jit::GENERATE_LINE_INFO, 1)];
-    // The first load of ours is the clock. Of the variant the compiler's log is asked for, too, at an address of ours.
+    // The first load of ours is the clock. Of the variant the compiler's log is asked for, too, at
+    // an address of ours.
     let repeated: Vec<Vec<_>> = app
         .world
         .jit()

@@ -1,4 +1,5 @@
-//! A second tool's programs beside those of the first: what runs, what is kept for the first, and whose launches are whose.
+//! A second tool's programs beside those of the first: what runs, what is kept for the first, and
+//! whose launches are whose.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -61,7 +62,8 @@ fn what_has_no_room_for_all_has_the_first_tools_alone() {
     let all = places(&app, function)[0].variant.clone().unwrap();
     assert!(!Arc::ptr_eq(&all, &alone));
     assert_eq!(all.choices.clients(), [0, 1]);
-    // Of 4 SMs each has room for 8 blocks, for 6 with the first tool's programs, and for 4 with all.
+    // Of 4 SMs each has room for 8 blocks, for 6 with the first tool's programs, and for 4 with
+    // all.
     app.world.set_room(all.function.0 as usize, 4);
     for blocks in [16, 17, 24, 25] {
         app.launch(function, blocks, 64);

@@ -44,7 +44,8 @@ fn object() -> &'static [u8] {
     OBJECT.get_or_init(|| compile("compaction", PROGRAM))
 }
 
-/// An application with its map, in which half of the slots are used up by keys that are gone, and one key is there.
+/// An application with its map, in which half of the slots are used up by keys that are gone, and
+/// one key is there.
 struct Worn {
     app: Application,
     function: usize,
@@ -96,7 +97,8 @@ impl Worn {
     }
 
     fn now(&self) -> Vec<u8> {
-        // SAFETY: the allocation lives as long as its world; words that change meanwhile are looked at again.
+        // SAFETY: the allocation lives as long as its world; words that change meanwhile are looked
+        // at again.
         unsafe { std::slice::from_raw_parts(self.map, self.before.len()) }.to_vec()
     }
 

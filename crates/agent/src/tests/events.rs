@@ -1,4 +1,5 @@
-//! Events on their way from rings to the tool, in a world where nothing runs: what programs would have written is written here.
+//! Events on their way from rings to the tool, in a world where nothing runs: what programs would
+//! have written is written here.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -44,7 +45,8 @@ impl Ring {
         word.fetch_add(n, std::sync::atomic::Ordering::SeqCst)
     }
 
-    /// Claims a whole sub-buffer of a multiprocessor's ring for one record. Gives its number and where it lies.
+    /// Claims a whole sub-buffer of a multiprocessor's ring for one record. Gives its number and
+    /// where it lies.
     fn claim(&self, shard: u64) -> (u64, u64) {
         let reserved = self.add(
             shard * RingLayout::CONTROL_STRIDE + RingLayout::RESERVED,
@@ -56,7 +58,8 @@ impl Ring {
         (sub, place)
     }
 
-    /// Fills a sub-buffer of a ring, which was never used, with one record that begins with `number`.
+    /// Fills a sub-buffer of a ring, which was never used, with one record that begins with
+    /// `number`.
     fn fill(&self, shard: u64, number: u64) {
         let (sub, place) = self.claim(shard);
         self.add(place, self.layout.max_payload());

@@ -1,4 +1,5 @@
-//! A driver that knows its device and says yes to loads, and a tool at the other end of a socket pair.
+//! A driver that knows its device and says yes to loads, and a tool at the other end of a socket
+//! pair.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
 use std::os::fd::AsFd as _;

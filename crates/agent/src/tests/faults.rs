@@ -25,7 +25,8 @@ enum Fault {
     ToolTalksNonsense,
 }
 
-/// The life of an application. Returns its world and how much of ours was left in a context where we gave up.
+/// The life of an application. Returns its world and how much of ours was left in a context where
+/// we gave up.
 fn live(fault: Fault) -> (Arc<World>, Vec<c_int>, usize) {
     let mut app = Application::new();
     NO_SHARED_MEMORY.set(fault == Fault::SharedMemory);
@@ -112,7 +113,8 @@ fn whatever_of_ours_fails_the_application_gets_the_same_answers() {
     }
     assert!(faults.len() >= 60, "{}", faults.len());
     let next = Mutex::new(faults.into_iter());
-    // Faults that cost probes, and those that cost all of them: a fault that nobody notices proves nothing.
+    // Faults that cost probes, and those that cost all of them: a fault that nobody notices proves
+    // nothing.
     let (felt, fatal) = (AtomicUsize::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         for _ in 0..16 {

@@ -1,4 +1,5 @@
-//! The gate's word in device memory: what a tool wants of it, and what becomes of it when the tool goes.
+//! The gate's word in device memory: what a tool wants of it, and what becomes of it when the tool
+//! goes.
 
 use std::time::{Duration, Instant};
 
@@ -38,7 +39,8 @@ fn word(world: &World) -> u64 {
     let copies: Vec<u64> = (0..gate::COPIES)
         .map(|copy| {
             let at = gate::COPIES_AT + copy * gate::STRIDE;
-            // SAFETY: inside the allocation, and a multiple of 8; nobody writes it while it is looked at.
+            // SAFETY: inside the allocation, and a multiple of 8; nobody writes it while it is
+            // looked at.
             unsafe { memory.add(at as usize).cast::<u64>().read() }
         })
         .collect();

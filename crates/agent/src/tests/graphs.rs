@@ -1,5 +1,5 @@
-//! An application that puts its kernel into graphs, over a driver that keeps graphs and runs nothing: what stands in nodes,
-//! what is told of them, and what counts as a launch.
+//! An application that puts its kernel into graphs, over a driver that keeps graphs and runs
+//! nothing: what stands in nodes, what is told of them, and what counts as a launch.
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
@@ -19,7 +19,8 @@ use crate::sys::original::trampolines;
 
 mod choices;
 
-/// A kernel node: its function, its one parameter, and what is behind that if the function is not the original.
+/// A kernel node: its function, its one parameter, and what is behind that if the function is not
+/// the original.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Node {
     func: usize,
@@ -102,7 +103,8 @@ impl Driver {
 /// Graphs of a conditional node. There is one such node in a test.
 static BODIES: [usize; 2] = [70, 71];
 
-/// Handles: kernel nodes from 1,000, child nodes from 2,000, executable graphs from 3,000, conditional nodes from 4,000.
+/// Handles: kernel nodes from 1,000, child nodes from 2,000, executable graphs from 3,000,
+/// conditional nodes from 4,000.
 fn index(handle: usize, first: usize) -> usize {
     handle - first
 }

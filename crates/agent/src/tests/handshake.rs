@@ -1,4 +1,5 @@
-//! What the agent and a tool say first, and what becomes of it when the tool does not answer as expected.
+//! What the agent and a tool say first, and what becomes of it when the tool does not answer as
+//! expected.
 
 use std::time::Duration;
 
@@ -172,7 +173,8 @@ fn a_forked_child_is_silent() {
     tool.send(&ToAgent::Observe, &[], None, SECOND).unwrap();
     assert!(matches!(agent.mode(), Mode::Observe));
     assert!(matches!(next(&mut tool), ToTool::Hello(_)));
-    // SAFETY: the child only does what the fork handler does, then leaves without running anything else.
+    // SAFETY: the child only does what the fork handler does, then leaves without running anything
+    // else.
     let child = unsafe { libc::fork() };
     if child == 0 {
         agent.turn_off_in_child();

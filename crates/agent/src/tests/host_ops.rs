@@ -1,4 +1,5 @@
-//! Operations of the tool on live maps, as the control thread serves them, where kernels do not come to run.
+//! Operations of the tool on live maps, as the control thread serves them, where kernels do not
+//! come to run.
 
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -144,7 +145,8 @@ fn snapshot() -> Vec<u8> {
 fn a_kernel_that_does_not_come_to_run_costs_two_seconds_once() {
     let mut bench = Bench::new(&[]);
     let value = 5u64.to_le_bytes();
-    // Nothing runs in this world, so nothing is changed either: the record comes back as it was, with a result of 0.
+    // Nothing runs in this world, so nothing is changed either: the record comes back as it was,
+    // with a result of 0.
     assert_eq!(
         bench.one("keys", OpCode::Update, 1, &value),
         Outcome::done(Vec::new())

@@ -1,4 +1,5 @@
-//! What threads of ours load and free beside an application waits until nothing runs, and the application never waits for that for long.
+//! What threads of ours load and free beside an application waits until nothing runs, and the
+//! application never waits for that for long.
 
 use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -54,7 +55,8 @@ fn what_runs_is_waited_for_and_then_the_work_is_done_once() {
             app.agent.driver.free(memory).unwrap();
             done.store(true, Ordering::SeqCst);
         });
-        // Launches go on meanwhile, between the tries: more of them than there are tries in their time.
+        // Launches go on meanwhile, between the tries: more of them than there are tries in their
+        // time.
         while !app.agent.launch_barrier.is_used() {
             std::thread::yield_now();
         }

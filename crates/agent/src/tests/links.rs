@@ -1,4 +1,5 @@
-//! PTX that an application has the driver link: its kernels get programs where one text went in, and a reason where not.
+//! PTX that an application has the driver link: its kernels get programs where one text went in,
+//! and a reason where not.
 
 use std::cell::Cell;
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
@@ -140,7 +141,8 @@ fn link(
     copy
 }
 
-/// What is told of the kernel when such a link's image is loaded, and how many of its launches had probes.
+/// What is told of the kernel when such a link's image is loaded, and how many of its launches had
+/// probes.
 fn told(inputs: &[Input<'_>], registers: Option<usize>, image: &'static [u8]) -> (Kernel, usize) {
     let mut app = Application::new();
     let made = link(&mut app, inputs, registers, image);

@@ -1,4 +1,5 @@
-//! Loads under observation: every kernel is reported once, and what cannot be read does not disturb the application.
+//! Loads under observation: every kernel is reported once, and what cannot be read does not disturb
+//! the application.
 
 use std::time::Duration;
 

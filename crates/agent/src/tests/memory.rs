@@ -1,5 +1,5 @@
-//! Memory that comes and goes, as a program on the device may read it: in the table before the application has it, out
-//! of it before the driver takes it, and never taken while somebody reads.
+//! Memory that comes and goes, as a program on the device may read it: in the table before the
+//! application has it, out of it before the driver takes it, and never taken while somebody reads.
 #![expect(
     clippy::single_range_in_vec_init,
     reason = "a table with one range is meant"
@@ -99,7 +99,8 @@ thread_local! {
 
 /// A word of the fence block, which in this world is host memory.
 fn word(base: u64, at: u64) -> u64 {
-    // SAFETY: the block lives as long as the session, and other threads of a test write it by atomics only.
+    // SAFETY: the block lives as long as the session, and other threads of a test write it by
+    // atomics only.
     unsafe { ptr::read_volatile((base + at) as *const u64) }
 }
 

@@ -1,4 +1,5 @@
-//! The agent's parts against a driver of a few functions; the whole of it against the soft GPU is in `tests/`.
+//! The agent's parts against a driver of a few functions; the whole of it against the soft GPU is
+//! in `tests/`.
 
 mod attached;
 mod captures;

@@ -203,7 +203,8 @@ fn what_is_taken_back_leaves_what_it_shared() {
         assert_eq!(places[0].context(), None);
     }
     assert_eq!(slices(&app), 1);
-    // Both attempts had one number, and both told of the kernel: so its report is not kept back from a third.
+    // Both attempts had one number, and both told of the kernel: so its report is not kept back
+    // from a third.
     let all = places(&app, function);
     let kept = all.iter().find(|place| place.generation == 1).unwrap();
     let variant = kept.variant.as_ref().unwrap();

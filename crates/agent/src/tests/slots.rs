@@ -1,4 +1,5 @@
-//! What is in slots, in device memory: programs in one of two halves, and the words that say which is in force.
+//! What is in slots, in device memory: programs in one of two halves, and the words that say which
+//! is in force.
 
 use std::time::Duration;
 
@@ -53,7 +54,8 @@ fn word_at(world: &World, at: u64) -> u64 {
     unsafe { block(world).add(at as usize).cast::<u64>().read() }
 }
 
-/// The gate, open slots, and the number of the half in force with the program of the second slot: the same in all copies.
+/// The gate, open slots, and the number of the half in force with the program of the second slot:
+/// the same in all copies.
 fn words(world: &World) -> (u64, u64, Option<(u64, bool)>) {
     let copies: Vec<[u64; 3]> = (0..gate::COPIES)
         .map(|copy| {

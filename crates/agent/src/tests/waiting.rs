@@ -1,4 +1,5 @@
-//! Images that wait for their context: what is launched until then is counted, and what is launched then has probes.
+//! Images that wait for their context: what is launched until then is counted, and what is launched
+//! then has probes.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -213,7 +214,8 @@ fn launches_of_a_library_that_waits_are_uninstrumented() {
     // One that the driver gives out once.
     let once = 0x70 as *mut c_void;
     modules::named(app.agent, Handle::Library(library), once, c"inc");
-    // In a context that lives it waits no longer. What counted until then is kept, and so are the handles.
+    // In a context that lives it waits no longer. What counted until then is kept, and so are the
+    // handles.
     let (outcome, mut context) = (Outcome::default(), ptr::null_mut());
     // SAFETY: a local.
     let code = unsafe { contexts::primary_retain(app.agent, &outcome, &mut context, 0) };

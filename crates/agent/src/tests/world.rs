@@ -1,5 +1,6 @@
-//! A driver with contexts, memory and modules in which nothing runs. Each test has a world of its own, which is the
-//! context that is current on its threads; any call of ours in it can be made to fail.
+//! A driver with contexts, memory and modules in which nothing runs. Each test has a world of its
+//! own, which is the context that is current on its threads; any call of ours in it can be made to
+//! fail.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
@@ -11,7 +12,8 @@ use warpbpf_driver::sys::CUresult;
 
 /// What calls of ours answer that were made to fail: `CUDA_ERROR_UNKNOWN`.
 pub(super) const FAULT: CUresult = 999;
-/// What the driver answers in a primary context that nobody holds: `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
+/// What the driver answers in a primary context that nobody holds:
+/// `CUDA_ERROR_CONTEXT_IS_DESTROYED`.
 const CONTEXT_IS_DESTROYED: CUresult = 709;
 
 #[derive(Debug, Default)]
@@ -177,7 +179,8 @@ impl World {
         self.lock().launched.iter().map(|(f, _)| *f).collect()
     }
 
-    /// From now on the hidden parameter of whatever runs in a kernel's place is looked at, which is behind so many.
+    /// From now on the hidden parameter of whatever runs in a kernel's place is looked at, which is
+    /// behind so many.
     pub(super) fn look_at_parameter(&self, own: usize) {
         self.lock().args_at = Some(own);
     }
@@ -244,7 +247,8 @@ pub(super) fn is_entered() -> bool {
     current().is_some()
 }
 
-/// A call of ours of which the world knows nothing, but when it fails; all is well where there is none.
+/// A call of ours of which the world knows nothing, but when it fails; all is well where there is
+/// none.
 pub(super) fn answer(symbol: &'static str) -> Result<(), CUresult> {
     match is_entered() {
         true => ours(symbol).map(|_| ()),
@@ -554,7 +558,8 @@ pub(super) mod application {
         let mut inner = world.lock();
         inner.launched.push((function, ours));
         if let Some(at) = inner.args_at.filter(|_| ours) {
-            // SAFETY: the test says that what is launched in place of a kernel has so many parameters, and the hidden one there.
+            // SAFETY: the test says that what is launched in place of a kernel has so many
+            // parameters, and the hidden one there.
             let args = unsafe { (*params.add(at)).read_unaligned() };
             inner.launch_args.push(args);
         }

@@ -1,9 +1,12 @@
-//! Where on the CPU an operation was asked for: the return addresses on the calling thread's stack, each stack once.
+//! Where on the CPU an operation was asked for: the return addresses on the calling thread's stack,
+//! each stack once.
 //!
-//! Most code is compiled without frame pointers, so stacks are followed by the tables that exceptions use (`.eh_frame`). The usual ways to do
-//! so ask the dynamic loader which libraries there are, and may wait for a thread that waits for us; so the agent reads what is mapped when
-//! its hooks are made, and again on a thread of its own when an address was in nothing known. Tables are read from the files, mapped
-//! once more, so that a library may go meanwhile. Only words of the thread's own stack are read.
+//! Most code is compiled without frame pointers, so stacks are followed by the tables that
+//! exceptions use (`.eh_frame`). The usual ways to do so ask the dynamic loader which libraries
+//! there are, and may wait for a thread that waits for us; so the agent reads what is mapped when
+//! its hooks are made, and again on a thread of its own when an address was in nothing known.
+//! Tables are read from the files, mapped once more, so that a library may go meanwhile. Only words
+//! of the thread's own stack are read.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -69,7 +72,8 @@ impl std::fmt::Debug for Stacks {
 }
 
 thread_local! {
-    /// What a thread has found out about addresses: some kilobytes, for threads that ask for operations.
+    /// What a thread has found out about addresses: some kilobytes, for threads that ask for
+    /// operations.
     static CACHE: RefCell<Option<Box<CacheX86_64>>> = const { RefCell::new(None) };
 }
 
@@ -115,10 +119,12 @@ impl Stacks {
         unsafe { self.known.load(Ordering::Acquire).as_ref() }
     }
 
-    /// The number of the stack of a function's caller; `None` if there are too many, or it is not the thread's own.
+    /// The number of the stack of a function's caller; `None` if there are too many, or it is not
+    /// the thread's own.
     ///
     /// # Safety
-    /// The thread is at a function's first instruction with these registers, and `own` is its stack.
+    /// The thread is at a function's first instruction with these registers, and `own` is its
+    /// stack.
     pub(crate) unsafe fn number(&self, at: Caller, own: &Range<u64>) -> Option<u32> {
         let known = self.known()?;
         // SAFETY: the caller's promise.
@@ -375,7 +381,8 @@ fn map(path: &Path) -> Option<Bytes> {
     if at == libc::MAP_FAILED {
         return None;
     }
-    // SAFETY: mapped just now, and never unmapped. Whoever cuts a library short while it is in use breaks the application too.
+    // SAFETY: mapped just now, and never unmapped. Whoever cuts a library short while it is in use
+    // breaks the application too.
     Some(unsafe { std::slice::from_raw_parts(at.cast::<u8>(), length) })
 }
 

@@ -1,10 +1,11 @@
-//! When the device begins and ends each operation of the application: an event of ours in front of it and one behind it, in its
-//! stream.
+//! When the device begins and ends each operation of the application: an event of ours in front of
+//! it and one behind it, in its stream.
 //!
-//! Events need no multiprocessor, so they come to their turn where kernels that never end fill the device, as a kernel that writes
-//! the time would not. The application's threads take them from a store that was filled beforehand, and never wait: where it is empty
-//! an operation is counted as untimed. The agent's thread asks what has ended. A stream that is being captured gets no event, because a
-//! captured one would be a node of the application's graph.
+//! Events need no multiprocessor, so they come to their turn where kernels that never end fill the
+//! device, as a kernel that writes the time would not. The application's threads take them from a
+//! store that was filled beforehand, and never wait: where it is empty an operation is counted as
+//! untimed. The agent's thread asks what has ended. A stream that is being captured gets no event,
+//! because a captured one would be a node of the application's graph.
 
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_char};
@@ -72,12 +73,14 @@ impl Functions {
         })
     }
 
-    /// A kernel's name in its image. A handle may be a function of a context, or a library's kernel.
+    /// A kernel's name in its image. A handle may be a function of a context, or a library's
+    /// kernel.
     fn name(&self, handle: u64) -> Option<String> {
         let handle = handle as CUfunction;
         let is_kernel = self.kernel_library.is_some_and(|library_of| {
             let mut library: CUlibrary = std::ptr::null_mut();
-            // SAFETY: a handle that the application launches by, and a writable local. The driver knows handles of each kind.
+            // SAFETY: a handle that the application launches by, and a writable local. The driver
+            // knows handles of each kind.
             unsafe { library_of(&mut library, handle) == sys::SUCCESS && !library.is_null() }
         });
         let ask = match is_kernel {
@@ -236,7 +239,8 @@ impl Timeline {
         number
     }
 
-    /// Lists that are new, up to so many kernels, and how many there was no room for. What is left of a list comes the next time, under the same number.
+    /// Lists that are new, up to so many kernels, and how many there was no room for. What is left
+    /// of a list comes the next time, under the same number.
     pub(crate) fn take_lists(&self, most: usize) -> (Vec<GraphNodes>, u64) {
         let mut graphs = lock(&self.graphs);
         let (mut taken, mut room) = (Vec::new(), most);
@@ -332,7 +336,8 @@ impl Timeline {
         let api = &agent.driver.api;
         let stream = marked.stream as CUstream;
         let mut status = 0;
-        // A wait for a stream that is being captured has this one captured, too: an event would be a node of the graph, and to ask for it would spoil the capture.
+        // A wait for a stream that is being captured has this one captured, too: an event would be
+        // a node of the graph, and to ask for it would spoil the capture.
         let joined = asked.kind == OpKind::Order.word()
             // SAFETY: the application's stream and a writable local.
             && unsafe { (api.stream_capturing)(stream, &mut status) } == sys::SUCCESS
@@ -416,7 +421,8 @@ impl Timeline {
         }
     }
 
-    /// The context goes on without us: its events and its stream go back to the driver. It is current, and nothing of ours is in its streams any more.
+    /// The context goes on without us: its events and its stream go back to the driver. It is
+    /// current, and nothing of ours is in its streams any more.
     pub(crate) fn give_back(&self, agent: &Agent, context: Context) {
         let Some(there) = self.of(context.0 as usize) else {
             return;
@@ -481,7 +487,8 @@ impl Timeline {
         }
     }
 
-    /// Tells of what has ended in a context, which is current; all of it if `last`, for nothing more will be known.
+    /// Tells of what has ended in a context, which is current; all of it if `last`, for nothing
+    /// more will be known.
     pub(crate) fn turn(&self, agent: &Agent, context: Context, last: bool) {
         let Some(there) = self.of(context.0 as usize) else {
             return;

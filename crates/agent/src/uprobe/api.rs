@@ -1,7 +1,9 @@
-//! Calls of the driver API with programs: the arguments by their names, the result, how long it took, and which launch it is.
+//! Calls of the driver API with programs: the arguments by their names, the result, how long it
+//! took, and which launch it is.
 //!
-//! A call that the driver makes of itself while it serves one of the application is not the application's, and is not seen; nor is
-//! one that the agent makes. So each call is followed to its end, also where no program runs there.
+//! A call that the driver makes of itself while it serves one of the application is not the
+//! application's, and is not seen; nor is one that the agent makes. So each call is followed to its
+//! end, also where no program runs there.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Range;
@@ -23,7 +25,8 @@ use crate::uprobe::registers::Registers;
 use crate::uprobe::run::{execute, expect_return, stack};
 use crate::uprobe::sites::{Sites, sites};
 
-/// Calls of one thread that are kept: the application's own one, and what a callback of it may call.
+/// Calls of one thread that are kept: the application's own one, and what a callback of it may
+/// call.
 const DEPTH: usize = 4;
 
 /// A call that was made and has not ended.
@@ -77,7 +80,8 @@ impl Calls {
         }
     }
 
-    /// One is being made at `slot`: is another under way? Those that were left without a return are forgotten.
+    /// One is being made at `slot`: is another under way? Those that were left without a return are
+    /// forgotten.
     fn is_nested(&mut self, slot: u64, own: &Range<u64>) -> bool {
         let mut count = 0;
         for at in 0..self.count {
@@ -110,7 +114,8 @@ impl Calls {
     }
 }
 
-/// The number of the launch that this thread is making, if it was given one before the agent's own hook.
+/// The number of the launch that this thread is making, if it was given one before the agent's own
+/// hook.
 #[inline]
 pub(crate) fn numbered(handle: usize) -> Option<u64> {
     // Without programs on the CPU a launch is not to look for a thread's variable.
@@ -129,7 +134,8 @@ pub(crate) fn called(sites: &Sites, index: usize, function: &Function, registers
     if !sites.agent.is_on() {
         return;
     }
-    // Inside ourselves nothing is wanted, and a panic is a fault of ours: the application goes on either way.
+    // Inside ourselves nothing is wanted, and a panic is a fault of ours: the application goes on
+    // either way.
     let _ = quietly(|| {
         let own = stack();
         let slot = registers.top();
@@ -161,7 +167,8 @@ pub(crate) fn called(sites: &Sites, index: usize, function: &Function, registers
         );
         let timeline = sites.timeline.as_ref().filter(|_| site.timed);
         if let (Some(_), Some(stacks)) = (timeline, &sites.stacks) {
-            // SAFETY: the stub has saved the registers as the caller left them, on this thread's stack.
+            // SAFETY: the stub has saved the registers as the caller left them, on this thread's
+            // stack.
             let number = unsafe { stacks.number(registers.caller(), &own) };
             call.stack = number.unwrap_or(0);
         }
@@ -203,7 +210,8 @@ pub(crate) fn returned(sites: &Sites, index: usize, slot: u64, registers: &Regis
     });
 }
 
-/// Gives a launch of a kernel with programs its number now, so that both sides have the same: kernel and number.
+/// Gives a launch of a kernel with programs its number now, so that both sides have the same:
+/// kernel and number.
 fn number_launch(sites: &Sites, function: &Function, args: &[u64; ARGS]) -> Option<(u64, u64)> {
     let handle = args[function.kernel?] as usize;
     let entry = sites.agent.table.get(handle)?;

@@ -1,5 +1,5 @@
-//! Where the driver's functions are, by the file that it was loaded from: asking the dynamic loader could wait for a thread that
-//! waits for us (see `uprobe`).
+//! Where the driver's functions are, by the file that it was loaded from: asking the dynamic loader
+//! could wait for a thread that waits for us (see `uprobe`).
 
 use std::collections::HashMap;
 

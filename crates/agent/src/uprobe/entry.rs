@@ -1,4 +1,5 @@
-//! What stubs go to: saves what a function may have been given, runs the programs, and goes on as if nothing had been.
+//! What stubs go to: saves what a function may have been given, runs the programs, and goes on as
+//! if nothing had been.
 
 use super::api;
 use crate::uprobe::registers::Registers;
@@ -8,8 +9,9 @@ use crate::uprobe::sites::{Sites, sites};
 /// Numbers of stubs that functions return to: that of the function and this.
 pub(crate) const AFTER: u32 = 1 << 24;
 
-/// The code that calls `$hit` around a function: with its number pushed, as at a call or behind a return. `r11` is nobody's
-/// there, so it takes the address to go on to. Vector registers are kept whole: functions may be given and give back any of them.
+/// The code that calls `$hit` around a function: with its number pushed, as at a call or behind a
+/// return. `r11` is nobody's there, so it takes the address to go on to. Vector registers are kept
+/// whole: functions may be given and give back any of them.
 #[cfg(target_arch = "x86_64")]
 macro_rules! around {
     ($(#[$doc:meta])* $name:ident, $hit:path) => {
@@ -101,7 +103,8 @@ around!(
     hit
 );
 
-/// Where stubs go. `None`: nobody has written that for this processor, and [`super::prepare`] has said so.
+/// Where stubs go. `None`: nobody has written that for this processor, and [`super::prepare`] has
+/// said so.
 pub(crate) fn entry() -> Option<usize> {
     #[cfg(target_arch = "x86_64")]
     let entry = Some(common as *const () as usize);

@@ -1,6 +1,7 @@
-//! Where the function at a place of a file begins and how long it is: by its symbol, exported or not, else by what exceptions
-//! are unwound by; for an entry of a procedure linkage table by its section. A jump is put only into a function that is known as a whole, because a branch anywhere in it may lead to
-//! where the jump would stand.
+//! Where the function at a place of a file begins and how long it is: by its symbol, exported or
+//! not, else by what exceptions are unwound by; for an entry of a procedure linkage table by its
+//! section. A jump is put only into a function that is known as a whole, because a branch anywhere
+//! in it may lead to where the jump would stand.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,10 +16,12 @@ use warpbpf_wire::regular;
 /// `DW_EH_PE_pcrel`, the only base that functions of libraries are counted from, beside none.
 const PCREL: u8 = 0x10;
 
-/// Sections of procedure linkage tables, each with the bytes of an entry where the section does not say it, as lld's do not.
+/// Sections of procedure linkage tables, each with the bytes of an entry where the section does not
+/// say it, as lld's do not.
 const TABLES: &[(&str, u64)] = &[(".plt", 16), (".plt.sec", 16), (".plt.got", 8)];
 
-/// What begins at `offset` in the file, a function or an entry of a procedure linkage table, and its bytes.
+/// What begins at `offset` in the file, a function or an entry of a procedure linkage table, and
+/// its bytes.
 ///
 /// # Errors
 /// Text: the file cannot be read, nothing of the kind begins there, or nothing says how long it is.
@@ -92,8 +95,8 @@ fn is_inside(function: &str) -> String {
     format!("that is inside of {function}, and only the start and the end of functions are served")
 }
 
-/// Start and length of the function around `address` by the contents of an `.eh_frame` section that lies at `base`. What it cannot
-/// read it passes over.
+/// Start and length of the function around `address` by the contents of an `.eh_frame` section that
+/// lies at `base`. What it cannot read it passes over.
 fn function_of(section: &[u8], base: u64, address: u64) -> Option<(u64, u64)> {
     // How pointers are written in the entries that refer to a common one, by its place.
     let mut encodings: BTreeMap<usize, u8> = BTreeMap::new();
@@ -131,7 +134,8 @@ fn function_of(section: &[u8], base: u64, address: u64) -> Option<(u64, u64)> {
     }
 }
 
-/// How a common entry, read up to its id, says that pointers to functions are written; `None` if it cannot be understood.
+/// How a common entry, read up to its id, says that pointers to functions are written; `None` if it
+/// cannot be understood.
 fn pointer_encoding(reader: &mut Reader<'_>) -> Option<u8> {
     let version = reader.byte()?;
     let mut augmentation = Vec::new();
@@ -401,7 +405,8 @@ mod tests {
         assert_eq!(symbol.size() as usize, by_symbol);
     }
 
-    /// Which entry is for which function only the linker's tables say, so all of this test's own are looked at.
+    /// Which entry is for which function only the linker's tables say, so all of this test's own
+    /// are looked at.
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn entries_of_linkage_tables_are_as_long_as_their_section_says() {

@@ -1,4 +1,5 @@
-//! What programs on the CPU could not do, counted, because the application's threads do not wait for ever.
+//! What programs on the CPU could not do, counted, because the application's threads do not wait
+//! for ever.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -6,11 +7,11 @@ use std::time::{Duration, Instant};
 
 use warpbpf_session::cpu::FUEL;
 
-/// How long one run of a program may take, and how long a thread waits for the programs of others. An operation on a map that
-/// is under way at that moment is waited for, at most as long again.
+/// How long one run of a program may take, and how long a thread waits for the programs of others.
+/// An operation on a map that is under way at that moment is waited for, at most as long again.
 pub(crate) const LIMIT: Duration = Duration::from_secs(2);
-/// After a wait in vain nobody waits for so long: what was busy for [`LIMIT`] may be so for good, and threads of the application would wait at each
-/// call.
+/// After a wait in vain nobody waits for so long: what was busy for [`LIMIT`] may be so for good,
+/// and threads of the application would wait at each call.
 const REST: Duration = Duration::from_secs(60);
 /// Time between two looks at a lock.
 const PAUSE: Duration = Duration::from_micros(20);

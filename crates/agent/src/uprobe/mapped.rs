@@ -15,7 +15,8 @@ pub(crate) struct Mapped {
     pub(crate) left: usize,
 }
 
-/// The address at which code of a file lies, by a `/proc/PID/maps` text; `place` is device and inode as it has them.
+/// The address at which code of a file lies, by a `/proc/PID/maps` text; `place` is device and
+/// inode as it has them.
 pub(crate) fn mapped_at(maps: &[u8], place: &str, offset: u64) -> Option<Mapped> {
     mappings(maps).find_map(|mapping| {
         let there = format!("{} {}", mapping.device, mapping.inode) == place;
@@ -31,7 +32,8 @@ pub(crate) fn mapped_at(maps: &[u8], place: &str, offset: u64) -> Option<Mapped>
     })
 }
 
-/// The file whose code lies around an address, and where that code lies, by a `/proc/PID/maps` text.
+/// The file whose code lies around an address, and where that code lies, by a `/proc/PID/maps`
+/// text.
 pub(crate) fn mapped_around(maps: &[u8], address: usize) -> Option<(Cow<'_, Path>, Range<usize>)> {
     let mut code = mappings(maps).filter(Mapping::is_readable_code);
     let around = code.find(|mapping| mapping.is_file() && mapping.range.contains(&address));

@@ -1,14 +1,17 @@
-//! Probes of the application's own functions, on the CPU: programs of a tool in sections `uprobe/PATH+OFFSET` and
-//! `uretprobe/…`, against the session's maps.
+//! Probes of the application's own functions, on the CPU: programs of a tool in sections
+//! `uprobe/PATH+OFFSET` and `uretprobe/…`, against the session's maps.
 //!
-//! They are put in when the maps have been made, which is before the first kernel that is instrumented is launched. A
-//! function is known by its file and the offset in it, as Linux knows it, so its symbol need not be exported; a hook needs
-//! its beginning, so a place inside a function is refused, and its end, so one that does not say how long it is is refused too.
-//! Programs in sections `cuda/NAME` and `cudaret/NAME` are for functions of the driver, known by name, and told more (`api`).
+//! They are put in when the maps have been made, which is before the first kernel that is
+//! instrumented is launched. A function is known by its file and the offset in it, as Linux knows
+//! it, so its symbol need not be exported; a hook needs its beginning, so a place inside a function
+//! is refused, and its end, so one that does not say how long it is is refused too. Programs in
+//! sections `cuda/NAME` and `cudaret/NAME` are for functions of the driver, known by name, and told
+//! more (`api`).
 //!
-//! In two steps: [`prepare`] reads files, with no lock of ours held; [`install`] runs while the maps are being made, under a lock
-//! that other threads wait for. Neither asks the dynamic loader where a function is: a thread that runs a library's constructors
-//! has its lock, and may be waiting for ours.
+//! In two steps: [`prepare`] reads files, with no lock of ours held; [`install`] runs while the
+//! maps are being made, under a lock that other threads wait for. Neither asks the dynamic loader
+//! where a function is: a thread that runs a library's constructors has its lock, and may be
+//! waiting for ours.
 
 pub(crate) mod api;
 mod driver;
@@ -46,8 +49,8 @@ use driver::Functions;
 use lost::Lost;
 use sites::{CHOSEN, Site, Sites, publish, sites};
 
-/// Libraries whose functions run inside everything, the driver's calls with its locks held among them: a program there would
-/// wait for itself.
+/// Libraries whose functions run inside everything, the driver's calls with its locks held among
+/// them: a program there would wait for itself.
 const BELOW: &[&str] = &[
     "libc.so",
     "libc-",
@@ -76,7 +79,8 @@ pub(crate) struct Prepared {
     stacks: Option<Stacks>,
 }
 
-/// Finds the functions that the session's programs are for. Reading symbols takes a while, so no lock of ours may be held.
+/// Finds the functions that the session's programs are for. Reading symbols takes a while, so no
+/// lock of ours may be held.
 pub(crate) fn prepare(agent: &Agent, session: &Session) -> Prepared {
     let programs = session.host_programs();
     let mut prepared = Prepared::default();
@@ -151,7 +155,8 @@ fn unable() -> Option<&'static str> {
     #[cfg(target_arch = "x86_64")]
     let why =
         (!std::arch::is_x86_feature_detected!("xsave")).then_some("the processor has no XSAVE");
-    // What would save registers there is not written: an aarch64 build has probes in kernels, and these have none.
+    // What would save registers there is not written: an aarch64 build has probes in kernels, and
+    // these have none.
     #[cfg(not(target_arch = "x86_64"))]
     let why = Some("programs on the CPU, timelines and stacks need an x86-64 processor");
     why
@@ -182,7 +187,8 @@ fn find_api(
             let function = site
                 .api
                 .get_or_insert_with(|| Function::new(number, api, *symbol, per_thread));
-            // What does the same for functions of several names cannot tell which of them was called.
+            // What does the same for functions of several names cannot tell which of them was
+            // called.
             if function.number == number {
                 seen.push(address);
                 add(site);
@@ -287,8 +293,8 @@ pub(crate) fn install(agent: &'static Agent, session: &Arc<Session>, prepared: P
         }
     }
     for (members, staged) in groups {
-        // SAFETY: as above. That no other thread is in the first instructions at this moment is the assumption that
-        // Linux need not make, because it sets a breakpoint (docs/loader.md).
+        // SAFETY: as above. That no other thread is in the first instructions at this moment is the
+        // assumption that Linux need not make, because it sets a breakpoint (docs/loader.md).
         let done = unsafe { staged.commit() };
         for (at, done) in members.into_iter().zip(done) {
             if let Err(error) = done {
@@ -311,7 +317,8 @@ type Linked = (usize, warpbpf_hook::Link);
 /// Hooks that were built together, for these sites.
 type Group = (Vec<usize>, Staged);
 
-/// Builds the hooks. The driver's functions lie together and are hooked together; each other may be in a library of its own.
+/// Builds the hooks. The driver's functions lie together and are hooked together; each other may be
+/// in a library of its own.
 fn stage_all(
     agent: &Agent,
     all: &mut [Site],
@@ -409,7 +416,8 @@ pub(crate) fn report(agent: &Agent) {
     }
 }
 
-/// Where the function is in this process, what it is, and its bytes; for a probe at its end or at its start.
+/// Where the function is in this process, what it is, and its bytes; for a probe at its end or at
+/// its start.
 fn find(
     path: &str,
     offset: u64,
@@ -450,7 +458,8 @@ fn find(
             ));
         }
     }
-    // SAFETY: code of a loaded file, as long as its mapping is here; libraries that are probed are not unloaded.
+    // SAFETY: code of a loaded file, as long as its mapping is here; libraries that are probed are
+    // not unloaded.
     let code = unsafe { std::slice::from_raw_parts(mapped.address as *const u8, bytes) };
     Ok((mapped.address, kind, code.to_vec()))
 }

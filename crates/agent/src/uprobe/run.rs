@@ -36,7 +36,8 @@ pub(crate) fn end_call(index: usize, slot: u64) -> Option<u64> {
     CALLS.with(|calls| calls.borrow_mut().end(index, slot, &own))
 }
 
-/// Programs run one after the other, over all threads: what each reads and writes back is then exact among them.
+/// Programs run one after the other, over all threads: what each reads and writes back is then
+/// exact among them.
 static TURN: Mutex<()> = Mutex::new(());
 
 /// Has the function return to us. False: it will not.
@@ -67,7 +68,8 @@ pub(crate) fn run(sites: &Sites, site: &Site, programs: &[usize], registers: &Re
     if programs.is_empty() || !sites.agent.is_on() {
         return;
     }
-    // A panic is a fault of ours, and inside ourselves nothing is wanted: the application goes on either way.
+    // A panic is a fault of ours, and inside ourselves nothing is wanted: the application goes on
+    // either way.
     let _ = quietly(|| execute(sites, site, programs, registers.bytes()));
 }
 

@@ -1,5 +1,6 @@
-//! Calls of one thread whose end is waited for. Some never end as calls do: `longjmp` and exceptions leave functions in one go, so
-//! what is deeper than the place that a thread has come back to is forgotten.
+//! Calls of one thread whose end is waited for. Some never end as calls do: `longjmp` and
+//! exceptions leave functions in one go, so what is deeper than the place that a thread has come
+//! back to is forgotten.
 
 use std::ops::Range;
 
@@ -36,8 +37,9 @@ impl Waiting {
         }
     }
 
-    /// Notes a call that begins; false if there is no room. `own` is the thread's own stack. `chained`: what stood in the slot leads to us
-    /// already, because a function with a probe has jumped to this one instead of calling it.
+    /// Notes a call that begins; false if there is no room. `own` is the thread's own stack.
+    /// `chained`: what stood in the slot leads to us already, because a function with a probe has
+    /// jumped to this one instead of calling it.
     pub(crate) fn begin(&mut self, call: Call, own: &Range<u64>, chained: bool) -> bool {
         // Another call in this slot that has not put its address there is over, on whatever stack.
         let slot = call.slot;
@@ -73,8 +75,9 @@ impl Waiting {
     }
 }
 
-/// The call was made from deeper in the thread's own stack than `slot`. A thread may have other stacks, of coroutines and
-/// signals, of which nobody knows where they begin: nothing follows from addresses there.
+/// The call was made from deeper in the thread's own stack than `slot`. A thread may have other
+/// stacks, of coroutines and signals, of which nobody knows where they begin: nothing follows from
+/// addresses there.
 fn is_below(call: &Call, slot: u64, own: &Range<u64>) -> bool {
     own.contains(&slot) && own.contains(&call.slot) && call.slot < slot
 }

@@ -1,7 +1,9 @@
-//! The session's maps as a program on the CPU sees them: each operation is one of the host on a live map.
+//! The session's maps as a program on the CPU sees them: each operation is one of the host on a
+//! live map.
 //!
-//! The thread is the application's and may hold any lock of the application or the driver; whoever has one of ours may be
-//! waiting for that. So ours are only tried, for a bounded time, and what is given up is counted.
+//! The thread is the application's and may hold any lock of the application or the driver; whoever
+//! has one of ours may be waiting for that. So ours are only tried, for a bounded time, and what is
+//! given up is counted.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -48,7 +50,8 @@ impl<'s> World<'s> {
             key: key.to_vec(),
             value: value.to_vec(),
         };
-        // Meanwhile an operation of the tool may be on the device, or the control thread copies maps.
+        // Meanwhile an operation of the tool may be on the device, or the control thread copies
+        // maps.
         let answer = within_patience(self.until, || {
             let answer = self.try_once(map as usize, &op);
             (answer != Err(EBUSY)).then_some(answer)
@@ -69,7 +72,8 @@ impl<'s> World<'s> {
         let pumps = shards.iter().map(|shard| tried(shard.pump.try_lock()));
         let pumps: Option<Vec<_>> = pumps.collect();
         let mut pumps = pumps.ok_or(EBUSY)?;
-        // Who has what ended contexts left may wait for the pumps. No context ends while its state is held.
+        // Who has what ended contexts left may wait for the pumps. No context ends while its state
+        // is held.
         let _operating = agent.context_registry.operate().ok_or(EBUSY)?;
         let mut refused = false;
         let mut each = |work: &mut Work<'_>| {

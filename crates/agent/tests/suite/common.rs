@@ -26,7 +26,8 @@ pub fn compile(name: &str, program: &str) -> Vec<u8> {
     std::fs::read(object).unwrap()
 }
 
-/// Runs `test`, the body of the test `name`, in a process of its own: this binary again, with this one test.
+/// Runs `test`, the body of the test `name`, in a process of its own: this binary again, with this
+/// one test.
 pub fn in_a_process(name: &str, test: impl FnOnce()) {
     const CHILD: &str = "WARPBPF_TEST_IN_A_PROCESS";
     if std::env::var_os(CHILD).is_some_and(|child| child == name) {

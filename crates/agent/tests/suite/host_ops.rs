@@ -1,4 +1,5 @@
-//! Operations of the host on the maps of a session on the soft GPU, without an application around it.
+//! Operations of the host on the maps of a session on the soft GPU, without an application around
+//! it.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr;
@@ -270,7 +271,8 @@ fn words_of_a_value_are_changed_and_the_others_stay() {
             .map(|w| u64::from_le_bytes(w.try_into().unwrap()))
             .collect()
     };
-    // Programs add to the second word, so each multiprocessor has copies, which the host's change of the others leaves alone.
+    // Programs add to the second word, so each multiprocessor has copies, which the host's change
+    // of the others leaves alone.
     bench.run(8, 32);
     assert_eq!(seen(1), [0, 256, 0]);
     assert_eq!(bench.one("mixed", words(1, &[7, 9, 8], &[0, 2])), DONE);
@@ -449,7 +451,8 @@ fn without_kernels_hashes_are_read_and_not_changed() {
     assert_eq!(bench.one("vasts", lookup(&v(400))), Err(-2));
 }
 
-/// What an operation of the host on a map of maps does is what the next kernel finds; no kernel of ours is needed for it.
+/// What an operation of the host on a map of maps does is what the next kernel finds; no kernel of
+/// ours is needed for it.
 #[test]
 fn maps_in_maps_are_replaced() {
     let bench = Bench::new(false);

@@ -1,5 +1,6 @@
-//! The agent whole, in a program that carries the soft GPU: real hooks in its driver functions, a real program in its
-//! kernels, a tool at the other end. One test in a process of its own, because the hooks are the process's.
+//! The agent whole, in a program that carries the soft GPU: real hooks in its driver functions, a
+//! real program in its kernels, a tool at the other end. One test in a process of its own, because
+//! the hooks are the process's.
 
 use std::ffi::{CString, c_char, c_int, c_uint, c_void};
 use std::ptr;
@@ -27,7 +28,8 @@ unsafe extern "C" {
 
 /// The soft driver's functions, linked into this program.
 fn find(symbol: &str) -> Option<usize> {
-    // It takes a symbol with its suffix for exactly that; one without means what it meant in CUDA 12.0.
+    // It takes a symbol with its suffix for exactly that; one without means what it meant in CUDA
+    // 12.0.
     let name = CString::new(symbol).unwrap();
     let mut address = ptr::null_mut();
     let mut status = 0;
@@ -39,7 +41,8 @@ fn find(symbol: &str) -> Option<usize> {
 macro_rules! call {
     ($symbol:literal ( $($arg:expr => $ty:ty),* )) => {{
         let address = find($symbol).expect($symbol);
-        // SAFETY: the driver's function of this name has this signature, and the arguments are as CUDA asks.
+        // SAFETY: the driver's function of this name has this signature, and the arguments are as
+        // CUDA asks.
         unsafe {
             let function: unsafe extern "C" fn($($ty),*) -> c_int = std::mem::transmute(address);
             function($($arg),*)
@@ -68,7 +71,8 @@ ret;
 }
 ";
 
-/// Counts entries per thread, exits per block and additions per thread; the second needs a launch record.
+/// Counts entries per thread, exits per block and additions per thread; the second needs a launch
+/// record.
 const PROGRAM: &str = r#"
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
@@ -199,9 +203,9 @@ fn launch(symbol: &str, function: Handle, params: *mut Handle, extra: *mut Handl
     assert_eq!(code, 0);
 }
 
-/// What the runtime does for a program whose first call is a launch: the code is loaded while the primary context is current
-/// but held by nobody, then it is held, and the kernel is launched by the handle that there was before. Returns memory that
-/// the kernel added to.
+/// What the runtime does for a program whose first call is a launch: the code is loaded while the
+/// primary context is current but held by nobody, then it is held, and the kernel is launched by
+/// the handle that there was before. Returns memory that the kernel added to.
 fn launch_first() -> u64 {
     let mut context: Handle = ptr::null_mut();
     let retain = |context: &mut Handle| call!("cuDevicePrimaryCtxRetain"(context => *mut Handle, 0 => c_int));
@@ -345,7 +349,8 @@ fn attached() {
             .any(|k| k.launches + k.uninstrumented == 5)
     });
 
-    // Again, and again: the driver may give out the same handles, and each time they are the new module's.
+    // Again, and again: the driver may give out the same handles, and each time they are the new
+    // module's.
     use_module(value);
     use_module(value);
     let second_wait = Duration::from_secs(1);
@@ -382,7 +387,8 @@ fn attached() {
             ("inc", "slice".to_owned(), true, &[0, 1, 2][..])
         ]
     );
-    // Without line information a place is told by the line of the text; the same text again has the same numbers.
+    // Without line information a place is told by the line of the text; the same text again has the
+    // same numbers.
     let names = vec!["inc+11 red.global.add.u32".to_owned()];
     assert_eq!(seen.sites, [Sites { first: 1, names }]);
     let (ready, shared) = seen.ready.as_mut().unwrap();
@@ -404,7 +410,7 @@ fn attached() {
     let mut total = 0u32;
     let code = call!("cuMemcpyDtoH_v2"(ptr::from_mut(&mut total).cast() => Handle, value => u64, 4 => usize));
     assert_eq!(code, 0);
-    // The first launch and four rounds of four, of 128 threads that each add 2: the application computes what it did
-    // without us.
+    // The first launch and four rounds of four, of 128 threads that each add 2: the application
+    // computes what it did without us.
     assert_eq!(total, (1 + 4 * 4) * 128 * 2);
 }

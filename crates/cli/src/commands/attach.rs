@@ -1,4 +1,5 @@
-//! `warpbpf attach`: a program inside the kernels of an application that somebody else started, and out again.
+//! `warpbpf attach`: a program inside the kernels of an application that somebody else started, and
+//! out again.
 
 use std::sync::atomic::AtomicBool;
 use std::thread::Scope;
@@ -54,8 +55,8 @@ pub fn run(flags: &AttachFlags) -> Result<u8, CliError> {
     Ok(status)
 }
 
-/// Attaches, watches until the user, the time that was given, or `goes_on` ends it, and detaches. What came of it, and the exit
-/// status.
+/// Attaches, watches until the user, the time that was given, or `goes_on` ends it, and detaches.
+/// What came of it, and the exit status.
 ///
 /// # Errors
 /// The one process that was named cannot be attached to.

@@ -21,7 +21,8 @@ struct Check {
     advice: &'static str,
 }
 
-/// Looks and explains. Exit status 0 if kernels can be instrumented somewhere, on a GPU or the soft GPU.
+/// Looks and explains. Exit status 0 if kernels can be instrumented somewhere, on a GPU or the soft
+/// GPU.
 pub fn run(flags: &DoctorFlags) -> Result<u8, CliError> {
     let gpus = machine::gpus();
     let checks = [

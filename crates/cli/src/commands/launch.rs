@@ -1,4 +1,5 @@
-//! `warpbpf launch`: programs that are kernels themselves, run in this process, and what they leave in their maps.
+//! `warpbpf launch`: programs that are kernels themselves, run in this process, and what they leave
+//! in their maps.
 
 use std::sync::Arc;
 

@@ -1,6 +1,8 @@
-//! `warpbpf launch-inside`: a program of a tool that runs under `warpbpf loader`, launched as a kernel with that tool's maps.
+//! `warpbpf launch-inside`: a program of a tool that runs under `warpbpf loader`, launched as a
+//! kernel with that tool's maps.
 //!
-//! This process is then an application of the tool's: an agent is in it, which has the program at the start of an empty kernel.
+//! This process is then an application of the tool's: an agent is in it, which has the program at
+//! the start of an empty kernel.
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -24,7 +26,8 @@ pub fn run(flags: &LaunchInsideFlags) -> Result<u8, CliError> {
     // SAFETY: there is one thread yet.
     unsafe {
         std::env::set_var(SOCKET, &control);
-        // Whoever initialises the driver first, which may be the look for a GPU, loads the agent by this.
+        // Whoever initialises the driver first, which may be the look for a GPU, loads the agent by
+        // this.
         std::env::set_var(INJECTION, agent);
     }
     let device = machine::choose(flags.device)?;
@@ -102,7 +105,8 @@ fn launch(flags: &LaunchInsideFlags, driver: &Driver) -> Result<(), DriverError>
     let function = driver.function(module, &flags.program)?;
     let stream = driver.stream()?;
     for _ in 0..flags.count {
-        // SAFETY: the kernel takes no parameters and does nothing; what the agent puts into it was proved.
+        // SAFETY: the kernel takes no parameters and does nothing; what the agent puts into it was
+        // proved.
         unsafe { driver.launch(function, flags.grid.0, flags.block.0, stream, &mut [])? };
     }
     driver.wait(stream)

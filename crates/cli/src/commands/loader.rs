@@ -1,8 +1,9 @@
-//! `warpbpf loader`: a tool that is linked with libbpf, unchanged, and the application that its programs are for.
+//! `warpbpf loader`: a tool that is linked with libbpf, unchanged, and the application that its
+//! programs are for.
 //!
-//! The tool comes first. When it has attached its programs, the library in it says so over a socket, and the
-//! application is started. When the application has ended and the tool has seen what it left, the tool is interrupted,
-//! as its user would do.
+//! The tool comes first. When it has attached its programs, the library in it says so over a
+//! socket, and the application is started. When the application has ended and the tool has seen
+//! what it left, the tool is interrupted, as its user would do.
 
 use std::ffi::OsStr;
 use std::io::Read as _;
@@ -321,7 +322,8 @@ impl Both<'_, '_, '_> {
         Some(fails.map_or(0, |status| shell_status(status) as u8))
     }
 
-    /// The tool has had its time after the end of the application, which was noted in `ended` when this was asked first.
+    /// The tool has had its time after the end of the application, which was noted in `ended` when
+    /// this was asked first.
     fn has_lingered(&self, ended: &mut Option<Instant>) -> bool {
         let since = *ended.get_or_insert_with(Instant::now);
         since.elapsed() > Duration::from_secs_f64(self.flags.linger.clamp(0.0, 1e6))
@@ -508,7 +510,8 @@ fn name() -> Option<String> {
     places(&name).map(|_| name)
 }
 
-/// An executable that names no interpreter is its own libc. Anything that is no ELF file runs in something that is.
+/// An executable that names no interpreter is its own libc. Anything that is no ELF file runs in
+/// something that is.
 fn is_static(path: &Path) -> bool {
     let Ok(bytes) = std::fs::read(path) else {
         return false;

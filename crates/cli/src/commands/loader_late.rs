@@ -1,5 +1,6 @@
-//! Processes that run already, into which `warpbpf loader --pid` puts a tool's programs: the agent's end of the connection stays in the
-//! process, ours is handed to the tool. Each process is attached to by a thread of its own.
+//! Processes that run already, into which `warpbpf loader --pid` puts a tool's programs: the
+//! agent's end of the connection stays in the process, ours is handed to the tool. Each process is
+//! attached to by a thread of its own.
 
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::AtomicBool;
@@ -56,7 +57,8 @@ pub struct Late<'s, 't> {
 }
 
 impl<'s, 't> Late<'s, 't> {
-    /// Looks at processes without touching them, so that nothing is started if one cannot be attached to.
+    /// Looks at processes without touching them, so that nothing is started if one cannot be
+    /// attached to.
     ///
     /// # Errors
     /// Which one, and why.

@@ -1,4 +1,5 @@
-//! `warpbpf maps`: maps of applications that run under another `warpbpf`, read, changed and watched from here.
+//! `warpbpf maps`: maps of applications that run under another `warpbpf`, read, changed and watched
+//! from here.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -159,8 +160,8 @@ impl Session {
     }
 }
 
-/// The maps of a process with their numbers, without those that count for the session itself: nobody else may change them, and
-/// the report says what they hold.
+/// The maps of a process with their numbers, without those that count for the session itself:
+/// nobody else may change them, and the report says what they hold.
 fn shown_of(process: &ProcessInfo) -> impl Iterator<Item = (u32, &MapInfo)> {
     let all = (0..).zip(&process.maps);
     all.filter(|(_, map)| stops::program_of(&map.name).is_none())

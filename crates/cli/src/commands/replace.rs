@@ -1,4 +1,5 @@
-//! `warpbpf replace`, `add`, `remove`, `gate`, `slots` and `programs`: the programs of applications that run under another `warpbpf`.
+//! `warpbpf replace`, `add`, `remove`, `gate`, `slots` and `programs`: the programs of applications
+//! that run under another `warpbpf`.
 
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
@@ -121,7 +122,8 @@ fn is_own(path: &Path) -> bool {
     std::fs::symlink_metadata(path).is_ok_and(|socket| socket.uid() == user)
 }
 
-/// The applications that run with programs, of those whose socket `takes`, or those that `pid` means.
+/// The applications that run with programs, of those whose socket `takes`, or those that `pid`
+/// means.
 fn find(pid: Option<u32>, takes: fn(&Path) -> bool) -> Result<Vec<Found>, CliError> {
     let mut found = Vec::new();
     let asked = Control::ask_all(TOOL_PATIENCE, &|| true);

@@ -186,7 +186,8 @@ impl Attachment {
             loaded,
             linux: for_linux,
         } = split;
-        // The agent proves everything again; here the user learns of a refusal before the application is touched.
+        // The agent proves everything again; here the user learns of a refusal before the
+        // application is touched.
         let mut options = work.options();
         let (session, _) = warpbpf_session::plan::prove(loaded.object.clone(), &options)
             .map_err(|e| loaded.refused(crate::explain::refusal(&e)))?;
@@ -351,7 +352,8 @@ fn on_the_host(loaded: &objects::Loaded) -> Result<Vec<model::Program>, CliError
 /// Starts the application and collects until it has ended and its agents have said all.
 ///
 /// # Errors
-/// Only what happens before the application runs; afterwards problems become notes, and data is never dropped.
+/// Only what happens before the application runs; afterwards problems become notes, and data is
+/// never dropped.
 pub fn observe(
     flags: &TargetFlags,
     surroundings: &Surroundings,

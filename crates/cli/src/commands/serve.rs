@@ -1,5 +1,5 @@
-//! `warpbpf serve`: a program inside the kernels of applications that others start, now or later, with three variables in their
-//! environment: a service file, a container, another terminal.
+//! `warpbpf serve`: a program inside the kernels of applications that others start, now or later,
+//! with three variables in their environment: a service file, a container, another terminal.
 
 use std::path::{Path, PathBuf};
 

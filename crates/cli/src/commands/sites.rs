@@ -212,7 +212,8 @@ fn lines_table(out: &mut String, kernel: &KernelSites) {
     table.write(out);
 }
 
-/// The shortest end of a path, from behind a `/`, that no other of the files ends with: what `|at=` takes.
+/// The shortest end of a path, from behind a `/`, that no other of the files ends with: what `|at=`
+/// takes.
 fn shortest<'f>(file: &'f str, files: &BTreeSet<&str>) -> &'f str {
     let ends_so = |end: &str| {
         let other = |f: &&&str| {

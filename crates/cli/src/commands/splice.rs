@@ -123,7 +123,8 @@ fn text(splice: &Splice) -> String {
     out
 }
 
-/// What changes, whatever the indentation: text from fatbins has none, and what is put into it has its own.
+/// What changes, whatever the indentation: text from fatbins has none, and what is put into it has
+/// its own.
 fn hunks(out: &mut String, before: &str, after: &str) {
     let bare = |text| -> Vec<&str> { str::trim_end(text).lines().map(str::trim).collect() };
     let (before, after) = (bare(before), bare(after));

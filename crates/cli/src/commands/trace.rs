@@ -25,8 +25,8 @@ use crate::target::Surroundings;
 use crate::trace::{Printer, Session, now};
 use crate::trace_flags::TraceFlags;
 
-/// Instructions that one run of a program may execute: a key of a hash costs more than what stands in the middle of a kernel may
-/// take by default.
+/// Instructions that one run of a program may execute: a key of a hash costs more than what stands
+/// in the middle of a kernel may take by default.
 const BUDGET: u64 = 1 << 16;
 
 /// Compiles, runs, and prints.
@@ -209,7 +209,8 @@ fn function(file: &str, function: &str) -> Result<String, String> {
     Ok(format!("{}+{offset:#x}", path.display()))
 }
 
-/// What a person must know to believe the results: which launches had no programs, and what went wrong.
+/// What a person must know to believe the results: which launches had no programs, and what went
+/// wrong.
 fn notes(report: &Report) {
     for process in &report.processes {
         if !process.complete {

@@ -194,7 +194,8 @@ fn host_json(host: &HostProgram) -> Value {
             "instructions": host.program.code.insns().len(), "budget": FUEL })
 }
 
-/// One step of the proof: the instruction, then what the registers and the changed stack hold before it.
+/// One step of the proof: the instruction, then what the registers and the changed stack hold
+/// before it.
 fn step_text(program: &str, step: &LogStep, as_json: bool) -> String {
     if as_json {
         let registers: serde_json::Map<String, Value> = step

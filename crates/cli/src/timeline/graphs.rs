@@ -1,4 +1,5 @@
-//! Launches of graphs in the file: which graph, which of its launches, and the kernels that were in it.
+//! Launches of graphs in the file: which graph, which of its launches, and the kernels that were in
+//! it.
 
 use std::collections::BTreeMap;
 

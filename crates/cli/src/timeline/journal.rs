@@ -34,7 +34,8 @@ pub(super) struct Journal {
 }
 
 impl Journal {
-    /// Begins the file, at the timeline's own name if nothing is lost by that; `None` where a timeline is no file.
+    /// Begins the file, at the timeline's own name if nothing is lost by that; `None` where a
+    /// timeline is no file.
     ///
     /// # Errors
     /// It cannot be written.
@@ -102,7 +103,8 @@ impl Journal {
         self.failed = self.put(&text, tail(told)).err();
     }
 
-    /// Writes events and what stands behind the last one. If that fails, what stood there stands there again.
+    /// Writes events and what stands behind the last one. If that fails, what stood there stands
+    /// there again.
     fn put(&mut self, text: &str, tail: String) -> io::Result<()> {
         let whole = format!("{text}{tail}");
         let written = self.at(self.end, &whole);

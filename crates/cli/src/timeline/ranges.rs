@@ -1,4 +1,5 @@
-//! The application's NVTX ranges in a timeline: those of threads on their rows, those of the process beside them.
+//! The application's NVTX ranges in a timeline: those of threads on their rows, those of the
+//! process beside them.
 
 use serde_json::{Value, json};
 use warpbpf::{Range, RangeKind, Ranges};

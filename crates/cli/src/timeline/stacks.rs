@@ -1,4 +1,5 @@
-//! Stacks on the CPU in a timeline: addresses get names from the symbols of their files, which the application has not to be asked for.
+//! Stacks on the CPU in a timeline: addresses get names from the symbols of their files, which the
+//! application has not to be asked for.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
@@ -139,7 +140,8 @@ impl Frames {
     }
 }
 
-/// A line for each stack and what it had the device do: names with semicolons between, and nanoseconds on the device.
+/// A line for each stack and what it had the device do: names with semicolons between, and
+/// nanoseconds on the device.
 pub(super) fn folded(named: &Named, operations: &[Operation]) -> String {
     let mut sums: BTreeMap<String, u64> = BTreeMap::new();
     for operation in operations {

@@ -56,7 +56,8 @@ fn file(site: &str) -> &str {
     place.rsplit_once(':').map_or(place, |(file, _)| file)
 }
 
-/// What all maps hold, and how many lines of `printf` were lost; `now` asks the processes, otherwise the last copies are taken.
+/// What all maps hold, and how many lines of `printf` were lost; `now` asks the processes,
+/// otherwise the last copies are taken.
 pub fn gather(compiled: &Compiled, processes: &[Process], now: bool) -> (Results, u64) {
     let mut results = Results::new(&compiled.script);
     let mut lost = 0;

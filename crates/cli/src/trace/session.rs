@@ -1,4 +1,5 @@
-//! A script in applications: what programs ask for is done, blocks of the tool run when they are due, and results are printed.
+//! A script in applications: what programs ask for is done, blocks of the tool run when they are
+//! due, and results are printed.
 
 use std::cell::Cell as Flag;
 use std::collections::BTreeMap;

@@ -1,4 +1,5 @@
-//! What scripts see of `verify`, `compile` and `link`: one JSON document on standard output, and an exit status.
+//! What scripts see of `verify`, `compile` and `link`: one JSON document on standard output, and an
+//! exit status.
 
 use std::process::Stdio;
 
@@ -372,7 +373,8 @@ fn fields_of_what_linux_runs_are_not_looked_for_in_other_types() {
             on_f.replace("fentry/f", "gpu/entry/*")
         ),
     );
-    // Two types that fit with different results: nothing can be said of `pid`, and `at` lies elsewhere.
+    // Two types that fit with different results: nothing can be said of `pid`, and `at` lies
+    // elsewhere.
     folder.compile(
         "types.o",
         "struct task___1 { int pid; } a; struct task___2 { int x; int pid; } b; struct own { long x; int at; } c;",

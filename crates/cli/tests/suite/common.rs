@@ -1,4 +1,5 @@
-//! What the tests of the command have in common: a folder, programs compiled into it, and runs of the command there.
+//! What the tests of the command have in common: a folder, programs compiled into it, and runs of
+//! the command there.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};

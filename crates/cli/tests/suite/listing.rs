@@ -1,5 +1,5 @@
-//! `warpbpf sites` and `warpbpf compile --show-splice` over the fixtures in `golden/`; `WARPBPF_BLESS=1` rewrites what
-//! they are expected to print.
+//! `warpbpf sites` and `warpbpf compile --show-splice` over the fixtures in `golden/`;
+//! `WARPBPF_BLESS=1` rewrites what they are expected to print.
 
 use crate::common::{Folder, fixture, golden};
 use serde_json::{Value, json};

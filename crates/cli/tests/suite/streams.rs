@@ -1,4 +1,5 @@
-//! Standard streams that cannot be written: nothing panics, and no exit status is 0 where output is lost.
+//! Standard streams that cannot be written: nothing panics, and no exit status is 0 where output is
+//! lost.
 
 use std::fs::OpenOptions;
 use std::io::Read as _;
@@ -75,7 +76,8 @@ fn a_closed_standard_output_is_one_that_cannot_be_written() {
     let mut command = folder.command("verify good.o");
     command.stderr(Stdio::piped());
     let close = || {
-        // SAFETY: closes a descriptor of the new process, which it does not use before it is another program.
+        // SAFETY: closes a descriptor of the new process, which it does not use before it is
+        // another program.
         drop(unsafe { std::fs::File::from_raw_fd(1) });
         Ok(())
     };

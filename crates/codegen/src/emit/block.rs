@@ -1,10 +1,11 @@
-//! Aggregates over a block without a barrier. Each call has a cell for each block in the launch record, whose address the
-//! splicer gives: a value and a count. A group's lowest lane merges what the group has into the value and then counts the
-//! group's lanes; whoever completes the count takes the value, and leaves the cell as it was before the launch.
+//! Aggregates over a block without a barrier. Each call has a cell for each block in the launch
+//! record, whose address the splicer gives: a value and a count. A group's lowest lane merges what
+//! the group has into the value and then counts the group's lanes; whoever completes the count
+//! takes the value, and leaves the cell as it was before the launch.
 //!
-//! The count is added to with acquire and release, so that all values that were merged before are seen by who completes
-//! it. What the lanes of a group did before is ordered before their lowest lane's release by `bar.warp.sync`, which waits
-//! for lanes that are at the same place.
+//! The count is added to with acquire and release, so that all values that were merged before are
+//! seen by who completes it. What the lanes of a group did before is ordered before their lowest
+//! lane's release by `bar.warp.sync`, which waits for lanes that are at the same place.
 
 use warpbpf_abi::layout::launch::{CELL, CELL_COUNT, CELL_VALUE};
 use warpbpf_abi::names::BLOCK_CELLS;

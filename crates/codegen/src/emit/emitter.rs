@@ -57,7 +57,8 @@ pub(super) fn immediate(ty: Ty, c: u64) -> String {
     } else {
         c as i64
     };
-    // Decimal where it fits 32 bits, so that addends read well; PTX literals beyond that are clearest in hex.
+    // Decimal where it fits 32 bits, so that addends read well; PTX literals beyond that are
+    // clearest in hex.
     if i32::try_from(signed).is_ok() {
         signed.to_string()
     } else {
@@ -168,8 +169,8 @@ impl Emit<'_> {
         name
     }
 
-    /// Calls a function all of whose parameters are `.b64`. The result has to be read even if nobody wants it: ptxas pairs
-    /// calls with their results.
+    /// Calls a function all of whose parameters are `.b64`. The result has to be read even if
+    /// nobody wants it: ptxas pairs calls with their results.
     pub(super) fn call_function(&mut self, name: &str, args: &[String], result: &str) {
         self.line("{");
         for (i, arg) in args.iter().enumerate() {

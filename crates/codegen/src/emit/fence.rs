@@ -1,4 +1,5 @@
-//! Reads of the application's memory: calls of the functions of [`crate::fence`], and the copy of many bytes.
+//! Reads of the application's memory: calls of the functions of [`crate::fence`], and the copy of
+//! many bytes.
 
 use warpbpf_ebpf::Width;
 

@@ -1,8 +1,8 @@
-//! What the lanes of a group do together. Their mask is that of the site or was asked for in the same operation, so nobody
-//! waits for a lane that does not come.
+//! What the lanes of a group do together. Their mask is that of the site or was asked for in the
+//! same operation, so nobody waits for a lane that does not come.
 //!
-//! From sm_80 on there is an instruction that reduces 32 bits over the lanes of a mask; before that each lane's value is
-//! handed round, in at most 32 rounds.
+//! From sm_80 on there is an instruction that reduces 32 bits over the lanes of a mask; before that
+//! each lane's value is handed round, in at most 32 rounds.
 
 use super::emitter::Emit;
 use crate::SlotSpace;

@@ -1,4 +1,5 @@
-//! Memory operations of more than one instruction: atomics, calls into the prelude, copies of varying size.
+//! Memory operations of more than one instruction: atomics, calls into the prelude, copies of
+//! varying size.
 
 use warpbpf_ebpf::Width;
 

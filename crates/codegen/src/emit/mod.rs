@@ -1,8 +1,9 @@
 //! Last stage: lowered IR becomes PTX text.
 //!
-//! Every value has a register of its own; ptxas allocates the real ones. Constants are written into the operands.
-//! A block's parameters are set by moves at the end of its predecessors. Nothing here assumes that lanes are
-//! converged: no `.uni`, no barrier, no mask that was not asked for a few instructions before.
+//! Every value has a register of its own; ptxas allocates the real ones. Constants are written into
+//! the operands. A block's parameters are set by moves at the end of its predecessors. Nothing here
+//! assumes that lanes are converged: no `.uni`, no barrier, no mask that was not asked for a few
+//! instructions before.
 
 mod block;
 mod emitter;
@@ -64,8 +65,9 @@ impl Emit<'_> {
             self.label(&block_label(block));
         }
         if self.heads[block.index()] {
-            // ptxas 13.0 drops 64 doublings of a loop that it unrolls as if they were none (docs/measurements.md, "Generated
-            // programs"); and the code of a probe should stay small.
+            // ptxas 13.0 drops 64 doublings of a loop that it unrolls as if they were none
+            // (docs/measurements.md, "Generated programs"); and the code of a probe should stay
+            // small.
             self.line(".pragma \"nounroll\";");
         }
         for inst in &data.insts {
@@ -396,8 +398,9 @@ impl Emit<'_> {
                     width.bits()
                 ));
                 if matches!(mem, Mem::MapSync(_)) {
-                    // An acquiring load, in two: ptxas 13.0 deletes an `ld.acquire` whose result is not used, and with it
-                    // what other accesses need, so that the kernel ends with an illegal instruction.
+                    // An acquiring load, in two: ptxas 13.0 deletes an `ld.acquire` whose result is
+                    // not used, and with it what other accesses need, so that the kernel ends with
+                    // an illegal instruction.
                     self.line("fence.acq_rel.gpu;");
                 }
             }

@@ -1,10 +1,12 @@
 //! Reserving and committing ring records: the algorithm of [`RingLayout`].
 //!
-//! Lanes that run together share one reservation, and one commit if they still run together then. The mask is asked for
-//! right before it is used, the lanes in it meet only at `shfl.sync`, `vote.sync` and `bar.warp.sync` with exactly that
-//! mask, and nothing between makes one of them leave.
+//! Lanes that run together share one reservation, and one commit if they still run together then.
+//! The mask is asked for right before it is used, the lanes in it meet only at `shfl.sync`,
+//! `vote.sync` and `bar.warp.sync` with exactly that mask, and nothing between makes one of them
+//! leave.
 //!
-//! What only the leader does, and what happens at the end of a sub-buffer or of the room, lies off the common path.
+//! What only the leader does, and what happens at the end of a sub-buffer or of the room, lies off
+//! the common path.
 
 use warpbpf_abi::layout::RingLayout;
 
@@ -173,8 +175,9 @@ impl Emit<'_> {
         }
     }
 
-    /// Bytes of the records of a group's lanes, each `need` (a `b64`) in its own lane: of all as a `b64`, and as a `b32` of those of
-    /// lower lanes, which lie in front of it. Where all together do not fit into a sub-buffer, each lane is made a group by itself.
+    /// Bytes of the records of a group's lanes, each `need` (a `b64`) in its own lane: of all as a
+    /// `b64`, and as a `b32` of those of lower lanes, which lie in front of it. Where all together
+    /// do not fit into a sub-buffer, each lane is made a group by itself.
     fn add_up(&mut self, group: &mut Group, need: &str, ring: RingLayout) -> (String, String) {
         // 32 records of less than 2^24 bytes each.
         let [bytes, all, before, left, lane, of, next] = [(); 7].map(|()| self.temp(Ty::B32));
@@ -374,8 +377,9 @@ impl Emit<'_> {
         self.pad(claim, &reserved, &pad);
     }
 
-    /// The same by an add, where the ring's free eighth makes it safe: [`RingLayout::limit`]. Writers do not disturb each
-    /// other, so the loop turns only for those whose piece crosses the end of a sub-buffer.
+    /// The same by an add, where the ring's free eighth makes it safe: [`RingLayout::limit`].
+    /// Writers do not disturb each other, so the loop turns only for those whose piece crosses the
+    /// end of a sub-buffer.
     fn claim_by_add(&mut self, claim: &Claim, done: &str) {
         let sub = claim.ring.sub_bytes();
         let [consumed_at, consumed, reserved, used, rest] = [(); 5].map(|()| self.temp(Ty::B64));
@@ -437,9 +441,9 @@ impl Emit<'_> {
         Some(wait)
     }
 
-    /// There is no room, and the host stands at `consumed`: goes back to `turn` after a nap, or on where it was too long, or
-    /// where somebody has waited in vain since the host has moved. All bounds are this lane's own: it waits for nobody who
-    /// might wait for it.
+    /// There is no room, and the host stands at `consumed`: goes back to `turn` after a nap, or on
+    /// where it was too long, or where somebody has waited in vain since the host has moved. All
+    /// bounds are this lane's own: it waits for nobody who might wait for it.
     fn wait(&mut self, claim: &Claim, wait: Option<Wait>, consumed: &str, turn: &str) {
         let Some(Wait { looks, since }) = wait else {
             return;
@@ -473,7 +477,8 @@ impl Emit<'_> {
         self.label(&over);
     }
 
-    /// Turns `bytes` at `position`, which lie in one sub-buffer, into a record of padding and commits it.
+    /// Turns `bytes` at `position`, which lie in one sub-buffer, into a record of padding and
+    /// commits it.
     fn pad(&mut self, claim: &Claim, position: &str, bytes: &str) {
         let (header, count) = (self.temp(Ty::B64), self.temp(Ty::B64));
         let [place, index] = [(); 2].map(|()| self.temp(Ty::B32));
@@ -513,7 +518,8 @@ impl Emit<'_> {
         ));
     }
 
-    /// Adds a record to the commit count of its sub-buffer, after everything that was written into it.
+    /// Adds a record to the commit count of its sub-buffer, after everything that was written into
+    /// it.
     pub(super) fn ring_commit(
         &mut self,
         ring: RingLayout,
@@ -547,10 +553,11 @@ impl Emit<'_> {
 
     /// The same where lanes may commit together.
     ///
-    /// Lanes that reserved together have their records in one sub-buffer, side by side. If all who are here did, the
-    /// lowest of them commits for all; a lane knows that only if every lane says so, for one may have reserved again
-    /// meanwhile. Else everyone commits alone. `bar.warp.sync` makes the lanes' writes visible to the lane that commits,
-    /// whose release passes them on (PTX ISA, memory consistency model: causality order).
+    /// Lanes that reserved together have their records in one sub-buffer, side by side. If all who
+    /// are here did, the lowest of them commits for all; a lane knows that only if every lane says
+    /// so, for one may have reserved again meanwhile. Else everyone commits alone. `bar.warp.sync`
+    /// makes the lanes' writes visible to the lane that commits, whose release passes them on (PTX
+    /// ISA, memory consistency model: causality order).
     pub(super) fn ring_commit_shared(
         &mut self,
         ring: RingLayout,
@@ -593,9 +600,10 @@ impl Emit<'_> {
         self.label(&skip);
     }
 
-    /// Writes a record's chunks, by two lanes together where the warp is whole: of each pair of neighbours the even one
-    /// writes the first halves of both records, the odd one the second halves. A store then fills whole sectors of memory
-    /// instead of halves, and there are half as many to write. All in `here` agree about `together`.
+    /// Writes a record's chunks, by two lanes together where the warp is whole: of each pair of
+    /// neighbours the even one writes the first halves of both records, the odd one the second
+    /// halves. A store then fills whole sectors of memory instead of halves, and there are half as
+    /// many to write. All in `here` agree about `together`.
     fn write_chunks(
         &mut self,
         record: Value,

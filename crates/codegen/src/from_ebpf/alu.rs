@@ -1,5 +1,6 @@
-//! Arithmetic of RFC 9669 §4.1 and §4.2. A 32-bit operation works on the low halves and zeroes the upper half of its
-//! result; writing it as truncate, operate, extend lets the later passes see 32-bit code as such.
+//! Arithmetic of RFC 9669 §4.1 and §4.2. A 32-bit operation works on the low halves and zeroes the
+//! upper half of its result; writing it as truncate, operate, extend lets the later passes see
+//! 32-bit code as such.
 
 use warpbpf_ebpf::{AluOp, EndKind, Reg, Source};
 

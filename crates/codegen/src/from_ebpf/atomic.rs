@@ -1,5 +1,6 @@
-//! Atomic read-modify-writes (RFC 9669 §5.3). Memory that no other thread sees needs no atomicity: the parts of the
-//! operation are done one after the other, which also serves `.local` memory, where PTX has no atomics.
+//! Atomic read-modify-writes (RFC 9669 §5.3). Memory that no other thread sees needs no atomicity:
+//! the parts of the operation are done one after the other, which also serves `.local` memory,
+//! where PTX has no atomics.
 
 use warpbpf_ebpf::{AtomicOp, Reg, Width};
 use warpbpf_verify::Region;

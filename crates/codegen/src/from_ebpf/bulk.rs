@@ -31,7 +31,8 @@ impl Translator<'_> {
         let width = piece(from.place.alignment().min(to.place.alignment()));
         let step = u64::from(width.bytes());
         let (rest, looped) = (size % step, size - size % step);
-        // The last bytes are read before and written behind the loop, so that it touches only whole pieces.
+        // The last bytes are read before and written behind the loop, so that it touches only whole
+        // pieces.
         let (from_rest, to_rest) = (self.further(from, looped), self.further(to, looped));
         let words = self.load_words(from_rest, rest)?;
         let (from, to) = (self.anywhere(from, step), self.anywhere(to, step));
@@ -178,13 +179,15 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// The spot at an offset that is only known as it runs, a multiple of what the spot is aligned to.
+    /// The spot at an offset that is only known as it runs, a multiple of what the spot is aligned
+    /// to.
     fn moved(&mut self, spot: Spot, at: Value) -> Spot {
         let pointer = self.bin(BinOp::Add, spot.pointer, at);
         Spot { pointer, ..spot }
     }
 
-    /// The spot, of which nothing is known but that it is a multiple of `align`; its pointer is all of its address.
+    /// The spot, of which nothing is known but that it is a multiple of `align`; its pointer is all
+    /// of its address.
     fn anywhere(&mut self, spot: Spot, align: u64) -> Spot {
         Spot {
             place: Place {

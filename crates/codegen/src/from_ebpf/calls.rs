@@ -1,5 +1,6 @@
-//! Local functions: inlined where they are called, or where a helper calls them back. A helper with a callback becomes a
-//! loop around it; what the callback does to stack variables goes round as the loop's parameters.
+//! Local functions: inlined where they are called, or where a helper calls them back. A helper with
+//! a callback becomes a loop around it; what the callback does to stack variables goes round as the
+//! loop's parameters.
 
 use warpbpf_abi::kfuncs::MAX_LOOPS;
 use warpbpf_abi::layout::MapLayout;
@@ -36,8 +37,8 @@ impl<'a> Translator<'a> {
         Ok(never)
     }
 
-    /// The function that the current instruction calls, with `args` in r1 and up if there are any, else with what is there.
-    /// Goes on where it returned; gives its r0.
+    /// The function that the current instruction calls, with `args` in r1 and up if there are any,
+    /// else with what is there. Goes on where it returned; gives its r0.
     pub(super) fn inline(
         &mut self,
         instance: &'a Instance,
@@ -61,8 +62,8 @@ impl<'a> Translator<'a> {
             self.state.regs[i + 1] = *arg;
         }
         self.instance(callee, Some(after))?;
-        // r1 to r5 hold nothing after a call, r6 to r9 what they held before it (RFC 9669 §2.1); the values from
-        // before the call dominate what follows it.
+        // r1 to r5 hold nothing after a call, r6 to r9 what they held before it (RFC 9669 §2.1);
+        // the values from before the call dominate what follows it.
         self.pc = pc;
         self.state = State { regs: saved, vars };
         self.at = after;
@@ -158,7 +159,8 @@ impl<'a> Translator<'a> {
         self.finish(l)
     }
 
-    /// The blocks of a loop with a counter of type `ty`, and the check of the flags, which are the fourth argument. Goes on where they are fine.
+    /// The blocks of a loop with a counter of type `ty`, and the check of the flags, which are the
+    /// fourth argument. Goes on where they are fine.
     fn loop_without_flags(&mut self, ty: Ty) -> Loop {
         let l = self.loop_blocks(ty);
         let flags = self.cmp_const(Cond::Ne, self.arg(3), 0);
@@ -225,7 +227,8 @@ impl<'a> Translator<'a> {
         self.jump(l.head, args);
     }
 
-    /// After the callback: leaves with `result` if it returned something, else goes round with `next`.
+    /// After the callback: leaves with `result` if it returned something, else goes round with
+    /// `next`.
     pub(super) fn go_round(&mut self, l: &Loop, stop: Value, next: Value, result: Value) {
         let stop = self.cmp_const(Cond::Ne, stop, 0);
         self.at = self.leave_with(l, stop, result);

@@ -1,5 +1,5 @@
-//! Reads of the context: it exists nowhere in memory, so a read becomes a special register or a constant, and a narrow
-//! read the wanted part of it.
+//! Reads of the context: it exists nowhere in memory, so a read becomes a special register or a
+//! constant, and a narrow read the wanted part of it.
 
 use warpbpf_abi::context::{self, Capture, Field, FieldSource};
 use warpbpf_ebpf::Width;
@@ -125,7 +125,8 @@ impl Translator<'_> {
             self.special64(Special::Nctaid(0)),
             self.special(Special::Nctaid(1)),
         );
-        // y and z are below 2^16 (CUDA C++ Programming Guide, "Compute Capabilities"): this fits 32 bits.
+        // y and z are below 2^16 (CUDA C++ Programming Guide, "Compute Capabilities"): this fits 32
+        // bits.
         let row = self.bin(BinOp::Mul, z, ny);
         let row = self.bin(BinOp::Add, row, y);
         let row = self.zext(row);

@@ -1,5 +1,6 @@
-//! Dynptrs on the stack: two words, the address of what one stands for, 0 if it is empty, and its size. Programs cannot touch
-//! them, so where the stack is registers they are registers. A sample's dynptr is another thing: see [`super::sample`].
+//! Dynptrs on the stack: two words, the address of what one stands for, 0 if it is empty, and its
+//! size. Programs cannot touch them, so where the stack is registers they are registers. A sample's
+//! dynptr is another thing: see [`super::sample`].
 
 use warpbpf_abi::costs::{DYNPTR_MOST, WRITTEN_OUT_BYTES};
 use warpbpf_abi::maps::{E2BIG, EINVAL};
@@ -101,7 +102,8 @@ impl Translator<'_> {
         }
     }
 
-    /// What a new dynptr of `size` bytes is refused for: the result if it is, and whether it is not.
+    /// What a new dynptr of `size` bytes is refused for: the result if it is, and whether it is
+    /// not.
     fn verdict(&mut self, size: Value, flags: Value) -> (Value, Value) {
         let fits = self.cmp_const(Cond::Ule, size, DYNPTR_MOST);
         let plain = self.cmp_const(Cond::Eq, flags, 0);
@@ -252,7 +254,8 @@ impl Translator<'_> {
         Ok(result)
     }
 
-    /// The `size` bytes from the offset in argument `at` on, whether they can be copied, and the call's result.
+    /// The `size` bytes from the offset in argument `at` on, whether they can be copied, and the
+    /// call's result.
     fn piece(
         &mut self,
         call: &CallFact,

@@ -1,5 +1,5 @@
-//! Reads of the application's memory. What is known to be short goes through registers, so that a buffer on the stack
-//! needs no memory; the rest is copied.
+//! Reads of the application's memory. What is known to be short goes through registers, so that a
+//! buffer on the stack needs no memory; the rest is copied.
 
 use warpbpf_abi::access::Space;
 use warpbpf_abi::costs::WRITTEN_OUT_BYTES;

@@ -142,7 +142,8 @@ impl<'a> Translator<'a> {
         )
     }
 
-    /// The host's clock: the current time record maps %globaltimer to CLOCK_MONOTONIC (`abi::layout::env`).
+    /// The host's clock: the current time record maps %globaltimer to CLOCK_MONOTONIC
+    /// (`abi::layout::env`).
     fn ktime(&mut self) -> Value {
         let base = self.push(Ty::B64, Op::Slot(slot::ENV));
         let index = self.env_field(Mem::Clock, base, env::TIME_INDEX);
@@ -174,7 +175,8 @@ impl<'a> Translator<'a> {
         self.env_field(Mem::Env, base, at)
     }
 
-    /// The finaliser of SplitMix64 over what tells calls apart: the thread, the launch, and the cycle on this multiprocessor.
+    /// The finaliser of SplitMix64 over what tells calls apart: the thread, the launch, and the
+    /// cycle on this multiprocessor.
     fn prandom(&mut self) -> Value {
         let clock = self.push(Ty::B64, Op::Clock);
         let timer = self.push(Ty::B64, Op::Timer);

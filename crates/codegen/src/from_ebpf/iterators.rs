@@ -1,5 +1,5 @@
-//! The number iterator (`bpf_iter_num_*`): its 8 bytes on the stack hold the current number and the end, as in Linux, so
-//! that the pointer that `next` returns is one into the iterator.
+//! The number iterator (`bpf_iter_num_*`): its 8 bytes on the stack hold the current number and the
+//! end, as in Linux, so that the pointer that `next` returns is one into the iterator.
 
 use warpbpf_abi::kfuncs::{KfuncId, MAX_LOOPS};
 use warpbpf_abi::maps::{E2BIG, EINVAL};

@@ -1,5 +1,6 @@
-//! Keys that callbacks of `bpf_for_each_map_elem` get a pointer to although they are nowhere in memory: indices of arrays, and keys
-//! of dense slots, of which memory has what is left of their hash.
+//! Keys that callbacks of `bpf_for_each_map_elem` get a pointer to although they are nowhere in
+//! memory: indices of arrays, and keys of dense slots, of which memory has what is left of their
+//! hash.
 
 use warpbpf_abi::layout::{HASH_INVERSE, HashLayout, MapLayout};
 use warpbpf_ebpf::Width;
@@ -35,8 +36,8 @@ impl Translator<'_> {
         })
     }
 
-    /// A read through the pointer to an array's key. Such keys are nowhere in memory: the pointer to byte `n` of the key
-    /// is the number `key * 8 + n`, above null.
+    /// A read through the pointer to an array's key. Such keys are nowhere in memory: the pointer
+    /// to byte `n` of the key is the number `key * 8 + n`, above null.
     pub(super) fn index_bytes(&mut self, spot: Spot, width: Width, signed: bool) -> Value {
         let known = spot.place.offset.filter(|o| (0..4).contains(o));
         let start = i64::from(spot.off) - known.unwrap_or(0) - NOT_NULL as i64;
@@ -56,8 +57,9 @@ impl Translator<'_> {
         self.extend(bytes, width, signed)
     }
 
-    /// A read through the pointer to a key of a dense slot: the pointer to byte `n` of the key is the slot's address plus `n`. The slot
-    /// is the key's for good, so its word says the key whenever it is read.
+    /// A read through the pointer to a key of a dense slot: the pointer to byte `n` of the key is
+    /// the slot's address plus `n`. The slot is the key's for good, so its word says the key
+    /// whenever it is read.
     pub(super) fn dense_bytes(
         &mut self,
         spot: Spot,

@@ -1,7 +1,7 @@
-//! What a program asks of its group: the lanes that arrived at the site together, or the one lane that runs in scopes
-//! `warp` and `block`. The verifier has proved that all lanes of a group reach an operation that needs them
-//! (`abi::helpers::Warp::Together`). What it asks of its block: the values of groups come together in memory, and whoever
-//! completes the block takes what is there.
+//! What a program asks of its group: the lanes that arrived at the site together, or the one lane
+//! that runs in scopes `warp` and `block`. The verifier has proved that all lanes of a group reach
+//! an operation that needs them (`abi::helpers::Warp::Together`). What it asks of its block: the
+//! values of groups come together in memory, and whoever completes the block takes what is there.
 
 use warpbpf_abi::attach::Scope;
 use warpbpf_ebpf::Width;
@@ -43,7 +43,8 @@ impl Translator<'_> {
         self.zext(mask)
     }
 
-    /// The same value, but nothing that ptxas knows to be the same in all lanes of a group: see [`crate::opaque::group_mask`].
+    /// The same value, but nothing that ptxas knows to be the same in all lanes of a group: see
+    /// [`crate::opaque::group_mask`].
     fn of_each_lane(&mut self, value: Value) -> Value {
         let own = self.special(Special::LanemaskEq);
         let below = self.special(Special::LanemaskLt);
@@ -100,7 +101,8 @@ impl Translator<'_> {
         self.of_each_lane(result)
     }
 
-    /// An aggregate over the block of the values in `r1`, to where `r2` points; 1 in the lane that gets it.
+    /// An aggregate over the block of the values in `r1`, to where `r2` points; 1 in the lane that
+    /// gets it.
     pub(super) fn of_block(&mut self, call: &CallFact, op: LaneOp) -> Result<Value, CodegenError> {
         let to = self.pointer_arg(call, 1)?;
         let cell = self.cells;

@@ -152,7 +152,8 @@ impl Translator<'_> {
         }
     }
 
-    /// A call into the prelude: the map's base, the flags of an update, the words of the key, those of an update's value.
+    /// A call into the prelude: the map's base, the flags of an update, the words of the key, those
+    /// of an update's value.
     fn hash(&mut self, op: HashOp, table: Table, call: &CallFact) -> Result<Value, CodegenError> {
         let map = self.map_arg(call)?;
         let binding = self.binding(map)?;
@@ -272,7 +273,8 @@ impl Translator<'_> {
         Ok((self.bin(BinOp::And, known, inside), at))
     }
 
-    /// Whether the map has values for this thread, and the address of that for key 0. A thread beyond the map is counted.
+    /// Whether the map has values for this thread, and the address of that for key 0. A thread
+    /// beyond the map is counted.
     pub(super) fn per_thread_base(
         &mut self,
         base: Value,

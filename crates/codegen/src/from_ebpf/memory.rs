@@ -1,6 +1,7 @@
-//! Loads and stores: which memory a pointer points to is in the facts, so each access becomes a variable, a special
-//! register or instructions with their state space. eBPF lets programs access unaligned addresses, PTX does not: where the
-//! proof does not know the alignment, an access is done in aligned pieces.
+//! Loads and stores: which memory a pointer points to is in the facts, so each access becomes a
+//! variable, a special register or instructions with their state space. eBPF lets programs access
+//! unaligned addresses, PTX does not: where the proof does not know the alignment, an access is
+//! done in aligned pieces.
 
 use warpbpf_ebpf::{Insn, Source, Width};
 use warpbpf_verify::{Place, Region};
@@ -135,7 +136,8 @@ impl Translator<'_> {
         }
     }
 
-    /// Stores the low bits of a register value. `sync`: with release, where others can see the memory.
+    /// Stores the low bits of a register value. `sync`: with release, where others can see the
+    /// memory.
     pub(super) fn store(
         &mut self,
         spot: Spot,
@@ -340,7 +342,8 @@ impl Translator<'_> {
     }
 }
 
-/// The address is a multiple of the width. A known offset tells that too, because every region begins 8-aligned.
+/// The address is a multiple of the width. A known offset tells that too, because every region
+/// begins 8-aligned.
 pub(super) fn aligned(place: Place, width: Width) -> bool {
     match place.offset {
         Some(offset) => offset % i64::from(width.bytes()) == 0,
@@ -348,7 +351,8 @@ pub(super) fn aligned(place: Place, width: Width) -> bool {
     }
 }
 
-/// How to access `size` bytes: aligned pieces that do not cross multiples of `word`, as offsets relative to the place.
+/// How to access `size` bytes: aligned pieces that do not cross multiples of `word`, as offsets
+/// relative to the place.
 pub(super) fn pieces(place: Place, size: u64, word: i64) -> Vec<(i64, Width)> {
     let (start, widest) = match place.offset {
         Some(offset) => (offset, 8),

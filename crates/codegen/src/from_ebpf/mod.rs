@@ -1,8 +1,9 @@
 //! First stage: eBPF with its proof becomes SSA, calls of local functions inlined.
 //!
-//! Registers and promoted stack bytes are variables. A block with several predecessors gets a parameter for each of
-//! them; `opt_copy` and `opt_dce` take back what is not needed, which is simpler than knowing it beforehand. Only
-//! reachable instructions are translated, and a branch whose proof knows its outcome is a jump.
+//! Registers and promoted stack bytes are variables. A block with several predecessors gets a
+//! parameter for each of them; `opt_copy` and `opt_dce` take back what is not needed, which is
+//! simpler than knowing it beforehand. Only reachable instructions are translated, and a branch
+//! whose proof knows its outcome is a jump.
 //!
 //! Here is the way through a function; each kind of instruction has a file. Only calls of local
 //! functions and callbacks (`calls`) come back to [`Translator::instance`].
@@ -98,14 +99,17 @@ impl<'a> Translator<'a> {
         self.end(Term::Ret);
     }
 
-    // --- building -------------------------------------------------------------------------------------------------
+    // --- building
+    // ---------------------------------------------------------------------------------------------
 
-    // --- environment ----------------------------------------------------------------------------------------------
+    // --- environment
+    // ---------------------------------------------------------------------------------------------
 
-    // --- control flow ---------------------------------------------------------------------------------------------
+    // --- control flow
+    // ---------------------------------------------------------------------------------------------
 
-    /// Translates one function as called from one place. Leaves through `ret`, whose parameters are `r0` and then the
-    /// stack variables, or out of the fragment.
+    /// Translates one function as called from one place. Leaves through `ret`, whose parameters are
+    /// `r0` and then the stack variables, or out of the fragment.
     fn instance(&mut self, instance: &'a Instance, ret: Option<Block>) -> Result<(), CodegenError> {
         let outer_frame = std::mem::replace(&mut self.frame, instance.frame);
         let end = self.plan.frame_end(instance.frame);
@@ -418,7 +422,8 @@ impl<'a> Translator<'a> {
 /// A block of the function being translated.
 struct Entry {
     id: Block,
-    /// Its variables: parameters if it merges, else what its only predecessor left, once that is known.
+    /// Its variables: parameters if it merges, else what its only predecessor left, once that is
+    /// known.
     state: Option<State>,
     merges: bool,
 }

@@ -1,4 +1,5 @@
-//! `bpf_for_each_map_elem` over a hash: its slots one after the other, and in each the node that it stands for.
+//! `bpf_for_each_map_elem` over a hash: its slots one after the other, and in each the node that it
+//! stands for.
 
 use warpbpf_abi::layout::{HashLayout, LruLayout, MapLayout};
 use warpbpf_ebpf::Width;
@@ -10,7 +11,8 @@ use crate::error::CodegenError;
 use crate::ir::{BinOp, Cond, Mem, Op, Origin, Ty, Value};
 
 impl<'a> Translator<'a> {
-    /// Calls back for each published node, as often as the map has entries at most: nodes may come and go meanwhile.
+    /// Calls back for each published node, as often as the map has entries at most: nodes may come
+    /// and go meanwhile.
     pub(super) fn for_each_node(
         &mut self,
         instance: &'a Instance,
@@ -31,7 +33,8 @@ impl<'a> Translator<'a> {
             | MapLayout::Hosted(_)
             | MapLayout::UserRing(_) => return self.missing("a map with nodes"),
         };
-        // The slot in the lower half of the counter, the calls made in the upper: one parameter serves.
+        // The slot in the lower half of the counter, the calls made in the upper: one parameter
+        // serves.
         self.enter(&l);
         let slot = self.trunc(l.index);
         let calls = self.bin_const(BinOp::Shr, l.index, 32);
@@ -87,7 +90,8 @@ impl<'a> Translator<'a> {
         Ok(self.finish(l))
     }
 
-    /// Addresses of the key and of this lane's value in the node of a slot's word; `slot` is the slot's, less where slots begin.
+    /// Addresses of the key and of this lane's value in the node of a slot's word; `slot` is the
+    /// slot's, less where slots begin.
     fn node(
         &mut self,
         layout: &MapLayout,

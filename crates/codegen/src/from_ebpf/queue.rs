@@ -95,7 +95,8 @@ impl Translator<'_> {
         }
     }
 
-    /// The function leaves the value, or zeros, in local memory; from there it goes to where the program wants it.
+    /// The function leaves the value, or zeros, in local memory; from there it goes to where the
+    /// program wants it.
     fn next_value(
         &mut self,
         call: &CallFact,

@@ -1,5 +1,5 @@
-//! Ring buffer and printk helpers. Reserving and committing are operations of their own, because lanes that run
-//! together share them; what lies between is plain stores.
+//! Ring buffer and printk helpers. Reserving and committing are operations of their own, because
+//! lanes that run together share them; what lies between is plain stores.
 
 use warpbpf_abi::attach::Scope;
 use warpbpf_abi::costs::WRITTEN_OUT_BYTES;
@@ -50,7 +50,8 @@ impl Translator<'_> {
         self.env.scope == Scope::Thread && self.env.meets
     }
 
-    /// `of_any_sizes`: lanes whose records have sizes of their own reserve together, too, for which they have to add them up.
+    /// `of_any_sizes`: lanes whose records have sizes of their own reserve together, too, for which
+    /// they have to add them up.
     pub(super) fn reserve(
         &mut self,
         ring: RingLayout,
@@ -58,7 +59,8 @@ impl Translator<'_> {
         size: Size,
         of_any_sizes: bool,
     ) -> Value {
-        // All lanes' records must fit into one sub-buffer, else sharing a reservation would never succeed.
+        // All lanes' records must fit into one sub-buffer, else sharing a reservation would never
+        // succeed.
         let fits = match size {
             Size::Const(size) => {
                 LANES * RingLayout::record_bytes(u64::from(size)) <= ring.sub_bytes()
@@ -99,8 +101,8 @@ impl Translator<'_> {
         });
     }
 
-    /// Reserves and goes on in the block where that succeeded. Returns the record, and the block that follows with
-    /// its parameter, which is `full_result` if there was no room.
+    /// Reserves and goes on in the block where that succeeded. Returns the record, and the block
+    /// that follows with its parameter, which is `full_result` if there was no room.
     fn with_record(
         &mut self,
         ring: RingLayout,
@@ -161,8 +163,8 @@ impl Translator<'_> {
         self.ring_write(call, 1, EAGAIN)
     }
 
-    /// `bpf_ringbuf_query`, of the ring that this lane writes to. All that can be asked is there at first; where the flags
-    /// are known, what they do not ask for is folded away, loads included.
+    /// `bpf_ringbuf_query`, of the ring that this lane writes to. All that can be asked is there at
+    /// first; where the flags are known, what they do not ask for is folded away, loads included.
     pub(super) fn ring_query(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
         let ring = self.ring_of(call)?;
         let base = self.map_base(call)?;
@@ -208,7 +210,8 @@ impl Translator<'_> {
         Ok(result)
     }
 
-    /// `bpf_perf_event_output`: an event is a record, and the ring that it is in says which multiprocessor wrote it.
+    /// `bpf_perf_event_output`: an event is a record, and the ring that it is in says which
+    /// multiprocessor wrote it.
     pub(super) fn perf_output(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
         let known = self.cmp_const(Cond::Ule, self.arg(2), BPF_F_INDEX_MASK);
         let (write, refuse, after) = (
@@ -228,8 +231,8 @@ impl Translator<'_> {
         Ok(result)
     }
 
-    /// Copies what argument `at` points to, of the size in the next one, into a record. `full` is the result if there is no
-    /// room.
+    /// Copies what argument `at` points to, of the size in the next one, into a record. `full` is
+    /// the result if there is no room.
     fn ring_write(&mut self, call: &CallFact, at: usize, full: i64) -> Result<Value, CodegenError> {
         let ring = self.ring_of(call)?;
         let data = self.pointer_arg(call, at)?;
@@ -320,7 +323,8 @@ impl Translator<'_> {
         Ok(())
     }
 
-    /// Queues a message for the host to format: `abi::layout::printk`. A format size of 0 says "up to the NUL".
+    /// Queues a message for the host to format: `abi::layout::printk`. A format size of 0 says "up
+    /// to the NUL".
     pub(super) fn printk(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
         let helper = helpers::of(call.helper).name;
         let binding = self.env.printk.ok_or(CodegenError::NoPrintkRing {

@@ -1,7 +1,8 @@
-//! `bpf_user_ringbuf_drain` and what its callback asks of a sample: the algorithm of [`UserRingLayout`].
+//! `bpf_user_ringbuf_drain` and what its callback asks of a sample: the algorithm of
+//! [`UserRingLayout`].
 //!
-//! A callback's dynptr is one register: where in the ring the payload begins, and its length. So there is nothing in memory
-//! that could change while the callback holds it.
+//! A callback's dynptr is one register: where in the ring the payload begins, and its length. So
+//! there is nothing in memory that could change while the callback holds it.
 
 use warpbpf_abi::costs::WRITTEN_OUT_BYTES;
 use warpbpf_abi::layout::{MapLayout, UserRingLayout};
@@ -16,7 +17,8 @@ use super::translator::Translator;
 use crate::error::CodegenError;
 use crate::ir::{BinOp, Cond, Mem, Op, Order, Origin, Rmw, Ty, Value};
 
-/// In the counter of the loop: calls made are in the upper half, discarded records skipped in the lower.
+/// In the counter of the loop: calls made are in the upper half, discarded records skipped in the
+/// lower.
 const CALL: u64 = 1 << 32;
 
 /// A ring that is being drained.
@@ -66,7 +68,8 @@ impl<'a> Translator<'a> {
         let map = self.map_arg(call)?;
         let base = self.map_base(call)?;
         let context = self.arg(2);
-        // Until the ring is taken a way out leads to `early`, after that to `drained`, where it is given back.
+        // Until the ring is taken a way out leads to `early`, after that to `drained`, where it is
+        // given back.
         let drained = self.loop_blocks(Ty::B64);
         let early = self.loop_around(&drained);
         let unknown = self.bin_const(BinOp::And, self.arg(3), !BPF_RB_WAKEUPS);
@@ -77,7 +80,8 @@ impl<'a> Translator<'a> {
         let now = self.bin_const(BinOp::Or, now, 1);
         let held = self.cmp_const(Cond::Ne, lock, 0);
         let age = self.bin(BinOp::Sub, now, lock);
-        // Multiprocessors read the timer at slightly different moments. What is far ahead was taken by nobody who drains now.
+        // Multiprocessors read the timer at slightly different moments. What is far ahead was taken
+        // by nobody who drains now.
         let stale = UserRingLayout::STALE_NS;
         let age = self.bin_const(BinOp::Add, age, stale);
         let young = self.cmp_const(Cond::Ult, age, 2 * stale);
@@ -91,7 +95,8 @@ impl<'a> Translator<'a> {
         let lost = self.cmp(Cond::Ne, found, lock);
         self.at = self.leave_if(&early, lost, EBUSY as u64);
         self.count(map, base, UserRingLayout::TAKEN_OVER, held);
-        // What the host wrote before it moved the producer's position is seen from here on, by plain loads too.
+        // What the host wrote before it moved the producer's position is seen from here on, by
+        // plain loads too.
         self.push_effect(Op::Membar);
         let ring = Drain {
             map,
@@ -117,7 +122,8 @@ impl<'a> Translator<'a> {
         Ok(self.finish(early))
     }
 
-    /// The record that stands next. Leaves where there is none, or enough was done; goes round where it was discarded.
+    /// The record that stands next. Leaves where there is none, or enough was done; goes round
+    /// where it was discarded.
     fn next_sample(&mut self, ring: &Drain, l: &Loop, calls: Value) -> Result<Next, CodegenError> {
         let at = self.control(ring.map, ring.base, UserRingLayout::CONSUMER);
         let left = self.bin(BinOp::Sub, ring.end, at);
@@ -175,8 +181,8 @@ impl<'a> Translator<'a> {
         Ok(next)
     }
 
-    /// Where no record can be: all that the host has written until now is lost, counted once, and told. What it writes from
-    /// now on begins at a record.
+    /// Where no record can be: all that the host has written until now is lost, counted once, and
+    /// told. What it writes from now on begins at a record.
     fn skip_broken(&mut self, ring: &Drain, l: &Loop, at: Value, broken: Value) {
         let (skip, keep) = (self.func.add_block(), self.func.add_block());
         self.branch(broken, skip, keep);

@@ -1,5 +1,6 @@
-//! Strings: comparisons with constant ones, strings of the application, and texts that are made on the device. Formats are
-//! known here, so that a text is a sequence of calls, one for each piece of the format.
+//! Strings: comparisons with constant ones, strings of the application, and texts that are made on
+//! the device. Formats are known here, so that a text is a sequence of calls, one for each piece of
+//! the format.
 
 use warpbpf_abi::access::Space;
 use warpbpf_abi::costs::WRITTEN_OUT_BYTES;
@@ -25,8 +26,8 @@ struct Buffer {
 }
 
 impl<'a> Translator<'a> {
-    /// Words are compared from the last to the first, so that the first difference decides. Bytes of a word are in the order
-    /// of their weight once they are swapped.
+    /// Words are compared from the last to the first, so that the first difference decides. Bytes
+    /// of a word are in the order of their weight once they are swapped.
     pub(super) fn strncmp(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
         let Some(text) = &call.text else {
             return self.missing("a constant string");
@@ -108,8 +109,8 @@ impl<'a> Translator<'a> {
         Ok(result)
     }
 
-    /// Copies a string of the program's own memory through registers: of each word, the bytes before
-    /// the first NUL. The last of all bytes is a NUL in any case.
+    /// Copies a string of the program's own memory through registers: of each word, the bytes
+    /// before the first NUL. The last of all bytes is a NUL in any case.
     fn own_string_written_out(
         &mut self,
         from: Spot,
@@ -145,8 +146,8 @@ impl<'a> Translator<'a> {
         Ok(result)
     }
 
-    /// The bits of the bytes before the first zero byte of a word, and the highest bit of that byte:
-    /// all bits that matter, and 0, if there is none.
+    /// The bits of the bytes before the first zero byte of a word, and the highest bit of that
+    /// byte: all bits that matter, and 0, if there is none.
     fn until_nul(&mut self, word: Value) -> (Value, Value) {
         const LOW: u64 = 0x0101_0101_0101_0101;
         let less = self.bin_const(BinOp::Sub, word, LOW);
@@ -160,9 +161,9 @@ impl<'a> Translator<'a> {
         (self.bin_const(BinOp::Sub, first, 1), first)
     }
 
-    /// The same in loops, for what is long or of a size that is only known as it runs: one looks for
-    /// the NUL, one copies what is before it, one zeroes the rest. If another thread shortens the
-    /// string in between, the copy is as short, and the result is not.
+    /// The same in loops, for what is long or of a size that is only known as it runs: one looks
+    /// for the NUL, one copies what is before it, one zeroes the rest. If another thread shortens
+    /// the string in between, the copy is as short, and the result is not.
     fn own_string(&mut self, from: Spot, to: Spot) -> Result<Value, CodegenError> {
         let size = self.arg(1);
         let none = self.constant(0);

@@ -13,9 +13,10 @@ use crate::stack::StackPlan;
 /// What a map's register holds: programs can only compare it with null, which it is not.
 pub(super) const MAP_POINTER: u64 = 1;
 
-/// Added to pointers that are not global addresses, because the number would be 0 for some of them and programs may
-/// compare it with null. It is above what an array's key needs (35 bits) and above any offset that the verifier lets a
-/// program add (2^29 in either direction), so that neither reaches 0.
+/// Added to pointers that are not global addresses, because the number would be 0 for some of them
+/// and programs may compare it with null. It is above what an array's key needs (35 bits) and above
+/// any offset that the verifier lets a program add (2^29 in either direction), so that neither
+/// reaches 0.
 pub(super) const NOT_NULL: u64 = 1 << 40;
 
 /// Values of the variables at one point.
@@ -210,7 +211,8 @@ impl<'a> Translator<'a> {
         }
     }
 
-    /// Base address of the map of a call: in the slot table, or of a map in a map what the program found there.
+    /// Base address of the map of a call: in the slot table, or of a map in a map what the program
+    /// found there.
     pub(super) fn map_base(&mut self, call: &CallFact) -> Result<Value, CodegenError> {
         let map = self.map_arg(call)?;
         if map & INNER == 0 {
@@ -253,7 +255,8 @@ impl<'a> Translator<'a> {
 
     /// Which of so many copies this SM has.
     pub(super) fn own_copy(&mut self, copies: u32) -> Value {
-        // %smid may exceed the number of SMs that the host counted (PTX ISA: no contiguous numbering is promised).
+        // %smid may exceed the number of SMs that the host counted (PTX ISA: no contiguous
+        // numbering is promised).
         let sm = self.special(Special::Sm);
         let copy = self.bin_const(BinOp::UMin, sm, u64::from(copies - 1));
         self.zext(copy)

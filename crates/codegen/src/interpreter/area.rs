@@ -16,8 +16,8 @@ pub(super) const DEPTHS: u32 = 16;
 pub(super) const CONTEXT_AT: u32 = KEPT_AT + DEPTHS * KEPT_BYTES;
 /// Bytes of the run's own memory.
 pub(super) const AREA_BYTES: u32 = CONTEXT_AT + 16;
-/// In what a function keeps, behind `r6` to `r9`: rounds that `may_goto` has left; how often `bpf_loop` calls, its
-/// context and its number.
+/// In what a function keeps, behind `r6` to `r9`: rounds that `may_goto` has left; how often
+/// `bpf_loop` calls, its context and its number.
 pub(super) const ROUNDS: u32 = 32;
 pub(super) const LOOPS: u32 = 40;
 pub(super) const LOOP_CONTEXT: u32 = 48;

@@ -35,7 +35,8 @@ impl Interpreter {
                 functions.insert(hash_name(op, table, None), text);
             }
         }
-        // One for other layouts is another function. Functions stand in the order of their names, and behind those that they call.
+        // One for other layouts is another function. Functions stand in the order of their names,
+        // and behind those that they call.
         let of_tables: String = tables
             .keys()
             .map(|lookup| lookup.trim_start_matches(PREFIX))
@@ -60,8 +61,8 @@ impl Interpreter {
         u8::try_from(at).ok()
     }
 
-    /// Code that runs the program at the address in slot `code`, which gets what a compiled one would by [`Input::Memory`].
-    /// `None` for an environment with another input.
+    /// Code that runs the program at the address in slot `code`, which gets what a compiled one
+    /// would by [`Input::Memory`]. `None` for an environment with another input.
     pub fn fragment(&self, env: &Env, code: u32) -> Option<Fragment> {
         let Input::Memory { slot, size, stride } = env.input else {
             return None;

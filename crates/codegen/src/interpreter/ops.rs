@@ -160,8 +160,9 @@ impl DeviceOp {
         all
     }
 
-    /// Its PTX. `%wbpf_x` and `%wbpf_y` hold `dst` and `src`, `%wbpf_u` and `%wbpf_v` their low halves, `%wbpf_off` and `%wbpf_imm` the rest of
-    /// the instruction. It goes to `put` with a result in `%wbpf_x`, to `put32` with one in `%wbpf_u`, to `next` without one, or to `done`.
+    /// Its PTX. `%wbpf_x` and `%wbpf_y` hold `dst` and `src`, `%wbpf_u` and `%wbpf_v` their low
+    /// halves, `%wbpf_off` and `%wbpf_imm` the rest of the instruction. It goes to `put` with a
+    /// result in `%wbpf_x`, to `put32` with one in `%wbpf_u`, to `next` without one, or to `done`.
     pub fn text(self, number: usize) -> String {
         const NEXT: &str = "bra $wbpf_next;";
         match self {

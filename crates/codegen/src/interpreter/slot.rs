@@ -1,8 +1,10 @@
-//! A place for programs in a kernel: what stands at a site, and the function that it calls when something is to run there.
+//! A place for programs in a kernel: what stands at a site, and the function that it calls when
+//! something is to run there.
 //!
-//! Programs that come later may read any field of their context that a slot holds, so all of those are written to memory before one runs,
-//! where C has them: a read is a plain load, and a context may be handed around. The function is one for each kind of site, because memory
-//! of a thread's own that stood at each site would be there as often.
+//! Programs that come later may read any field of their context that a slot holds, so all of those
+//! are written to memory before one runs, where C has them: a read is a plain load, and a context
+//! may be handed around. The function is one for each kind of site, because memory of a thread's
+//! own that stood at each site would be there as often.
 
 use std::collections::BTreeSet;
 
@@ -17,10 +19,12 @@ use crate::fragment::{Env, Fragment, Target};
 use crate::ir::FenceOp;
 use crate::prelude::Text;
 
-/// Parameters of the function before the captures: the environment block, the slot, the kernel's number, the lanes that are there.
+/// Parameters of the function before the captures: the environment block, the slot, the kernel's
+/// number, the lanes that are there.
 const FIXED: usize = 4;
 
-/// What a slot has of a site's context. Other fields cost something at each pass, or need what a launch hands over.
+/// What a slot has of a site's context. Other fields cost something at each pass, or need what a
+/// launch hands over.
 pub fn holds(field: &Field) -> bool {
     match field.source {
         FieldSource::BlockIdx(_)

@@ -103,7 +103,8 @@ pub fn function(name: &str, ops: &[DeviceOp]) -> String {
     f.finish()
 }
 
-/// A fragment's body that runs the code in slot `code` with this thread's memory in `r1`, `size` in `r2`, and stores `r0` behind it.
+/// A fragment's body that runs the code in slot `code` with this thread's memory in `r1`, `size` in
+/// `r2`, and stores `r0` behind it.
 pub fn call(name: &str, space: &str, [code, slot]: [u32; 2], size: u32, stride: u32) -> String {
     let mut f = Text::default();
     let result = size.next_multiple_of(8);

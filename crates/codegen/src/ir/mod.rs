@@ -1,9 +1,10 @@
 //! The code generator's own language: closed, small, SSA with block parameters.
 //!
-//! A value has one of three types ([`Ty`]) and is defined once, as a parameter of a block or as the result of an
-//! instruction; its definition dominates its uses. Arithmetic is eBPF's (RFC 9669) until the pass `lower`, which
-//! leaves only operations that mean in PTX what they mean here. Operations that ask which lanes run together
-//! ([`Op::RingReserve`]) stand where the program put them: no pass moves, copies or merges them.
+//! A value has one of three types ([`Ty`]) and is defined once, as a parameter of a block or as the
+//! result of an instruction; its definition dominates its uses. Arithmetic is eBPF's (RFC 9669)
+//! until the pass `lower`, which leaves only operations that mean in PTX what they mean here.
+//! Operations that ask which lanes run together ([`Op::RingReserve`]) stand where the program put
+//! them: no pass moves, copies or merges them.
 
 mod op;
 mod value;

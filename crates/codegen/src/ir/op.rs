@@ -134,8 +134,9 @@ impl Cond {
     }
 }
 
-/// Special registers whose value does not change while a fragment runs (PTX ISA, "Special Registers"). `%smid` may
-/// change when a thread is preempted; it only chooses a copy, so one read per fragment serves.
+/// Special registers whose value does not change while a fragment runs (PTX ISA, "Special
+/// Registers"). `%smid` may change when a thread is preempted; it only chooses a copy, so one read
+/// per fragment serves.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Special {
     /// `%ctaid`, component 0 to 2.
@@ -203,17 +204,20 @@ pub enum Mem {
     Map(Origin),
     /// A map value with acquire (loads) or release (stores) at GPU scope.
     MapSync(Origin),
-    /// A slot of a hash, read with acquire; what is read decides what happens next, so the load is never dead.
+    /// A slot of a hash, read with acquire; what is read decides what happens next, so the load is
+    /// never dead.
     MapSlot(Origin),
     /// A ring record that this lane has reserved and not yet given back: plain.
     Record,
-    /// The memory of a program that runs by itself: no other thread touches this thread's part, so plain.
+    /// The memory of a program that runs by itself: no other thread touches this thread's part, so
+    /// plain.
     Memory,
     /// A key in a published node of a hash: nobody writes it any more, so plain.
     Key,
     /// A field of the environment block that never changes while a kernel runs.
     Env,
-    /// A word that the host rewrites, of the environment block or of a ring: relaxed at system scope.
+    /// A word that the host rewrites, of the environment block or of a ring: relaxed at system
+    /// scope.
     Clock,
     /// A word of a layout's own that lanes of other SMs change: relaxed at GPU scope.
     Control,
@@ -266,7 +270,8 @@ pub enum HashOp {
 pub enum QueueOp {
     /// Arguments: base, flags, value words. Result: 0 or an error.
     Push,
-    /// Arguments: base, address in local memory. Result: 0 or an error; the value or zeros are there.
+    /// Arguments: base, address in local memory. Result: 0 or an error; the value or zeros are
+    /// there.
     Pop,
     /// As `Pop`.
     Peek,
@@ -275,24 +280,27 @@ pub enum QueueOp {
 /// Steps of a read of the application's memory (`abi::layout::fence`).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FenceOp {
-    /// Argument: the fence block's address or 0. Result: address of the counter that this lane is counted in, or 0.
+    /// Argument: the fence block's address or 0. Result: address of the counter that this lane is
+    /// counted in, or 0.
     Enter,
-    /// Arguments: the fence block's address or 0, address, size, number of the state space. Result: the generic address if
-    /// all of that lives, else 0.
+    /// Arguments: the fence block's address or 0, address, size, number of the state space. Result:
+    /// the generic address if all of that lives, else 0.
     Find,
-    /// Arguments as those of `Find`. Result: how many bytes live from the address on, at most the size.
+    /// Arguments as those of `Find`. Result: how many bytes live from the address on, at most the
+    /// size.
     Room,
     /// Argument: what `Find` gave. Asks for its line in L2, if there is one.
     Prefetch,
-    /// Argument: what `Find` gave. Result: `bytes`, 1 to 8, of the application's memory from `off` on; zeroes if there is
-    /// nothing.
+    /// Argument: what `Find` gave. Result: `bytes`, 1 to 8, of the application's memory from `off`
+    /// on; zeroes if there is nothing.
     Word {
         /// From the address on.
         off: u32,
         /// How many.
         bytes: u32,
     },
-    /// Arguments: what `Find` gave, an address of ours, size. Copies so many bytes there, or zeroes if there is nothing.
+    /// Arguments: what `Find` gave, an address of ours, size. Copies so many bytes there, or zeroes
+    /// if there is nothing.
     Copy {
         /// Our memory.
         mem: Mem,
@@ -303,25 +311,32 @@ pub enum FenceOp {
     Leave,
 }
 
-/// Steps of making a text in memory of ours. A text is made from its begin on, and longer than its room only in number: what
-/// does not fit is counted and not written. `b64` all: `buffer` is an address, `room` its bytes, `at` the characters so far.
+/// Steps of making a text in memory of ours. A text is made from its begin on, and longer than its
+/// room only in number: what does not fit is counted and not written. `b64` all: `buffer` is an
+/// address, `room` its bytes, `at` the characters so far.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TextOp {
-    /// Arguments: buffer, room, at, up to 8 characters as a little-endian word, their number. Result: the new `at`.
+    /// Arguments: buffer, room, at, up to 8 characters as a little-endian word, their number.
+    /// Result: the new `at`.
     Put,
-    /// Arguments: buffer, room, at, the value, a number of [`crate::text::Number`]. Result: the new `at`.
+    /// Arguments: buffer, room, at, the value, a number of [`crate::text::Number`]. Result: the new
+    /// `at`.
     Number,
-    /// Arguments: buffer, room, at, an address of the application and how many bytes live there, most bytes to look at, a
-    /// number of [`crate::text::Number`]. Appends what is there up to its NUL, or nothing. Result: the new `at`.
+    /// Arguments: buffer, room, at, an address of the application and how many bytes live there,
+    /// most bytes to look at, a number of [`crate::text::Number`]. Appends what is there up to its
+    /// NUL, or nothing. Result: the new `at`.
     String,
-    /// Arguments: buffer, room, at. Ends the text with a NUL where that fits, else over its last character.
+    /// Arguments: buffer, room, at. Ends the text with a NUL where that fits, else over its last
+    /// character.
     End,
-    /// Arguments: buffer, an address of the application and how many bytes live there, size. Copies a string of at most so
-    /// many bytes with its NUL; zeroes behind it, or all zeroes if it does not end where nothing lives. Result: its bytes with the NUL, or an error.
+    /// Arguments: buffer, an address of the application and how many bytes live there, size. Copies
+    /// a string of at most so many bytes with its NUL; zeroes behind it, or all zeroes if it does
+    /// not end where nothing lives. Result: its bytes with the NUL, or an error.
     Read,
 }
 
-/// Operations of the lanes of a group on values that each of them has. All lanes of the mask execute them, together.
+/// Operations of the lanes of a group on values that each of them has. All lanes of the mask
+/// execute them, together.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum LaneOp {
     /// No arguments. Result, `b32`: the lanes that are together here.
@@ -344,8 +359,8 @@ pub enum LaneOp {
     Or,
 }
 
-/// How values of a block come together in its cell, so that 0 is the neutral element: who wants the smallest, or the bits
-/// that all have, brings complements.
+/// How values of a block come together in its cell, so that 0 is the neutral element: who wants the
+/// smallest, or the bits that all have, brings complements.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Merge {
     /// The sum, which wraps.
@@ -419,14 +434,16 @@ pub enum Op {
         off: i32,
         value: Value,
     },
-    /// Stores two `b64` to a record, in one access: the address is a multiple of 16. Only from `opt_stores`.
+    /// Stores two `b64` to a record, in one access: the address is a multiple of 16. Only from
+    /// `opt_stores`.
     StorePair {
         addr: Value,
         off: i32,
         values: [Value; 2],
     },
-    /// An atomic on global memory. Without a result it becomes `red`. `guard` skips it where it is false.
-    /// ptxas adds for several lanes at once where it sees the same address in all of them; `opt_together` does where it cannot.
+    /// An atomic on global memory. Without a result it becomes `red`. `guard` skips it where it is
+    /// false. ptxas adds for several lanes at once where it sees the same address in all of them;
+    /// `opt_together` does where it cannot.
     Atomic {
         /// `None` for the control words of a layout.
         origin: Option<Origin>,
@@ -441,8 +458,9 @@ pub enum Op {
     },
     /// `membar.sys`
     Membar,
-    /// Room for a record in this SM's ring: its payload's address or 0. `shared`: lanes that run together share one
-    /// reservation. `header`: writes the record's header; else stores before each commit do.
+    /// Room for a record in this SM's ring: its payload's address or 0. `shared`: lanes that run
+    /// together share one reservation. `header`: writes the record's header; else stores before
+    /// each commit do.
     RingReserve {
         ring: RingLayout,
         base: Value,
@@ -450,9 +468,10 @@ pub enum Op {
         header: bool,
         shared: bool,
     },
-    /// Publishes the record at `record`. `size` if it is known; else the header tells. `discard`: first marks the
-    /// header, which is written, as that of a discarded record. `shared`: lanes may commit together. `chunks` are
-    /// written before: lanes that are together write them for each other (from `opt_stores`).
+    /// Publishes the record at `record`. `size` if it is known; else the header tells. `discard`:
+    /// first marks the header, which is written, as that of a discarded record. `shared`: lanes may
+    /// commit together. `chunks` are written before: lanes that are together write them for each
+    /// other (from `opt_stores`).
     RingCommit {
         ring: RingLayout,
         base: Value,
@@ -462,7 +481,8 @@ pub enum Op {
         shared: bool,
         chunks: Vec<Chunk>,
     },
-    /// Copies `size` bytes (a `b64`) from `from` to a record, byte by byte: for sizes known only at run time.
+    /// Copies `size` bytes (a `b64`) from `from` to a record, byte by byte: for sizes known only at
+    /// run time.
     CopyBytes {
         mem: Mem,
         from: Value,
@@ -500,16 +520,17 @@ pub enum Op {
     },
     /// What lanes do together.
     Lanes { op: LaneOp, args: Vec<Value> },
-    /// The lanes of a group (`mask`, `b32`) come to a cell of their block with what their values are together (`value`,
-    /// `b64`); all execute it. Result, `b32`: 1 in the lane that completes the block, else 0.
+    /// The lanes of a group (`mask`, `b32`) come to a cell of their block with what their values
+    /// are together (`value`, `b64`); all execute it. Result, `b32`: 1 in the lane that completes
+    /// the block, else 0.
     Arrive {
         cell: u32,
         merge: Merge,
         mask: Value,
         value: Value,
     },
-    /// What came together in a cell, `b64`, where `last`, what [`Op::Arrive`] gave, is 1; the cell is as before the launch
-    /// then. Else 0.
+    /// What came together in a cell, `b64`, where `last`, what [`Op::Arrive`] gave, is 1; the cell
+    /// is as before the launch then. Else 0.
     Take { cell: u32, last: Value },
 }
 

@@ -10,8 +10,8 @@ use super::text::Text;
 use crate::fragment::Target;
 use crate::ir::HashOp;
 
-/// First PTX version with 128-bit atomics, and the first target (PTX ISA "Parallel Synchronization and Communication Instructions:
-/// atom").
+/// First PTX version with 128-bit atomics, and the first target (PTX ISA "Parallel Synchronization
+/// and Communication Instructions: atom").
 const WIDE_ATOMICS: ((u32, u32), u32) = ((8, 3), 90);
 
 /// The module can have 128-bit atomics.
@@ -39,14 +39,16 @@ pub fn body(f: &mut Text, op: HashOp, l: &HashLayout, maps: Maps, target: Target
     }
 }
 
-/// Goes from slot to slot. To `$wbpf_found` if the key is there; to `$wbpf_absent` at the slot that is the key's, or would be: empty,
-/// or the key's own. Falls through when all probes are used. The slot's address is in `%wbpf_slot`, its word in `%wbpf_s`, and in
-/// `%wbpf_want` what the word is where the key is there.
+/// Goes from slot to slot. To `$wbpf_found` if the key is there; to `$wbpf_absent` at the slot that
+/// is the key's, or would be: empty, or the key's own. Falls through when all probes are used. The
+/// slot's address is in `%wbpf_slot`, its word in `%wbpf_s`, and in `%wbpf_want` what the word is
+/// where the key is there.
 ///
-/// There is one way out of the loop, where lanes meet again that made more steps and fewer: what comes behind, they do together.
+/// There is one way out of the loop, where lanes meet again that made more steps and fewer: what
+/// comes behind, they do together.
 fn probe(f: &mut Text, op: HashOp, l: &HashLayout) {
-    // A program reads the value behind a lookup, which must not be one from before the word; others touch it with atomics and
-    // stores only.
+    // A program reads the value behind a lookup, which must not be one from before the word; others
+    // touch it with atomics and stores only.
     let order = match op {
         HashOp::Lookup => "acquire",
         HashOp::Update | HashOp::Delete => "relaxed",
@@ -142,8 +144,9 @@ fn update_ends(f: &mut Text, l: &HashLayout, maps: Maps, target: Target) {
 
 /// Puts word and value into the slot at once, if it is as it was.
 fn exchange(f: &mut Text) {
-    // A lane that is overtaken mostly finds its own key, and need not read it once more. An empty slot has no value yet. Of one whose key is gone the value may still change, under pointers to it: then it
-    // is looked again.
+    // A lane that is overtaken mostly finds its own key, and need not read it once more. An empty
+    // slot has no value yet. Of one whose key is gone the value may still change, under pointers to
+    // it: then it is looked again.
     f.code(&format!(
         ".reg .b128 %wbpf_q<3>;
         mov.b64 %wbpf_t1, 0;
@@ -162,7 +165,8 @@ fn exchange(f: &mut Text) {
     ));
 }
 
-/// Claims the slot, stores the value and publishes the word. Nobody else changes a word that is claimed.
+/// Claims the slot, stores the value and publishes the word. Nobody else changes a word that is
+/// claimed.
 fn claim(f: &mut Text) {
     f.code(&format!(
         "or.b64 %wbpf_t1, %wbpf_want, {making};

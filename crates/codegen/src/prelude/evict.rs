@@ -10,7 +10,8 @@ pub fn evict_name(update: &str) -> String {
     update.replace("update", "evict")
 }
 
-/// `(base, slot to spare) -> number of the node that is free now, plus one; 0 if nothing could be dropped`.
+/// `(base, slot to spare) -> number of the node that is free now, plus one; 0 if nothing could be
+/// dropped`.
 pub fn evict(f: &mut Text, l: &LruLayout, name: &str) {
     f.raw(&format!(
         ".func (.param .b64 wbpf_r) {name}(.param .b64 wbpf_a0, .param .b64 wbpf_a1)"

@@ -12,8 +12,9 @@ use crate::ir::HashOp;
 
 /// How often an update looks at slots again at most, because others changed them under its hands.
 pub const TRIES: u32 = 64;
-/// How often an insert that meets another lane's claim looks again, after a pause, before it goes past the claim: nodes of
-/// the pool, which that takes, are not used again before the map is compacted.
+/// How often an insert that meets another lane's claim looks again, after a pause, before it goes
+/// past the claim: nodes of the pool, which that takes, are not used again before the map is
+/// compacted.
 pub const CLAIM_LOOKS: u32 = 8;
 /// Such a pause, in nanoseconds at most: about what a claimant needs to fill its place.
 pub const CLAIM_PAUSE: u32 = 200;
@@ -26,8 +27,8 @@ pub fn body(f: &mut Text, op: HashOp, l: &HashLayout, shape: &Shape, maps: Maps,
         own_copy(f, shape, l.value_stride());
     }
     if op == HashOp::Update {
-        // `%wbpf_w2` is the node that this call has taken and that nobody has seen, as in a slot's word; 0 while it has
-        // none.
+        // `%wbpf_w2` is the node that this call has taken and that nobody has seen, as in a slot's
+        // word; 0 while it has none.
         start_update(f, l);
         f.code(&format!(
             ".reg .b64 %wbpf_claim, %wbpf_alive;
@@ -43,8 +44,8 @@ pub fn body(f: &mut Text, op: HashOp, l: &HashLayout, shape: &Shape, maps: Maps,
     }
 }
 
-/// What an update of either kind of slots begins with. What the own shard counts is asked for now, so that it is here when an
-/// insert wants to know.
+/// What an update of either kind of slots begins with. What the own shard counts is asked for now,
+/// so that it is here when an insert wants to know.
 pub fn start_update(f: &mut Text, l: &HashLayout) {
     own_shard(f, l.counting());
     f.code(&format!(
@@ -58,10 +59,10 @@ pub fn start_update(f: &mut Text, l: &HashLayout) {
     ));
 }
 
-/// Goes from slot to slot. To `$wbpf_found` if the key is there, with its address in `%wbpf_node`; to `$wbpf_absent` at the
-/// slot that is the key's, or would be: empty, or claimed for a key with its tag, or the key's own and dead or claimed,
-/// and then `%wbpf_node` is as before. Falls through when all probes are used. The slot's address is in `%wbpf_slot`, its
-/// word in `%wbpf_s`.
+/// Goes from slot to slot. To `$wbpf_found` if the key is there, with its address in `%wbpf_node`;
+/// to `$wbpf_absent` at the slot that is the key's, or would be: empty, or claimed for a key with
+/// its tag, or the key's own and dead or claimed, and then `%wbpf_node` is as before. Falls through
+/// when all probes are used. The slot's address is in `%wbpf_slot`, its word in `%wbpf_s`.
 fn probe(f: &mut Text, op: HashOp, l: &HashLayout, shape: &Shape) {
     f.code(&format!(
         ".reg .b64 %wbpf_want, %wbpf_x;
@@ -120,7 +121,8 @@ fn probe(f: &mut Text, op: HashOp, l: &HashLayout, shape: &Shape) {
             HashLayout::HOME
         ));
     }
-    // A place that was published once never changes its key, and the slot was read with acquire: plain loads are enough.
+    // A place that was published once never changes its key, and the slot was read with acquire:
+    // plain loads are enough.
     for i in 0..shape.keys() {
         f.code(&format!(
             "ld.global.u64 %wbpf_t1, [%wbpf_node+{}];
@@ -147,8 +149,8 @@ fn probe(f: &mut Text, op: HashOp, l: &HashLayout, shape: &Shape) {
 
 /// Reads a slot with the first word of its home, and looks whether the key is in the home.
 fn home(f: &mut Text, shape: &Shape) {
-    // The key's word may be read before the slot's, so it may be from before the home was filled: zero then. So one
-    // that is the key's and not zero is right, and zero is read again.
+    // The key's word may be read before the slot's, so it may be from before the home was filled:
+    // zero then. So one that is the key's and not zero is right, and zero is read again.
     f.code(
         "ld.acquire.gpu.global.v2.u64 {%wbpf_s, %wbpf_x}, [%wbpf_slot];
         setp.eq.s64 %wbpf_p0, %wbpf_s, 0;
@@ -201,7 +203,8 @@ fn lookup_ends(f: &mut Text, l: &HashLayout, shape: &Shape) {
 
 /// Sets the bit `dead` of the word in `%wbpf_slot`.
 pub fn delete_ends(f: &mut Text, l: &HashLayout, maps: Maps, dead: u64) {
-    // The slot stays the key's, and keeps its place. A claim has the bit already, so it is left alone.
+    // The slot stays the key's, and keeps its place. A claim has the bit already, so it is left
+    // alone.
     f.code(&format!(
         "$wbpf_absent:
         mov.b64 %wbpf_res, {ENOENT};
@@ -238,8 +241,8 @@ fn update_ends(f: &mut Text, l: &HashLayout, shape: &Shape, maps: Maps, ptx: (u3
     release(f, l, shape, maps);
 }
 
-/// The ends of an update that has no place, and the beginning of one whose key is not there: at `$wbpf_claimed` if the slot's
-/// word has the bits `claimed`, else behind this.
+/// The ends of an update that has no place, and the beginning of one whose key is not there: at
+/// `$wbpf_claimed` if the slot's word has the bits `claimed`, else behind this.
 pub fn refusals(f: &mut Text, claimed: u64) {
     // All probes used: a key that must exist does not, any other has no place.
     f.code(&format!(
@@ -271,8 +274,9 @@ pub fn refusals(f: &mut Text, claimed: u64) {
     ));
 }
 
-/// Claims the slot for a place that it has, where it has one, and fills that: its home if it is empty, its old place if
-/// the key was there and values are written in place. To `$wbpf_publish` with that done, to `$wbpf_new` without one.
+/// Claims the slot for a place that it has, where it has one, and fills that: its home if it is
+/// empty, its old place if the key was there and values are written in place. To `$wbpf_publish`
+/// with that done, to `$wbpf_new` without one.
 fn claim_in_place(f: &mut Text, l: &HashLayout, shape: &Shape) {
     // `%wbpf_p2`: the slot is empty.
     f.code("setp.eq.s64 %wbpf_p2, %wbpf_s, 0;");
@@ -337,8 +341,8 @@ fn zero_values(f: &mut Text, l: &HashLayout) {
     ));
 }
 
-/// Another lane has claimed the slot: looks again a few times, and then goes past the claim with a node of the pool. The
-/// claimant has room for the key, so nobody else needs any.
+/// Another lane has claimed the slot: looks again a few times, and then goes past the claim with a
+/// node of the pool. The claimant has room for the key, so nobody else needs any.
 fn past_a_claim(f: &mut Text, l: &HashLayout, maps: Maps, pause: &str) {
     f.code("$wbpf_claimed:");
     refund(f, l, maps, "$wbpf_unneeded");
@@ -357,7 +361,8 @@ fn past_a_claim(f: &mut Text, l: &HashLayout, maps: Maps, pause: &str) {
 /// Takes a node of the pool; `%wbpf_w2` becomes what stands for it in a word.
 fn take(f: &mut Text, l: &HashLayout) {
     each_shard(f, HashLayout::SHARDS, "$wbpf_fresh", "$wbpf_empty", |f| {
-        // Looking first keeps the counter from running away, and wrapping, in a map that is out of nodes.
+        // Looking first keeps the counter from running away, and wrapping, in a map that is out of
+        // nodes.
         f.code(&format!(
             "ld.relaxed.gpu.global.u32 %wbpf_w8, [%wbpf_t2+{next}];
             setp.ge.u32 %wbpf_p0, %wbpf_w8, {nodes};
@@ -420,8 +425,9 @@ fn fill(f: &mut Text, l: &HashLayout, shape: &Shape) {
     store_value(f, shape);
 }
 
-/// Puts the node into the slot as the key's place, if the slot is as it was; it is filled, so it needs no claim. The ticket is used
-/// up if the slot was empty or dead: what takes the place of another lane's claim is on that one's account.
+/// Puts the node into the slot as the key's place, if the slot is as it was; it is filled, so it
+/// needs no claim. The ticket is used up if the slot was empty or dead: what takes the place of
+/// another lane's claim is on that one's account.
 fn put(f: &mut Text, l: &HashLayout) {
     // An empty slot is no key's either.
     f.code(&format!(
@@ -438,7 +444,8 @@ fn put(f: &mut Text, l: &HashLayout) {
         claimed = HashLayout::CLAIMED
     ));
     if l.swaps() {
-        // An overwrite that was overtaken by another or by a delete is done: its value was there, for no time.
+        // An overwrite that was overtaken by another or by a delete is done: its value was there,
+        // for no time.
         f.code(
             "@!%wbpf_p0 bra $wbpf_taken;
             setp.eq.s64 %wbpf_p2, %wbpf_t0, 0;
@@ -461,7 +468,8 @@ fn put(f: &mut Text, l: &HashLayout) {
     );
 }
 
-/// Publishes what was claimed. If another lane went past the claim, the room that was found is that one's.
+/// Publishes what was claimed. If another lane went past the claim, the room that was found is that
+/// one's.
 fn publish(f: &mut Text, l: &HashLayout, maps: Maps) {
     f.code(
         "$wbpf_publish:

@@ -1,7 +1,9 @@
-//! A hash on the host: a lane asks for the operation and looks for the answer, for a bounded time (`HostedLayout`).
+//! A hash on the host: a lane asks for the operation and looks for the answer, for a bounded time
+//! (`HostedLayout`).
 //!
-//! Taking a slot and waiting for its answer are one loop, in which each lane does what is next for it. In two loops the lanes of a
-//! warp could be made to wait, between them, for those that have no slot yet, while they hold slots.
+//! Taking a slot and waiting for its answer are one loop, in which each lane does what is next for
+//! it. In two loops the lanes of a warp could be made to wait, between them, for those that have no
+//! slot yet, while they hold slots.
 
 use warpbpf_abi::layout::HostedLayout as H;
 use warpbpf_abi::maps::ETIMEDOUT;
@@ -14,7 +16,8 @@ use crate::ir::HashOp;
 /// Nanoseconds that a lane sleeps when the slot it looked at is taken.
 const PAUSE: u32 = 200;
 
-/// Everything behind the hash of the key, up to `$wbpf_done`. The hash only says where the search for a slot begins.
+/// Everything behind the hash of the key, up to `$wbpf_done`. The hash only says where the search
+/// for a slot begins.
 pub fn body(f: &mut Text, op: HashOp, l: &H, shape: &Shape, ptx: (u32, u32)) {
     f.code(&format!(
         ".reg .b64 %wbpf_host, %wbpf_limit, %wbpf_since, %wbpf_now, %wbpf_claim, %wbpf_ticket, %wbpf_at;
@@ -145,7 +148,8 @@ pub fn body(f: &mut Text, op: HashOp, l: &H, shape: &Shape, ptx: (u32, u32)) {
     }
 }
 
-/// Writes the request into the slot that was taken. All of it is there when the host sees the ticket.
+/// Writes the request into the slot that was taken. All of it is there when the host sees the
+/// ticket.
 fn ask(f: &mut Text, op: HashOp, l: &H, shape: &Shape) {
     let code = match op {
         HashOp::Lookup => H::LOOKUP,

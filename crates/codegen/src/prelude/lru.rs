@@ -14,8 +14,8 @@ pub fn body(f: &mut Text, op: HashOp, l: &LruLayout, shape: &Shape, evict: &str)
         own_copy(f, shape, l.value_stride());
     }
     if op == HashOp::Update {
-        // The node that this call has taken and not published, plus one; 0 while it has none. And how many keys it may
-        // spare at its bucket's hand.
+        // The node that this call has taken and not published, plus one; 0 while it has none. And
+        // how many keys it may spare at its bucket's hand.
         f.code(&format!(
             "mov.b32 %wbpf_w2, 0;
             mov.b32 %wbpf_w11, {};",
@@ -40,9 +40,10 @@ pub fn node_of(f: &mut Text, l: &LruLayout, to: &str, low: &str) {
     ));
 }
 
-/// Reads the key's bucket into `%wbpf_v0` to `%wbpf_v7`. Goes to `$wbpf_found` with the node's address in `%wbpf_node`, the
-/// slot's value in `%wbpf_s`, its place in `%wbpf_w1` and the node's mark in `%wbpf_u`; else to `$wbpf_absent`, or when this has been
-/// tried often enough to `$wbpf_busy`.
+/// Reads the key's bucket into `%wbpf_v0` to `%wbpf_v7`. Goes to `$wbpf_found` with the node's
+/// address in `%wbpf_node`, the slot's value in `%wbpf_s`, its place in `%wbpf_w1` and the node's
+/// mark in `%wbpf_u`; else to `$wbpf_absent`, or when this has been tried often enough to
+/// `$wbpf_busy`.
 fn find(f: &mut Text, op: HashOp, l: &LruLayout, shape: &Shape) {
     f.code(&format!(
         ".reg .b64 %wbpf_v<8>, %wbpf_u, %wbpf_x;
@@ -276,11 +277,12 @@ fn update_ends(f: &mut Text, l: &LruLayout, shape: &Shape, evict: &str) {
     free(f, l);
 }
 
-/// Finds the bucket's hand and decides what it does. Goes on at `$wbpf_insert` with the slot's address in `%wbpf_t2` and its
-/// value in `%wbpf_s`.
+/// Finds the bucket's hand and decides what it does. Goes on at `$wbpf_insert` with the slot's
+/// address in `%wbpf_t2` and its value in `%wbpf_s`.
 fn hand(f: &mut Text, l: &LruLayout) {
     let (lap, one) = (LruLayout::LAP_MASK, 1u64 << LruLayout::LAP_SHIFT);
-    // `%wbpf_w5`: the slots whose lap is that of the first; the others' must be one less, and behind them.
+    // `%wbpf_w5`: the slots whose lap is that of the first; the others' must be one less, and
+    // behind them.
     f.code(&format!(
         "and.b64 %wbpf_t0, %wbpf_v0, {lap:#x};
         sub.s64 %wbpf_t1, %wbpf_t0, {one:#x};
@@ -350,7 +352,8 @@ fn hand(f: &mut Text, l: &LruLayout) {
     ));
 }
 
-/// Takes a node; `%wbpf_w2` becomes its number plus one. Drops a key if there is no free one where it looks.
+/// Takes a node; `%wbpf_w2` becomes its number plus one. Drops a key if there is no free one where
+/// it looks.
 fn take(f: &mut Text, l: &LruLayout, evict: &str) {
     let words = l.taken_words();
     let search = Search {
@@ -401,8 +404,8 @@ fn call_evict(f: &mut Text, evict: &str, spare: &str) {
     ));
 }
 
-/// Writes key and value into the node taken. Others may still be reading the key that was there before: the fence stands
-/// between the slot that no longer shows it and what is written now.
+/// Writes key and value into the node taken. Others may still be reading the key that was there
+/// before: the fence stands between the slot that no longer shows it and what is written now.
 fn fill(f: &mut Text, l: &LruLayout, shape: &Shape) {
     f.code("$wbpf_fill:\ncvt.u64.u32 %wbpf_t0, %wbpf_w2;");
     node_of(f, l, "%wbpf_node", "%wbpf_t0");
@@ -440,7 +443,8 @@ fn fill(f: &mut Text, l: &LruLayout, shape: &Shape) {
     store_value(f, shape);
 }
 
-/// Puts the node into the slot at the hand, if that is as it was, and drops a key if there are too many.
+/// Puts the node into the slot at the hand, if that is as it was, and drops a key if there are too
+/// many.
 fn publish(f: &mut Text, l: &LruLayout, evict: &str) {
     let (lap, one) = (LruLayout::LAP_MASK, 1u64 << LruLayout::LAP_SHIFT);
     let mask = LruLayout::NODE_MASK;
@@ -503,7 +507,8 @@ fn found(f: &mut Text, l: &LruLayout, shape: &Shape) {
         f.code("mov.b64 %wbpf_res, 0;");
         return;
     }
-    // A lane that was overtaken by another overwrite or a delete is done; if the hand came by, it looks again.
+    // A lane that was overtaken by another overwrite or a delete is done; if the hand came by, it
+    // looks again.
     f.code(&format!(
         "mov.b32 %wbpf_w7, 1;
         setp.eq.s32 %wbpf_p0, %wbpf_w2, 0;

@@ -1,7 +1,8 @@
-//! The map functions that fragments call, as PTX text: their loops would bloat every call site. Their names carry the
-//! layout, so that one module can hold several and equal ones are one.
+//! The map functions that fragments call, as PTX text: their loops would bloat every call site.
+//! Their names carry the layout, so that one module can hold several and equal ones are one.
 //!
-//! The algorithms are those of `warpbpf_abi::layout`. No lane waits for another: each loop is bounded.
+//! The algorithms are those of `warpbpf_abi::layout`. No lane waits for another: each loop is
+//! bounded.
 
 mod dense;
 mod evict;
@@ -51,7 +52,8 @@ pub fn hash_name(op: HashOp, table: &Table, slot: Option<u32>) -> String {
     )
 }
 
-/// The function is another one where it is for one map: lanes need not be told apart by theirs, to count keys together.
+/// The function is another one where it is for one map: lanes need not be told apart by theirs, to
+/// count keys together.
 fn knows_map(op: HashOp, table: &Table) -> bool {
     matches!(
         (op, table),
@@ -59,8 +61,8 @@ fn knows_map(op: HashOp, table: &Table) -> bool {
     )
 }
 
-/// Text of a hash function for a module of this kind, and of those that only it calls. All parameters and the result are `.b64`;
-/// [`HashOp`] says which.
+/// Text of a hash function for a module of this kind, and of those that only it calls. All
+/// parameters and the result are `.b64`; [`HashOp`] says which.
 pub fn hash_function(op: HashOp, table: &Table, slot: Option<u32>, target: Target) -> String {
     let ptx = target.ptx;
     let name = hash_name(op, table, slot);
@@ -98,7 +100,8 @@ pub fn hash_function(op: HashOp, table: &Table, slot: Option<u32>, target: Targe
     f.finish()
 }
 
-/// Declares the registers that all have, reads base, flags and key, and hashes the key into `%wbpf_h`.
+/// Declares the registers that all have, reads base, flags and key, and hashes the key into
+/// `%wbpf_h`.
 fn arguments(f: &mut Text, op: HashOp, shape: &Shape) {
     let (keys, first_key) = (shape.keys(), Shape::first_key(op));
     f.code(&format!(

@@ -1,6 +1,7 @@
 //! A pause on the device.
 
-/// First PTX version with `nanosleep` (PTX ISA "Miscellaneous Instructions: nanosleep"); before it lanes look without a pause.
+/// First PTX version with `nanosleep` (PTX ISA "Miscellaneous Instructions: nanosleep"); before it
+/// lanes look without a pause.
 const NANOSLEEP: (u32, u32) = (6, 3);
 
 /// There is `nanosleep`.

@@ -1,7 +1,8 @@
-//! How the keys of a HASH are counted: is there room for one more, and whose account does it go on. See [`HashLayout`].
+//! How the keys of a HASH are counted: is there room for one more, and whose account does it go on.
+//! See [`HashLayout`].
 //!
-//! Additions are of whole words, whose halves are signed: a shard that gave back more than it took counts below zero, and the
-//! borrow from the upper half is undone where it is read.
+//! Additions are of whole words, whose halves are signed: a shard that gave back more than it took
+//! counts below zero, and the borrow from the upper half is undone where it is read.
 
 use warpbpf_abi::layout::HashLayout;
 
@@ -9,7 +10,8 @@ use super::text::Text;
 
 /// A key more that is there and one that is being made, in a shard's word ([`HashLayout::USED`]).
 const TICKET: u64 = HashLayout::PENDING + 1;
-/// Keys for which a shard has room where lanes of a warp are sure enough that there is some for each of them.
+/// Keys for which a shard has room where lanes of a warp are sure enough that there is some for
+/// each of them.
 const PLENTY: i32 = 64;
 /// What a map function knows about the lanes that are in it together.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,9 +22,10 @@ pub enum Maps {
     Several,
 }
 
-/// Of the lanes that are here now for the same map: `%wbpf_w6` becomes the mask, `%wbpf_w7` their number,
-/// `%wbpf_w9` how many are below this one, and `%wbpf_p1` whether that is none. Lanes that count together add once: all of a
-/// multiprocessor meet in one word, and that is most of what counting costs.
+/// Of the lanes that are here now for the same map: `%wbpf_w6` becomes the mask, `%wbpf_w7` their
+/// number, `%wbpf_w9` how many are below this one, and `%wbpf_p1` whether that is none. Lanes that
+/// count together add once: all of a multiprocessor meet in one word, and that is most of what
+/// counting costs.
 pub fn together(f: &mut Text, maps: Maps) {
     f.code("activemask.b32 %wbpf_w6;");
     if maps == Maps::Several {
@@ -82,8 +85,8 @@ fn quota(f: &mut Text, l: &HashLayout) {
     ));
 }
 
-/// `inside` for each of the shards, from the own one on; falls through behind the last, and then the shard is the own one
-/// again. It may branch to `next`.
+/// `inside` for each of the shards, from the own one on; falls through behind the last, and then
+/// the shard is the own one again. It may branch to `next`.
 pub fn each_shard(
     f: &mut Text,
     shards: u32,
@@ -116,13 +119,14 @@ pub fn each_shard(
     ));
 }
 
-/// Gets a ticket for a key that is not there, and goes on at `$wbpf_room` with it; falls through nowhere. `%wbpf_room` is the
-/// number of the shard that gave it plus one, 0 without.
+/// Gets a ticket for a key that is not there, and goes on at `$wbpf_room` with it; falls through
+/// nowhere. `%wbpf_room` is the number of the shard that gave it plus one, 0 without.
 ///
-/// A ticket is got before a slot is claimed, because a slot that was claimed is the key's for good: a key that is refused must
-/// use up none. Others may hold tickets that come to nothing, for a key that somebody else has made meanwhile. So
-/// the map is full only if as many keys as may be are there less those that are pending; else it is looked again, and if
-/// this slot is as it was then, this key is not among them.
+/// A ticket is got before a slot is claimed, because a slot that was claimed is the key's for good:
+/// a key that is refused must use up none. Others may hold tickets that come to nothing, for a key
+/// that somebody else has made meanwhile. So the map is full only if as many keys as may be are
+/// there less those that are pending; else it is looked again, and if this slot is as it was then,
+/// this key is not among them.
 pub fn find_room(f: &mut Text, l: &HashLayout, maps: Maps, pause: &str) {
     f.code(
         "setp.ne.s32 %wbpf_p0, %wbpf_room, 0;
@@ -130,8 +134,8 @@ pub fn find_room(f: &mut Text, l: &HashLayout, maps: Maps, pause: &str) {
     );
     own_shard(f, l.counting());
     quota(f, l);
-    // Who adds and finds that it was too much takes back what it added, and in between others see too much. So only where
-    // there is plenty of room is anything added unseen.
+    // Who adds and finds that it was too much takes back what it added, and in between others see
+    // too much. So only where there is plenty of room is anything added unseen.
     f.code(&format!(
         "add.s32 %wbpf_w8, %wbpf_w11, {PLENTY};
         setp.ge.s32 %wbpf_p0, %wbpf_w8, %wbpf_w5;
@@ -183,8 +187,9 @@ pub fn find_room(f: &mut Text, l: &HashLayout, maps: Maps, pause: &str) {
     ));
 }
 
-/// Lanes that are together ask the one shard for as many tickets as it has for them: it goes on at `$wbpf_room` for those that get one.
-/// `%wbpf_w9` becomes the number of keys that are there and not pending.
+/// Lanes that are together ask the one shard for as many tickets as it has for them: it goes on at
+/// `$wbpf_room` for those that get one. `%wbpf_w9` becomes the number of keys that are there and
+/// not pending.
 fn ask_together(f: &mut Text, l: &HashLayout, maps: Maps) {
     own_shard(f, 1);
     quota(f, l);
@@ -253,8 +258,9 @@ fn ask_each_shard(f: &mut Text, l: &HashLayout) {
     });
 }
 
-/// Adds `each` to the shard that gave this lane its ticket, for each of the lanes that are here, and leaves them without one. Those with the same shard add together;
-/// where there is one map only, that is looked for among those with their own shard, which nearly all have.
+/// Adds `each` to the shard that gave this lane its ticket, for each of the lanes that are here,
+/// and leaves them without one. Those with the same shard add together; where there is one map
+/// only, that is looked for among those with their own shard, which nearly all have.
 fn hand_in(f: &mut Text, l: &HashLayout, maps: Maps, each: i64) {
     match maps {
         Maps::One => {

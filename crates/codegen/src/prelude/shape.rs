@@ -54,7 +54,8 @@ impl Shape {
     pub(super) fn values(&self) -> u64 {
         u64::from(self.value_size.div_ceil(8))
     }
-    /// Number of the first parameter that holds a word of the key: the base comes first, and the flags of an update.
+    /// Number of the first parameter that holds a word of the key: the base comes first, and the
+    /// flags of an update.
     pub(super) fn first_key(op: HashOp) -> u64 {
         match op {
             HashOp::Lookup | HashOp::Delete => 1,
@@ -70,7 +71,8 @@ impl Shape {
     }
 }
 
-/// `%wbpf_copy` becomes the offset of this SM's copy of a value. A number beyond the copies gets the last one.
+/// `%wbpf_copy` becomes the offset of this SM's copy of a value. A number beyond the copies gets
+/// the last one.
 pub(super) fn own_copy(f: &mut Text, shape: &Shape, stride: u64) {
     if shape.copies > 1 {
         f.code(&format!(

@@ -1,9 +1,11 @@
-//! What is done to a stack's one word, by all lanes that are together as one: see [`QueueLayout`] on runs.
+//! What is done to a stack's one word, by all lanes that are together as one: see [`QueueLayout`]
+//! on runs.
 //!
-//! Under load nearly everybody loses a CAS on that word, and a warp of lanes that each try for themselves loses 32 times. One try for all of
-//! them, and pauses that grow while it fails, let many times more through. Lanes of a group meet only at instructions that name exactly
-//! the lanes that were active when it was formed, and all of them come there: what they branch on is the same for all, but for a walk of at
-//! most as many steps as there are lanes.
+//! Under load nearly everybody loses a CAS on that word, and a warp of lanes that each try for
+//! themselves loses 32 times. One try for all of them, and pauses that grow while it fails, let
+//! many times more through. Lanes of a group meet only at instructions that name exactly the lanes
+//! that were active when it was formed, and all of them come there: what they branch on is the same
+//! for all, but for a walk of at most as many steps as there are lanes.
 
 use warpbpf_abi::layout::QueueLayout;
 
@@ -13,8 +15,9 @@ use crate::prelude::can_nap;
 const PAUSE: u32 = 32;
 const LONGEST: u32 = 2048;
 
-/// Of the lanes that are here now with the same map: `%wbpf_g0` becomes the mask, `%wbpf_g1` their number, `%wbpf_g2` how many
-/// are below this one, `%wbpf_g3` the first of them, and `%wbpf_p2` whether that is this one.
+/// Of the lanes that are here now with the same map: `%wbpf_g0` becomes the mask, `%wbpf_g1` their
+/// number, `%wbpf_g2` how many are below this one, `%wbpf_g3` the first of them, and `%wbpf_p2`
+/// whether that is this one.
 const TOGETHER: &str = "activemask.b32 %wbpf_g0;
     match.any.sync.b64 %wbpf_g0, %wbpf_base, %wbpf_g0;
     popc.b32 %wbpf_g1, %wbpf_g0;
@@ -30,9 +33,10 @@ fn told(register: &str) -> String {
     format!("shfl.sync.idx.b32 {register}, {register}, %wbpf_g3, 31, %wbpf_g0;")
 }
 
-/// The first lane swaps `TOP` from `%wbpf_e` for the next version with `%wbpf_q`. To `done` if it did; else `%wbpf_e` is what is there
-/// now, and after a pause it goes on at `$wbpf_turn`, or at `failed` when there were too many turns. Those are the first lane's: lanes
-/// that gather again meet others that have made fewer, and all of a group must go the same way.
+/// The first lane swaps `TOP` from `%wbpf_e` for the next version with `%wbpf_q`. To `done` if it
+/// did; else `%wbpf_e` is what is there now, and after a pause it goes on at `$wbpf_turn`, or at
+/// `failed` when there were too many turns. Those are the first lane's: lanes that gather again
+/// meet others that have made fewer, and all of a group must go the same way.
 fn swap(done: &str, failed: &str, ptx: (u32, u32)) -> String {
     let pause = if can_nap(ptx) {
         format!(
@@ -77,10 +81,11 @@ fn link() -> String {
     )
 }
 
-/// Puts node `%wbpf_i` - 1 on top, with those of all lanes that are here; goes to `$wbpf_unpushed` after too many turns.
+/// Puts node `%wbpf_i` - 1 on top, with those of all lanes that are here; goes to `$wbpf_unpushed`
+/// after too many turns.
 pub fn put(l: &QueueLayout, ptx: (u32, u32)) -> String {
-    // `%wbpf_g4` is the node of the next lane, `%wbpf_p1` that there is none, `%wbpf_g5` how many of the run are left, and
-    // `%wbpf_g6` what was on top.
+    // `%wbpf_g4` is the node of the next lane, `%wbpf_p1` that there is none, `%wbpf_g5` how many
+    // of the run are left, and `%wbpf_g6` what was on top.
     format!(
         ".reg .b32 %wbpf_g<10>;
         {TOGETHER}
@@ -119,10 +124,12 @@ pub fn put(l: &QueueLayout, ptx: (u32, u32)) -> String {
     )
 }
 
-/// Takes the top for this lane, with as many as there are lanes here if they are a run: `%wbpf_i` becomes its number plus one.
-/// Goes to `$wbpf_empty` if there is none, to `$wbpf_busy` after too many turns.
+/// Takes the top for this lane, with as many as there are lanes here if they are a run: `%wbpf_i`
+/// becomes its number plus one. Goes to `$wbpf_empty` if there is none, to `$wbpf_busy` after too
+/// many turns.
 pub fn take(l: &QueueLayout, ptx: (u32, u32)) -> String {
-    // `%wbpf_g4` is the node on top, `%wbpf_g5` the one below, `%wbpf_g6` that below its run, `%wbpf_g7` how many are taken.
+    // `%wbpf_g4` is the node on top, `%wbpf_g5` the one below, `%wbpf_g6` that below its run,
+    // `%wbpf_g7` how many are taken.
     format!(
         ".reg .b32 %wbpf_g<10>;
         mov.b32 %wbpf_n, {turns};

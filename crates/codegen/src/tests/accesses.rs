@@ -252,7 +252,8 @@ fn instructions_without_code() {
             what: "call of a helper of another environment"
         })
     );
-    // Facts that a verifier does not make: no region for the iterator, a store to a key or to the context.
+    // Facts that a verifier does not make: no region for the iterator, a store to a key or to the
+    // context.
     let code = assemble("call kfunc[2]\nexit");
     let no_place = facts(&code, |_, _| unreachable!("no access"));
     let missing = |expected| {

@@ -41,7 +41,8 @@ fn may_goto_counts_per_frame() {
     assert_eq!(emulate(&code, &none, &[0; 60]).1, 101);
 }
 
-/// A loop whose callback adds to the caller's stack, keeps something on its own, runs `may_goto` and stops when told.
+/// A loop whose callback adds to the caller's stack, keeps something on its own, runs `may_goto`
+/// and stops when told.
 fn loop_program() -> (Code, Facts) {
     let code = assemble(
         "r6 = r1
@@ -257,8 +258,8 @@ struct Element {
     value: u64,
 }
 
-/// Walks over map 0. The callback folds key and value into `ctx + 8`, adds the key to the value, looks its own key up and
-/// subtracts 1 from what it finds, and stops at the key in `ctx + 0`.
+/// Walks over map 0. The callback folds key and value into `ctx + 8`, adds the key to the value,
+/// looks its own key up and subtracts 1 from what it finds, and stops at the key in `ctx + 0`.
 fn walk(env: &Env) -> (Code, Facts) {
     let code = assemble(
         "r6 = r1
@@ -551,7 +552,8 @@ fn dense_in_memory(layout: &HashLayout) -> (Vec<u8>, Vec<(u64, u64)>) {
     (bytes, places.into_values().collect())
 }
 
-/// A hash in memory with five keys, one of which was deleted, and where the values of the others are, by slot.
+/// A hash in memory with five keys, one of which was deleted, and where the values of the others
+/// are, by slot.
 fn hash_in_memory(layout: &HashLayout) -> (Vec<u8>, Vec<(u64, u64)>) {
     let mut bytes = vec![0; layout.size() as usize];
     let mut slots = BTreeMap::new();

@@ -1,5 +1,5 @@
-//! Programs with facts made by hand: whatever the verifier may come to know of an address, less than it could or all of
-//! it, the code does what the interpreter does.
+//! Programs with facts made by hand: whatever the verifier may come to know of an address, less
+//! than it could or all of it, the code does what the interpreter does.
 
 mod accesses;
 mod loops;
@@ -67,7 +67,8 @@ fn facts(code: &Code, place: impl Fn(usize, &Insn) -> Place) -> Facts {
     })
 }
 
-/// Facts of a program of several functions: their starts and frames, and the calls as caller, instruction, callee.
+/// Facts of a program of several functions: their starts and frames, and the calls as caller,
+/// instruction, callee.
 fn functions(
     code: &Code,
     starts: &[(u32, u32)],

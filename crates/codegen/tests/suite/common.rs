@@ -1,5 +1,5 @@
-//! What the tests share: programs in assembler are verified and compiled, wrapped into a kernel, shown to ptxas and
-//! run on the soft GPU.
+//! What the tests share: programs in assembler are verified and compiled, wrapped into a kernel,
+//! shown to ptxas and run on the soft GPU.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -21,7 +21,8 @@ use warpbpf_verify::{Platform, Subject, Verified, prove_bounded, verify};
 #[path = "../../../../tests/clang.rs"]
 mod tool;
 
-/// `.target` and `.version` pairs that must assemble: the oldest version that knows the target, and the newest we have.
+/// `.target` and `.version` pairs that must assemble: the oldest version that knows the target, and
+/// the newest we have.
 pub const TARGETS: &[(&str, u32, (u32, u32))] = &[
     ("sm_75", 75, (6, 3)),
     ("sm_80", 80, (7, 0)),
@@ -34,7 +35,8 @@ pub const TARGETS: &[(&str, u32, (u32, u32))] = &[
     ("sm_90", 90, (9, 0)),
 ];
 
-/// Orders in which the soft GPU lets warps run: its own, and by these seeds. All of them in `cargo xtask test --deep`.
+/// Orders in which the soft GPU lets warps run: its own, and by these seeds. All of them in `cargo
+/// xtask test --deep`.
 pub fn seeds() -> &'static [Option<u64>] {
     let all: &[Option<u64>] = &[None, Some(1), Some(2), Some(3), Some(4)];
     if is_deep() { all } else { &all[..2] }
@@ -326,7 +328,8 @@ impl<P: Subject + Clone> Case<P> {
         env.target.ptx = version;
         let text = kernel("probe", target, &fragment, &env);
         let text = text.unwrap_or_else(|error| panic!("{error}"));
-        // Twice, because a function can have several sites: what the block declares must stay inside it.
+        // Twice, because a function can have several sites: what the block declares must stay
+        // inside it.
         let twice = format!("\tbra once;\n{0}once:\n{0}\tret;\n", fragment.body);
         text.replace(&format!("{}\tret;\n", fragment.body), &twice)
     }
@@ -426,7 +429,8 @@ impl Device {
             .expect("area");
     }
 
-    /// Another module on the same device with the same maps: it runs what the case says, in place of this one's code.
+    /// Another module on the same device with the same maps: it runs what the case says, in place
+    /// of this one's code.
     pub fn beside<P: Subject + Clone>(&self, case: &Case<P>) -> Module {
         let target = case.env.target;
         let text = case.module(&format!("sm_{}", target.sm), target.ptx);
@@ -538,8 +542,8 @@ fn tool(name: &str) -> PathBuf {
     path
 }
 
-/// ptxas optimises where a test asks what comes of it (`-v`, `-O1`), and in `cargo xtask test --deep`:
-/// without that it accepts or refuses a text in a third of the time.
+/// ptxas optimises where a test asks what comes of it (`-v`, `-O1`), and in `cargo xtask test
+/// --deep`: without that it accepts or refuses a text in a third of the time.
 fn level(options: &[&str]) -> Option<&'static str> {
     let is_chosen = options.iter().any(|o| o.starts_with("-O") || *o == "-v");
     (!is_chosen && !is_deep()).then_some("-O0")

@@ -1,4 +1,5 @@
-//! Maps, rings and helpers on the soft GPU with many lanes at once: exact counts, whatever the schedule.
+//! Maps, rings and helpers on the soft GPU with many lanes at once: exact counts, whatever the
+//! schedule.
 
 use crate::common::{self, Case, Device, Ran, array, hash, per_thread, ring, rodata, sharded};
 use warpbpf_abi::attach::Scope;
@@ -278,7 +279,8 @@ fn ring_records_are_whole_and_none_is_lost_uncounted() {
     for (case, shards) in cases {
         let layout = RingLayout::new(1 << 19, shards);
         schedules(&case, 40, 128, |ran| {
-            // A host thread that is held up can run out of attempts to reserve; what it loses must be counted.
+            // A host thread that is held up can run out of attempts to reserve; what it loses must
+            // be counted.
             let (full, busy) = lost(&layout, ran, 0);
             assert_eq!(full, 0);
             let mut seen = vec![0; 40 * 128];
@@ -390,8 +392,8 @@ fn ring_output_copies_constant_and_varying_sizes() {
     });
 }
 
-/// Stores of every width in an order that a generator chooses, into records of every size: what arrives is what they
-/// wrote, whatever became of them.
+/// Stores of every width in an order that a generator chooses, into records of every size: what
+/// arrives is what they wrote, whatever became of them.
 #[test]
 fn ring_records_are_byte_exact() {
     for size in 1..=40u32 {
@@ -489,7 +491,8 @@ fn ring_records_are_byte_exact() {
     }
 }
 
-/// Whole warps write each other's records at the commit; lanes of a warp that has split write their own.
+/// Whole warps write each other's records at the commit; lanes of a warp that has split write their
+/// own.
 #[test]
 fn ring_records_written_by_two_lanes_are_whole() {
     for (words, limit) in [(3, 96), (3, 41), (7, 96), (7, 70)] {
@@ -541,7 +544,8 @@ fn ring_records_written_by_two_lanes_are_whole() {
     }
 }
 
-/// A lane that reserves in a loop has the commit of an earlier turn's record behind it, others are still before it.
+/// A lane that reserves in a loop has the commit of an earlier turn's record behind it, others are
+/// still before it.
 #[test]
 fn ring_commits_in_loops_are_exact() {
     let asm = "
@@ -656,7 +660,8 @@ fn printk_records() {
     assert_eq!(threads, 2 * (0..33).sum::<u32>() + 33 * 100);
 }
 
-/// Text of constants on the stack is in no map, so the record has it: behind the values, to a multiple of 8 bytes.
+/// Text of constants on the stack is in no map, so the record has it: behind the values, to a
+/// multiple of 8 bytes.
 #[test]
 fn messages_carry_a_text_that_was_made_on_the_stack() {
     let asm = "
@@ -967,7 +972,8 @@ fn records_larger_than_a_sub_buffer_are_lost_and_counted() {
 
 #[test]
 fn additions_in_loops_and_behind_branches_are_exact() {
-    // The addend is the same in all lanes only as long as they turn together, and the number of turns varies.
+    // The addend is the same in all lanes only as long as they turn together, and the number of
+    // turns varies.
     let body = "
         r7 = *(u32 *)(r6 + 24)
         r7 &= 7

@@ -1,4 +1,5 @@
-//! The same program in the reference interpreter and, compiled, on the soft GPU: every register and byte agrees.
+//! The same program in the reference interpreter and, compiled, on the soft GPU: every register and
+//! byte agrees.
 
 use crate::common::{self, Case, array};
 use proptest::prelude::*;
@@ -212,9 +213,11 @@ fn insn(choice: [u32; 5], left: u32, here: u32) -> Insn {
     }
 }
 
-/// A program: registers and stack from the map's value, random instructions, everything back into the value.
+/// A program: registers and stack from the map's value, random instructions, everything back into
+/// the value.
 ///
-/// With `in_memory`, one store goes through a pointer that varies, so that the whole frame stays in memory.
+/// With `in_memory`, one store goes through a pointer that varies, so that the whole frame stays in
+/// memory.
 fn program(choices: &[[u32; 5]], in_memory: bool) -> Code {
     let load = |dst, base, off| Insn::Load {
         width: Width::W64,

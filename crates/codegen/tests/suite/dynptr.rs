@@ -1,4 +1,5 @@
-//! Dynptrs on the stack, on the soft GPU: what each call gives and leaves, byte for byte, and records of many lanes.
+//! Dynptrs on the stack, on the soft GPU: what each call gives and leaves, byte for byte, and
+//! records of many lanes.
 
 use std::collections::BTreeMap;
 
@@ -65,7 +66,8 @@ fn outs<const N: usize>(case: &Case<Program>, ran: &Ran) -> [i64; N] {
     std::array::from_fn(|i| ran.u64(out, i as u64 * 8) as i64)
 }
 
-/// Headers' flags and payloads, in the order of their reservation in each ring; and the records that found no room.
+/// Headers' flags and payloads, in the order of their reservation in each ring; and the records
+/// that found no room.
 fn records(case: &Case<Program>, ran: &Ran) -> (Vec<(u32, Vec<u8>)>, u64) {
     let map = area(case, "events");
     let MapLayout::Ring(ring) = case.maps[map].1 else {
@@ -238,7 +240,8 @@ fn records_that_are_there_and_records_that_are_not() {
     assert_eq!(lost, 1);
 }
 
-/// Each thread sends a record of a size of its own, of which it copies a part from another thread's like; some throw it away.
+/// Each thread sends a record of a size of its own, of which it copies a part from another thread's
+/// like; some throw it away.
 const MANY: &str = r#"
 SEC("gpu/entry/*")
 int f(struct wbpf_kernel_ctx *ctx)

@@ -120,7 +120,8 @@ fn printk_needs_its_ring() {
 fn hash_arguments_have_a_limit() {
     let mut asm = String::from("r6 = map[1][0] + 0\n*(u64 *)(r10 - 8) = 1\n");
     asm.push_str("r1 = map[0]\nr2 = r10\nr2 += -8\nr3 = r6\nr4 = 0\ncall 2\nr0 = 0\nexit");
-    // The verifier refuses what a function of the device cannot be given, so nothing that it accepts fails here.
+    // The verifier refuses what a function of the device cannot be given, so nothing that it
+    // accepts fails here.
     let maps = [hash(8, 1024, 8).0, array(1024, 1).0];
     let code = assemble(&asm).expect("it assembles");
     let refused = verify(code, &maps, &Platform::new(Site::Entry)).expect_err("too large");

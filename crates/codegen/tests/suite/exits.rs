@@ -3,8 +3,8 @@
 use crate::common::{Case, array};
 use warpbpf_softgpu::Config;
 
-/// Every thread of 50 runs `program`, which has the thread's index in `r6` and the map's value in `r7`; `functions`
-/// follow it. Gives the value's two words.
+/// Every thread of 50 runs `program`, which has the thread's index in `r6` and the map's value in
+/// `r7`; `functions` follow it. Gives the value's two words.
 fn run(program: &str, functions: &str) -> [u64; 2] {
     let asm = format!(
         "r6 = *(u32 *)(r1 + 24)

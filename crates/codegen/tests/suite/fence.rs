@@ -1,4 +1,5 @@
-//! Reads of the application's memory on the soft GPU: what lives is read exactly, everything else is refused.
+//! Reads of the application's memory on the soft GPU: what lives is read exactly, everything else
+//! is refused.
 
 use crate::common::{Case, Device, array};
 use warpbpf_abi::access::Space;
@@ -13,8 +14,9 @@ const ANSWER: u64 = 8 + 64;
 /// Requests of one launch: one per thread.
 const THREADS: u32 = 64;
 
-/// Each thread reads what the value of its own index in map 0 asks for. `call` reads to `r9 + 8`, a value of map 1, with
-/// the address in r7, the space in r8 and the size in r6, and leaves the result in r0.
+/// Each thread reads what the value of its own index in map 0 asks for. `call` reads to `r9 + 8`, a
+/// value of map 1, with the address in r7, the space in r8 and the size in r6, and leaves the
+/// result in r0.
 fn program(call: &str) -> String {
     format!(
         "r6 = *(u32 *)(r1 + 24)
@@ -101,7 +103,8 @@ fn config(seed: Option<u64>) -> Config {
     }
 }
 
-/// The application: two allocations of 100 and 5 bytes, of which the table knows, and one that it does not know.
+/// The application: two allocations of 100 and 5 bytes, of which the table knows, and one that it
+/// does not know.
 struct World {
     device: Device,
     fence: u64,
@@ -168,7 +171,8 @@ impl World {
             .unwrap();
     }
 
-    /// Answers to requests of (address, space, size). The memory for answers is filled with 0xee before.
+    /// Answers to requests of (address, space, size). The memory for answers is filled with 0xee
+    /// before.
     fn ask(&self, requests: &[(u64, u64, u64)]) -> Vec<(i64, Vec<u8>)> {
         assert!(requests.len() <= THREADS as usize);
         for i in 0..u64::from(THREADS) {
@@ -353,7 +357,8 @@ fn a_size_of_zero_is_no_read() {
 
 #[test]
 fn many_bytes_are_copied() {
-    // 80 bytes, from the map's own address: a value is not in the table, so it is refused; then the table knows it.
+    // 80 bytes, from the map's own address: a value is not in the table, so it is refused; then the
+    // table knows it.
     let asm = "
         *(u32 *)(r10 - 4) = 0
         r2 = r10

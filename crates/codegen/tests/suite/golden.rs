@@ -1,7 +1,7 @@
 //! Text tests: `filetests/codegen/NAME.s` is a program in assembler, `NAME.ptx` what becomes of it.
 //!
-//! Lines of the program that begin with `; map`, `; scope`, `; memory`, `; dense` and `; apart` make the environment; `WARPBPF_BLESS=1` writes the
-//! outputs.
+//! Lines of the program that begin with `; map`, `; scope`, `; memory`, `; dense` and `; apart`
+//! make the environment; `WARPBPF_BLESS=1` writes the outputs.
 
 use crate::common::{self, Case, array, golden, hash, per_thread, ring, sharded, workspace};
 use warpbpf_abi::attach::Scope;

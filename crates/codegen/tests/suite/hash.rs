@@ -1,5 +1,6 @@
-//! The hash family on the soft GPU. One lane at a time against a model, operation by operation; then many lanes at once,
-//! under schedules that part warps anywhere: what must hold whatever happens in between.
+//! The hash family on the soft GPU. One lane at a time against a model, operation by operation;
+//! then many lanes at once, under schedules that part warps anywhere: what must hold whatever
+//! happens in between.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -102,7 +103,8 @@ fn spread(key: u64) -> [u64; KEY_WORDS] {
     [key, key.wrapping_mul(3), key.wrapping_mul(5)]
 }
 
-/// A table, and a program in which each thread does `per_thread` operations from an array of `threads * per_thread`.
+/// A table, and a program in which each thread does `per_thread` operations from an array of
+/// `threads * per_thread`.
 fn machine(
     map_type: MapType,
     key_words: usize,
@@ -184,8 +186,8 @@ int run(struct wbpf_kernel_ctx *ctx)
     Case::object(&object, SMS)
 }
 
-/// The slots that such a table can have, and how they are published: a word beside the key, and where keys and values fit,
-/// dense ones by claims and by 128-bit atomics.
+/// The slots that such a table can have, and how they are published: a word beside the key, and
+/// where keys and values fit, dense ones by claims and by 128-bit atomics.
 fn shapes(case: &Case<Program>) -> Vec<Case<Program>> {
     let targets = [((6, 3), 75), ((8, 3), 90)].map(|(ptx, sm)| Target { ptx, sm });
     let dense = targets.map(|target| case.dense(target));
@@ -249,7 +251,8 @@ fn run(
 /// An entry of the table in memory: all words of the value, copy by copy.
 type Contents = BTreeMap<u64, Vec<u64>>;
 
-/// Keys and values; checks that no key is there twice, that each is where lookups find it, and the counts.
+/// Keys and values; checks that no key is there twice, that each is where lookups find it, and the
+/// counts.
 fn contents(case: &Case<Program>, ran: &Ran) -> Contents {
     let layout = case.env.maps[TABLE].layout;
     let mut map = Contents::new();
@@ -472,7 +475,8 @@ fn one_lane_agrees_with_a_model() {
     }
 }
 
-/// Each thread counts under keys that it shares with others. Exact, although all insert them at once.
+/// Each thread counts under keys that it shares with others. Exact, although all insert them at
+/// once.
 #[test]
 fn counts_by_key_are_exact() {
     for map_type in TYPES {
@@ -519,7 +523,8 @@ fn per_sm_values_are_the_callers() {
     }
 }
 
-/// Of many inserts and deletes of the same keys, each key is there as often as it was put in and not taken out: 0 or 1.
+/// Of many inserts and deletes of the same keys, each key is there as often as it was put in and
+/// not taken out: 0 or 1.
 #[test]
 fn inserts_and_deletes_balance() {
     for map_type in TYPES {
@@ -626,8 +631,8 @@ fn a_full_hash_refuses_and_counts() {
     }
 }
 
-/// In a large map lanes take room from their own multiprocessor's share, then from those of others, and in the end there is none:
-/// never more keys than may be.
+/// In a large map lanes take room from their own multiprocessor's share, then from those of others,
+/// and in the end there is none: never more keys than may be.
 #[test]
 fn room_is_never_overdrawn() {
     const ENTRIES: u32 = 65_536;
@@ -641,7 +646,8 @@ fn room_is_never_overdrawn() {
         for &seed in common::seeds() {
             let device = Device::new(case, config(seed, 1));
             give(&device, &records);
-            // Those of other multiprocessors are full, but for the last one's, which has room for ten.
+            // Those of other multiprocessors are full, but for the last one's, which has room for
+            // ten.
             for shard in 1..HashLayout::SHARDS {
                 let used = EACH - if shard == 31 { 10 } else { 0 };
                 let at = HashLayout::control(shard) + HashLayout::USED;
@@ -710,8 +716,8 @@ fn used_up_nodes_are_counted() {
     }
 }
 
-/// A key that comes and goes finds its slot again, and where values are written in place its place too: homes, and nodes
-/// where there are none.
+/// A key that comes and goes finds its slot again, and where values are written in place its place
+/// too: homes, and nodes where there are none.
 #[test]
 fn a_key_comes_and_goes() {
     const TIMES: usize = 200;
@@ -770,7 +776,8 @@ fn a_key_comes_and_goes() {
     }
 }
 
-/// Few keys come and go from many lanes at once, far more often than there are slots: what was put in and not taken out is there.
+/// Few keys come and go from many lanes at once, far more often than there are slots: what was put
+/// in and not taken out is there.
 #[test]
 fn few_keys_come_and_go_from_many_lanes() {
     const EACH: u32 = 72;
@@ -788,7 +795,8 @@ fn few_keys_come_and_go_from_many_lanes() {
         (MapType::PercpuHash, 3, 2),
     ] {
         for keys in [1, 5] {
-            // Each lane may have deleted a key that is still counted: there is room for all of them.
+            // Each lane may have deleted a key that is still counted: there is room for all of
+            // them.
             for case in kinds(&machine(map_type, key_words, value_words, 512, 256, EACH)) {
                 let mut random = Random(keys);
                 let records: Vec<Record> = (0..256 * EACH)
@@ -832,8 +840,8 @@ fn few_keys_come_and_go_from_many_lanes() {
     }
 }
 
-/// Keys that are refused use up nothing: however often many lanes want the last place, one gets it, and when it is deleted
-/// there is a place again.
+/// Keys that are refused use up nothing: however often many lanes want the last place, one gets it,
+/// and when it is deleted there is a place again.
 #[test]
 fn refused_inserts_use_up_no_slot() {
     const LANES: u32 = 64;
@@ -863,7 +871,8 @@ fn refused_inserts_use_up_no_slot() {
             let stays = vec![Record::update(1 << 40, [1; VALUE_WORDS], BPF_ANY); LANES as usize];
             round_of(&stays);
             for round in 0..rounds {
-                // The same keys each time, so that what is used up is told by the slots of keys that were never there.
+                // The same keys each time, so that what is used up is told by the slots of keys
+                // that were never there.
                 let wanted: Vec<Record> = (0..u64::from(LANES))
                     .map(|lane| Record::update(lane, [round; VALUE_WORDS], BPF_NOEXIST))
                     .collect();
@@ -939,7 +948,8 @@ fn stress_gives_its_nodes_back() {
                                 *word != 0 && word & HashLayout::PLACE != HashLayout::HOME
                             })
                             .count() as u32;
-                        // Who goes past a claim leaves the claimant's node behind, once for a key at most.
+                        // Who goes past a claim leaves the claimant's node behind, once for a key
+                        // at most.
                         let left = if l.homes() { 0 } else { key as u32 + 1 };
                         let in_use = in_pool..=in_pool + left;
                         assert!(
@@ -961,7 +971,8 @@ fn lru_keeps_hot_keys() {
         for entries in [1, 2, 8, 64, 100] {
             let case = machine(map_type, 2, 1, entries, 1, 64);
             let device = Device::new(&case, config(None, 1));
-            // A quarter of the entries is looked up all the time, the rest of the stream is seen once.
+            // A quarter of the entries is looked up all the time, the rest of the stream is seen
+            // once.
             let hot = u64::from(entries) / 4;
             let mut next = 1000;
             for round in 0..40 {
@@ -997,7 +1008,8 @@ fn lru_keeps_hot_keys() {
     }
 }
 
-/// Many lanes in an LRU map that is too small for them: results, sizes and nodes are right, nothing is lost.
+/// Many lanes in an LRU map that is too small for them: results, sizes and nodes are right, nothing
+/// is lost.
 #[test]
 fn lru_under_pressure() {
     for map_type in [MapType::LruHash, MapType::LruPercpuHash] {
@@ -1033,7 +1045,8 @@ fn lru_under_pressure() {
                         }
                     }
                     assert_eq!(counted(&case, &ran), (full, busy));
-                    // All of them in one bucket or two may try too often, or find nothing to drop while a block that was just counted does not run.
+                    // All of them in one bucket or two may try too often, or find nothing to drop
+                    // while a block that was just counted does not run.
                     let bound = if entries < 50 { 200 } else { 0 };
                     assert!(busy + full <= bound, "{busy} busy, {full} full");
                     for (key, values) in contents(&case, &ran) {
@@ -1049,14 +1062,16 @@ fn lru_under_pressure() {
     }
 }
 
-/// The kinds of a table with one word in its keys and values: plain, dense by claims, dense by 128-bit atomics.
+/// The kinds of a table with one word in its keys and values: plain, dense by claims, dense by
+/// 128-bit atomics.
 fn three_kinds(entries: u32, threads: u32, per_thread: u32) -> [Case<Program>; 3] {
     let case = machine(MapType::Hash, 1, 1, entries, threads, per_thread);
     let three = shapes(&case).try_into();
     three.unwrap_or_else(|kinds: Vec<_>| panic!("{} kinds", kinds.len()))
 }
 
-/// Modules with 128-bit atomics and such without insert the same keys into one map at the same time.
+/// Modules with 128-bit atomics and such without insert the same keys into one map at the same
+/// time.
 #[test]
 fn both_ways_to_publish_work_in_one_map() {
     const KEYS: u64 = 37;
@@ -1085,7 +1100,8 @@ fn both_ways_to_publish_work_in_one_map() {
     }
 }
 
-/// Pointers that were held over a delete do not keep a key from coming back, and what it gets is what was put there.
+/// Pointers that were held over a delete do not keep a key from coming back, and what it gets is
+/// what was put there.
 #[test]
 fn a_key_comes_back_under_additions_to_what_it_was() {
     let [_, claims, wide] = three_kinds(512, 256, 8);
@@ -1117,7 +1133,8 @@ fn a_key_comes_back_under_additions_to_what_it_was() {
     }
 }
 
-/// Where all slots in reach are other keys', a key is refused, and no word is taken for its own: not the one behind the last distance either.
+/// Where all slots in reach are other keys', a key is refused, and no word is taken for its own:
+/// not the one behind the last distance either.
 #[test]
 fn a_dense_probe_that_is_used_up_finds_nobody_elses_key() {
     let [_, claims, wide] = three_kinds(512, 1, 134);
@@ -1126,7 +1143,8 @@ fn a_dense_probe_that_is_used_up_finds_nobody_elses_key() {
             panic!("a hash");
         };
         let key_of = |rest: u64, first: u64| unhash(rest << layout.slot_bits() | first, 8);
-        // The last slot that is looked at for the key is this one's first, with a word as of the key one farther.
+        // The last slot that is looked at for the key is this one's first, with a word as of the
+        // key one farther.
         let (rest, first, last) = (1000, 5, u64::from(HashLayout::PROBES) - 1);
         let key = key_of(rest, first);
         let mut records = vec![Record::update(
@@ -1155,7 +1173,8 @@ fn a_dense_probe_that_is_used_up_finds_nobody_elses_key() {
     }
 }
 
-/// A claim whose lane is gone, in a kernel that was ended: its key is not there, and who wants to insert it does not wait for ever.
+/// A claim whose lane is gone, in a kernel that was ended: its key is not there, and who wants to
+/// insert it does not wait for ever.
 #[test]
 fn a_dense_claim_without_a_lane_is_counted() {
     let [_, claims, wide] = three_kinds(16, 1, 5);

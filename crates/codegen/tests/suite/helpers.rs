@@ -1,4 +1,5 @@
-//! Helpers that tell of the machine, the host and the group, on the soft GPU: exact values, whatever the schedule.
+//! Helpers that tell of the machine, the host and the group, on the soft GPU: exact values,
+//! whatever the schedule.
 
 use std::collections::BTreeSet;
 
@@ -29,8 +30,8 @@ fn config(seed: Option<u64>) -> Config {
     }
 }
 
-/// `body` with the context in r6 and in r9 this thread's `ANSWER` bytes of map 0; r7 and r8 are free. All lanes of a group
-/// come to the body together.
+/// `body` with the context in r6 and in r9 this thread's `ANSWER` bytes of map 0; r7 and r8 are
+/// free. All lanes of a group come to the body together.
 fn each_thread(body: &str) -> String {
     format!(
         "r6 = r1

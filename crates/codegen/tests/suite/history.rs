@@ -1,9 +1,12 @@
-//! Histories of maps, of random operations under random schedules. Few lanes note when each operation began and returned: there must be one
-//! order of all of them, in which each stands between its call and its return, and in which a map of one lane would have said the same:
-//! for each key of a hash, for a queue, for a stack (docs/maps.md). Of many lanes the sums must be right.
+//! Histories of maps, of random operations under random schedules. Few lanes note when each
+//! operation began and returned: there must be one order of all of them, in which each stands
+//! between its call and its return, and in which a map of one lane would have said the same: for
+//! each key of a hash, for a queue, for a stack (docs/maps.md). Of many lanes the sums must be
+//! right.
 //!
-//! The search is the usual one for linearizability: any operation that began before the first return of those left may come next;
-//! what was left of operations and map is never looked at twice.
+//! The search is the usual one for linearizability: any operation that began before the first
+//! return of those left may come next; what was left of operations and map is never looked at
+//! twice.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -162,11 +165,12 @@ fn overlaps(history: &[Done]) -> usize {
         .sum()
 }
 
-/// Words of a record: what, flags, key, value, result, whether something was found and what, began, ended.
+/// Words of a record: what, flags, key, value, result, whether something was found and what, began,
+/// ended.
 const RECORD: usize = 9;
 
-/// A program in which each thread does its operations from an array. A value is `words` times the same number; one that is not
-/// is told as a result that cannot be.
+/// A program in which each thread does its operations from an array. A value is `words` times the
+/// same number; one that is not is told as a result that cannot be.
 fn machine(map_type: MapType, entries: u32, words: usize, threads: usize) -> Case<Program> {
     let is_list = matches!(map_type, MapType::Queue | MapType::Stack);
     let key = match map_type {
@@ -272,8 +276,8 @@ int run(struct wbpf_kernel_ctx *ctx)
     Case::prove(object.programs[0].clone(), maps.collect(), None)
 }
 
-/// A device with a schedule. With one multiprocessor the seed says all of it; several are run by two threads of the host, and then nobody
-/// foresees how they meet.
+/// A device with a schedule. With one multiprocessor the seed says all of it; several are run by
+/// two threads of the host, and then nobody foresees how they meet.
 fn device(case: &Case<Program>, seed: u64, sms: u32) -> Device {
     let config = Config {
         sms,
@@ -329,7 +333,8 @@ fn effective(history: &[Done]) -> Vec<Done> {
         .collect()
 }
 
-/// Tries workloads of these operations; each history is handed to `check`. Lanes must have met, and most operations been done.
+/// Tries workloads of these operations; each history is handed to `check`. Lanes must have met, and
+/// most operations been done.
 fn try_all(
     cases: &[Case<Program>],
     op: impl Strategy<Value = Todo>,
@@ -417,8 +422,8 @@ fn operations_on_a_key_of_a_hash_have_an_order() {
     try_all(&cases, of_hash(), by_key);
 }
 
-/// A small value is overwritten in place: a lookup gives a pointer, and what is read there may be a later value. So here it only says
-/// whether the key is there.
+/// A small value is overwritten in place: a lookup gives a pointer, and what is read there may be a
+/// later value. So here it only says whether the key is there.
 #[test]
 fn operations_on_a_key_with_a_small_value_have_an_order() {
     let cases = [3, 16].map(|entries| machine(MapType::Hash, entries, 1, THREADS));
@@ -435,7 +440,8 @@ fn operations_on_a_key_with_a_small_value_have_an_order() {
     });
 }
 
-/// Large enough for no key to be dropped. Nodes are used again at once, so of a lookup it is known only that the key was there.
+/// Large enough for no key to be dropped. Nodes are used again at once, so of a lookup it is known
+/// only that the key was there.
 #[test]
 fn operations_on_a_key_of_an_lru_hash_have_an_order() {
     let cases = [machine(MapType::LruHash, 64, 1, THREADS)];

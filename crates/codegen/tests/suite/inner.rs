@@ -1,4 +1,5 @@
-//! Maps found in maps of maps, on the soft GPU: every helper works on what was found, at an address of run time.
+//! Maps found in maps of maps, on the soft GPU: every helper works on what was found, at an address
+//! of run time.
 
 use crate::common::{Case, Device, Ran, array, hash, map, ring, table};
 use warpbpf_abi::layout::{ArrayLayout, MapLayout, QueueLayout, RingLayout, inner};
@@ -30,7 +31,8 @@ fn outer(of: &MapDef, entries: u32) -> (MapDef, MapLayout) {
     (def, layout)
 }
 
-/// A program whose map 0 is an array of maps like map 1. Map `i + 1` stands at index `i` of it, for `i` below `filled`.
+/// A program whose map 0 is an array of maps like map 1. Map `i + 1` stands at index `i` of it, for
+/// `i` below `filled`.
 struct Nested {
     case: Case,
     filled: u32,
@@ -255,7 +257,8 @@ fn hash_of(entries: u32, keys: &[(u32, u64, u32)]) -> Vec<u8> {
     ran.areas[0].clone()
 }
 
-/// Keys 2 and 5 have maps; each thread looks for key `threadIdx.x % 7`, and counts in what it finds.
+/// Keys 2 and 5 have maps; each thread looks for key `threadIdx.x % 7`, and counts in what it
+/// finds.
 #[test]
 fn a_hash_of_maps() {
     assert_eq!((inner::ADDRESS, inner::INDEX, inner::VALUE), (0, 8, 16));

@@ -1,4 +1,5 @@
-//! The interpreter for the device as PTX: ptxas takes it for every target, and it costs registers only where it is called.
+//! The interpreter for the device as PTX: ptxas takes it for every target, and it costs registers
+//! only where it is called.
 
 use crate::common;
 use warpbpf_abi::attach::{Scope, Site};
@@ -193,7 +194,8 @@ fn programs_of_a_slot_run_one_after_the_other() {
     let address = proved("r0 = *(u64 *)(r1 + 248)\nexit", Site::Mem);
     let one = in_slot(&[&reads], Site::Mem).unwrap();
     let two = in_slot(&[&reads, &address], Site::Mem).unwrap();
-    // Each has as many instructions; the second begins with what the first was given, and the header is there once.
+    // Each has as many instructions; the second begins with what the first was given, and the
+    // header is there once.
     assert_eq!(two, 2 * one - 1);
     assert_eq!(in_slot(&[], Site::Mem), Ok(1));
 }

@@ -1,4 +1,5 @@
-//! What the compiler makes of programs, from outside: ptxas takes it, and on the soft GPU it does what the reference says.
+//! What the compiler makes of programs, from outside: ptxas takes it, and on the soft GPU it does
+//! what the reference says.
 
 mod accept;
 mod c_programs;

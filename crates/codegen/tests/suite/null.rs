@@ -1,5 +1,5 @@
-//! Null tests of pointers that the proof cannot decide: a register that holds a pointer on one path and null on the
-//! other. Whatever a pointer points to, as a number it is not 0.
+//! Null tests of pointers that the proof cannot decide: a register that holds a pointer on one path
+//! and null on the other. Whatever a pointer points to, as a number it is not 0.
 
 use crate::common::{Case, Ran, array, hash};
 use warpbpf_softgpu::Config;
@@ -17,8 +17,8 @@ fn run(case: &Case) -> Ran {
     case.run(config, [1, 1, 1], [THREADS, 1, 1])
 }
 
-/// Threads with an odd index have in `r8` what `pointer` makes of `r8`, the context, and the others null. Word 0 of the
-/// map counts who finds null, word 1 who does not.
+/// Threads with an odd index have in `r8` what `pointer` makes of `r8`, the context, and the others
+/// null. Word 0 of the map counts who finds null, word 1 who does not.
 fn merged(pointer: &str) -> Case {
     let asm = format!(
         "r6 = *(u32 *)(r1 + 24)
@@ -60,7 +60,8 @@ fn the_context() {
 fn stack_addresses() {
     merged("r8 = r10").assembles();
     check("r8 = r10");
-    // The frame's last byte, what is stored below it, what nobody ever touches, and outside of any frame.
+    // The frame's last byte, what is stored below it, what nobody ever touches, and outside of any
+    // frame.
     for off in [1, 8, 16, 24, 32, 512, 520, 1 << 20] {
         check(&format!(
             "*(u64 *)(r10 - 8) = 1
@@ -115,8 +116,8 @@ fn a_stack_in_memory_is_used_behind_its_null_test() {
     assert_eq!(run(&case).u64(0, 0), expected);
 }
 
-/// Calls back for each entry of the map; a callback adds 1 to its value if what it has of the key is not null, else
-/// 1000.
+/// Calls back for each entry of the map; a callback adds 1 to its value if what it has of the key
+/// is not null, else 1000.
 fn keys(read: &str, map: (warpbpf_object::MapDef, warpbpf_abi::layout::MapLayout)) -> Case {
     let asm = format!(
         "r6 = *(u32 *)(r1 + 24)

@@ -1,4 +1,5 @@
-//! Events by `bpf_perf_event_output` on the soft GPU: exact sets, each with the multiprocessor that wrote it.
+//! Events by `bpf_perf_event_output` on the soft GPU: exact sets, each with the multiprocessor that
+//! wrote it.
 
 use crate::common::{Case, Ran, array, map};
 use warpbpf_abi::layout::{MapLayout, RingLayout};
@@ -55,7 +56,8 @@ fn records(layout: &RingLayout, ran: &Ran, map: usize) -> (Vec<(u32, Vec<u8>)>, 
     (list, lost)
 }
 
-/// Each thread sends two events of its number and its multiprocessor; the sum of the results is kept.
+/// Each thread sends two events of its number and its multiprocessor; the sum of the results is
+/// kept.
 fn two_events(flags: u64) -> String {
     let send = |number: u32| {
         format!(
@@ -108,7 +110,8 @@ fn every_event_arrives_with_its_multiprocessor_in_order() {
                 };
                 assert_eq!(payload.len(), 24);
                 assert_eq!(word(1), u64::from(*shard));
-                // A block stays on its multiprocessor here, so a thread's events are in one ring, in their order.
+                // A block stays on its multiprocessor here, so a thread's events are in one ring,
+                // in their order.
                 let thread = &mut last[word(0) as usize];
                 assert_eq!(word(2), *thread + 1);
                 *thread += 1;

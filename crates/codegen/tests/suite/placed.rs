@@ -1,4 +1,5 @@
-//! bpftime's arrays under many lanes on the soft GPU: one copy that is never sharded, wherever it lies, and a value for each thread.
+//! bpftime's arrays under many lanes on the soft GPU: one copy that is never sharded, wherever it
+//! lies, and a value for each thread.
 
 use crate::common::{self, Case, map};
 use warpbpf_abi::layout::{ArrayLayout, MapLayout, PerThreadLayout};
@@ -32,8 +33,8 @@ fn array(map_type: MapType) -> (MapDef, MapLayout) {
     (map(map_type, 4, 8, ENTRIES), layout)
 }
 
-/// Each thread adds its number plus one to entry `thread % 16`, and gives entry `16 + thread % 16` that remainder plus 1000; a key outside
-/// is refused and not found.
+/// Each thread adds its number plus one to entry `thread % 16`, and gives entry `16 + thread % 16`
+/// that remainder plus 1000; a key outside is refused and not found.
 fn busy(map_type: MapType) -> Case {
     let asm = "
         call 539
@@ -119,7 +120,8 @@ fn arrays_of_one_copy_count_every_thread() {
     }
 }
 
-/// Three additions by each thread to a value of its own; threads beyond the last value find none, and are counted.
+/// Three additions by each thread to a value of its own; threads beyond the last value find none,
+/// and are counted.
 #[test]
 fn a_value_for_each_thread_is_its_own() {
     let add = "

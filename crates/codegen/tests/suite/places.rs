@@ -274,7 +274,8 @@ fn keys_of_arrays_are_numbers() {
     }
 }
 
-/// Loads of what never changes are numbers, those of which the place varies are loads as ever, and both give the same.
+/// Loads of what never changes are numbers, those of which the place varies are loads as ever, and
+/// both give the same.
 #[test]
 fn constants_are_not_loaded() {
     let bytes = [

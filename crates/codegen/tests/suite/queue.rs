@@ -1,4 +1,5 @@
-//! Queues, stacks and bloom filters on the soft GPU: one thread against a model, many lanes under several schedules.
+//! Queues, stacks and bloom filters on the soft GPU: one thread against a model, many lanes under
+//! several schedules.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -59,8 +60,8 @@ fn layout(case: &Case) -> QueueLayout {
     }
 }
 
-/// Runs operations one after the other in one thread: a number is pushed with flags, `None` pops, and `Peek` peeks. Gives for
-/// each its result and what is in the 8 bytes after it.
+/// Runs operations one after the other in one thread: a number is pushed with flags, `None` pops,
+/// and `Peek` peeks. Gives for each its result and what is in the 8 bytes after it.
 #[derive(Clone, Copy, Debug)]
 enum Do {
     Push(u64, u64),
@@ -200,8 +201,8 @@ fn a_queue_of_one_goes_round_its_cells() {
 /// Rounds of each thread in the tests with many lanes.
 const ROUNDS: u64 = 4;
 
-/// Each thread pushes `thread * ROUNDS + round + 1` with `flags`, looks at the next value and pops one, [`ROUNDS`] times, and
-/// writes down three results and two values for each.
+/// Each thread pushes `thread * ROUNDS + round + 1` with `flags`, looks at the next value and pops
+/// one, [`ROUNDS`] times, and writes down three results and two values for each.
 fn busy(of: (MapDef, MapLayout), flags: u64, threads: u32) -> Case {
     let mut asm = String::from(
         "call THREAD
@@ -276,7 +277,8 @@ fn left(layout: &QueueLayout, ran: &Ran) -> Vec<u64> {
     left
 }
 
-/// Everything that was pushed came out once or is still there; what the map counted is what the threads were told.
+/// Everything that was pushed came out once or is still there; what the map counted is what the
+/// threads were told.
 fn nothing_lost(layout: &QueueLayout, ran: &Ran, threads: u64, drops: bool) {
     let mut pushed = BTreeSet::new();
     let mut popped = Vec::new();
@@ -341,8 +343,8 @@ fn many_lanes_lose_nothing_and_get_nothing_twice() {
     }
 }
 
-/// All threads use one stack at once: lanes that are together go as one, so all get through, and nearly all where a schedule parts
-/// lanes wherever it can.
+/// All threads use one stack at once: lanes that are together go as one, so all get through, and
+/// nearly all where a schedule parts lanes wherever it can.
 #[test]
 fn a_stack_under_stress() {
     let (grid, block) = (8, 128);
@@ -359,8 +361,8 @@ fn a_stack_under_stress() {
     }
 }
 
-/// The module of a case in which lanes rest before they put into a cell, and between the two steps that close one: meanwhile
-/// others go round all the cells.
+/// The module of a case in which lanes rest before they put into a cell, and between the two steps
+/// that close one: meanwhile others go round all the cells.
 fn slowed(case: &Case) -> String {
     let mut text = String::new();
     for (number, line) in case
@@ -408,7 +410,8 @@ fn lanes_that_are_overtaken_by_a_lap_lose_nothing() {
         device.launch([grid, 1, 1], [block, 1, 1]);
         let ran = device.maps();
         nothing_lost(&layout, &ran, threads.into(), false);
-        // Nor did a node get lost: each is where it was never handed out, in the ring of free ones, or among the spare ones.
+        // Nor did a node get lost: each is where it was never handed out, in the ring of free ones,
+        // or among the spare ones.
         let held = |at: u64| {
             let word = |cell: u64| ran.u64(0, at + cell * 8) & layout.node_mask();
             (0..layout.cells()).filter(|&cell| word(cell) != 0).count() as u32
@@ -434,8 +437,8 @@ fn a_full_queue_drops_its_oldest_and_nothing_else() {
     }
 }
 
-/// Each thread pushes its number plus one into a queue that is smaller than a warp, or than a few, and notes the result. Nobody
-/// pops.
+/// Each thread pushes its number plus one into a queue that is smaller than a warp, or than a few,
+/// and notes the result. Nobody pops.
 #[test]
 fn a_tiny_queue_keeps_some_of_the_latest() {
     let asm = format!(

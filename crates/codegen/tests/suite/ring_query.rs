@@ -1,5 +1,5 @@
-//! `bpf_ringbuf_query` on the soft GPU: exact numbers of an empty ring, of one that is written to, and of the ring of each
-//! multiprocessor; and that what is not asked for costs nothing.
+//! `bpf_ringbuf_query` on the soft GPU: exact numbers of an empty ring, of one that is written to,
+//! and of the ring of each multiprocessor; and that what is not asked for costs nothing.
 
 use crate::common::{Case, Device, Ran, array, ring};
 use warpbpf_abi::helpers::{HelperId, map_op};
@@ -136,7 +136,8 @@ fn flags_of_run_time_differ_between_lanes() {
     );
 }
 
-/// Four multiprocessors of which the host counted three: the last ring is shared, as it is by those that write.
+/// Four multiprocessors of which the host counted three: the last ring is shared, as it is by those
+/// that write.
 #[test]
 fn each_multiprocessor_is_told_of_its_own_ring() {
     let asm = format!(

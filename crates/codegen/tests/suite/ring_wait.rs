@@ -1,4 +1,5 @@
-//! Rings whose writers wait for room, on the soft GPU: with a host that takes what is there, and with one that is gone.
+//! Rings whose writers wait for room, on the soft GPU: with a host that takes what is there, and
+//! with one that is gone.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -120,7 +121,8 @@ fn through(text: &str, from: &str, to: &str) -> usize {
 fn a_look_costs_what_the_budget_counts() {
     let (case, _) = writes(1, 100);
     let text = case.module("sm_90", (8, 0));
-    // Up to where there is no room, or through a try in vain that was the last, and from there to the next look.
+    // Up to where there is no room, or through a try in vain that was the last, and from there to
+    // the next look.
     let to_the_next = path(&text, "full", "try");
     assert!(path(&text, "try", "full") < through(&text, "try", "full"));
     let look = through(&text, "try", "full") + to_the_next;
@@ -152,7 +154,8 @@ fn nothing_is_lost_while_the_host_takes_what_is_there() {
             scope.spawn(|| {
                 let end = Instant::now() + Duration::from_secs(120);
                 while !ended.load(Ordering::Acquire) && Instant::now() < end {
-                    // What is committed is copied first: where it is all that was reserved, nobody writes.
+                    // What is committed is copied first: where it is all that was reserved, nobody
+                    // writes.
                     let commits = device.maps();
                     let reserved = device.maps().u64(0, RingLayout::RESERVED);
                     let commits = (0..RingLayout::SUBS)

@@ -10,7 +10,8 @@ use warpbpf_softgpu::Config;
 /// Bytes of the value of map 0, which a run finds filled with [`pattern`].
 const BYTES: u32 = 8192;
 const NAME: [u8; 16] = *b"application-run\0";
-/// Instructions of the kernel around the program, and a few that the compiler adds to a program of this length.
+/// Instructions of the kernel around the program, and a few that the compiler adds to a program of
+/// this length.
 const AROUND: u64 = 24;
 
 fn pattern() -> Vec<u8> {
@@ -162,8 +163,8 @@ fn own_memory_is_read_like_that_of_the_application() {
     assert_eq!((ran.u64(1, 0), ran.u64(1, 8)), (1, 2));
 }
 
-/// The pattern with a NUL at `nul`, before and after a string of `size` bytes is read from `from` to
-/// `to`, and the result.
+/// The pattern with a NUL at `nul`, before and after a string of `size` bytes is read from `from`
+/// to `to`, and the result.
 fn read_string(nul: usize, from: usize, to: usize, size: usize) -> (Vec<u8>, u64) {
     let mut bytes = pattern();
     bytes[nul] = 0;

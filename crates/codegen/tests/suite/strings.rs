@@ -1,5 +1,5 @@
-//! Strings on the soft GPU: comparisons, strings of the application, texts made on the device, messages. The host's
-//! formatting (`abi::format`) is the oracle for the device's.
+//! Strings on the soft GPU: comparisons, strings of the application, texts made on the device,
+//! messages. The host's formatting (`abi::format`) is the oracle for the device's.
 
 use crate::common::{self, Case, Device, Ran, array, rodata};
 use warpbpf_abi::format::{Conversion, Piece, pieces};
@@ -30,8 +30,8 @@ fn config(seed: Option<u64>) -> Config {
     }
 }
 
-/// `body` with this thread's request (map 1) in r8 and its answer (map 2) in r9; what it leaves in r0 is the result. Map 0
-/// are the constant strings.
+/// `body` with this thread's request (map 1) in r8 and its answer (map 2) in r9; what it leaves in
+/// r0 is the result. Map 0 are the constant strings.
 fn each_thread(body: &str) -> String {
     format!(
         "r7 = *(u32 *)(r1 + 24)

@@ -6,7 +6,8 @@ use warpbpf_abi::layout::{ArrayLayout, MapLayout};
 use warpbpf_codegen::{Fragment, SlotSpace, Tally, Target, compile};
 use warpbpf_softgpu::{Config, Gpu, Launch, Outcome};
 
-/// A program that counts in an array of 4 values of 72 bytes with 3 copies, which the host sums if `summed`.
+/// A program that counts in an array of 4 values of 72 bytes with 3 copies, which the host sums if
+/// `summed`.
 fn compiled(asm: &str, summed: bool) -> Fragment {
     let (def, _) = array(72, 4);
     let layout = MapLayout::Array(ArrayLayout {
@@ -170,7 +171,8 @@ fn lanes_that_are_together_add_once_where_ptxas_cannot_see_it() {
     }
 }
 
-/// What is of an instruction is mostly the same in all lanes, and each sum is right where it is not.
+/// What is of an instruction is mostly the same in all lanes, and each sum is right where it is
+/// not.
 #[test]
 fn lanes_with_the_same_number_of_bytes_add_once() {
     let bytes = "r2 = 1

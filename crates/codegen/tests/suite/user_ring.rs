@@ -1,5 +1,5 @@
-//! User ring buffers on the soft GPU: what one thread drains, what many lanes drain together, and what a broken ring, a
-//! thread that ended and one that was stopped leave.
+//! User ring buffers on the soft GPU: what one thread drains, what many lanes drain together, and
+//! what a broken ring, a thread that ended and one that was stopped leave.
 
 use crate::common::{self, Case, Device, Ran, clang};
 use warpbpf_abi::layout::UserRingLayout;
@@ -133,7 +133,8 @@ impl Ring<'_> {
         self.device.write(self.area + 1, at, &value.to_le_bytes());
     }
 
-    /// Writes records from position `from` on, which are there from now on; gives the position behind them.
+    /// Writes records from position `from` on, which are there from now on; gives the position
+    /// behind them.
     fn fill(&self, from: u64, records: &[Vec<u8>]) -> u64 {
         let mut at = from;
         for record in records {
@@ -156,7 +157,8 @@ fn ring<'a>(case: &Case<Program>, device: &'a Device) -> Ring<'a> {
     }
 }
 
-/// Runs one thread; gives the first values of `out`, and the ring's consumer, lock and counts of takeovers and of breaks.
+/// Runs one thread; gives the first values of `out`, and the ring's consumer, lock and counts of
+/// takeovers and of breaks.
 fn alone(case: &Case<Program>, device: &Device) -> ([i64; 7], [u64; 4]) {
     device.launch([1, 1, 1], [1, 1, 1]);
     let ran = device.maps();
@@ -281,7 +283,8 @@ fn nobody_waits_for_who_drains() {
     let device = Device::new(&case, config);
     let ring = ring(&case, &device);
     ring.fill(0, &[record(0, &job(7, 1))]);
-    // Whoever drains took it after this launch began, by another multiprocessor's clock: the one here is far behind.
+    // Whoever drains took it after this launch began, by another multiprocessor's clock: the one
+    // here is far behind.
     let soon = UserRingLayout::STALE_NS - 1;
     ring.set(UserRingLayout::LOCK, soon);
     let (out, [consumer, lock, over, _]) = alone(&case, &device);

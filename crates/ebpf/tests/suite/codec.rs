@@ -1,4 +1,5 @@
-//! Decoder and encoder are inverses, and everything that is no instruction is refused with its slot.
+//! Decoder and encoder are inverses, and everything that is no instruction is refused with its
+//! slot.
 
 use proptest::prelude::*;
 use warpbpf_ebpf::table::FORMS;

@@ -13,7 +13,8 @@ mod clang;
 
 use clang::clang;
 
-/// Forms whose text is ours, because LLVM writes a relocation or a plain number there, or does not know them yet.
+/// Forms whose text is ours, because LLVM writes a relocation or a plain number there, or does not
+/// know them yet.
 fn ours(shape: Shape) -> bool {
     match shape {
         Shape::LoadImm64(kind) => kind != warpbpf_ebpf::table::ImmKind::Value,
@@ -46,7 +47,8 @@ fn clang_reads_what_we_print() {
     {
         let slots = slots(form, operands, -2);
         let mut program = bytes(&slots);
-        // Targets are the next instruction, so that one more instruction makes the program complete.
+        // Targets are the next instruction, so that one more instruction makes the program
+        // complete.
         program.extend(
             Slot {
                 opcode: 0x95,

@@ -27,7 +27,8 @@ fn distance(form: &Form) -> Distance {
     }
 }
 
-/// The slots of `form` with the given operands where it has them, and the next instruction as target.
+/// The slots of `form` with the given operands where it has them, and the next instruction as
+/// target.
 fn slots(form: &Form, operands: Slot, high: i32) -> Vec<Slot> {
     let distance = distance(form);
     let off = if distance == Distance::Off {
@@ -96,8 +97,8 @@ fn any_slots() -> impl Strategy<Value = (&'static Form, Vec<Slot>)> {
         })
 }
 
-/// A program: instructions with random operands, then as many `exit` as any distance may need, with every distance
-/// pointed at an instruction.
+/// A program: instructions with random operands, then as many `exit` as any distance may need, with
+/// every distance pointed at an instruction.
 fn any_program() -> impl Strategy<Value = Vec<u8>> {
     let insns = prop::collection::vec((any_slots(), any::<prop::sample::Index>()), 1..40);
     insns.prop_map(|insns| {
@@ -123,7 +124,8 @@ fn any_program() -> impl Strategy<Value = Vec<u8>> {
 
 #[test]
 fn every_opcode_of_the_classes_is_accounted_for() {
-    // 256 opcodes, of which the table defines these; the number changes only with the instruction set.
+    // 256 opcodes, of which the table defines these; the number changes only with the instruction
+    // set.
     let mut opcodes: Vec<u8> = FORMS.iter().map(|form| form.opcode).collect();
     opcodes.sort_unstable();
     opcodes.dedup();

@@ -1,5 +1,5 @@
-//! Containers that the pinned toolkit writes: every compression, every suffix, and metadata against what `ptxas -v`
-//! says about the same compilation.
+//! Containers that the pinned toolkit writes: every compression, every suffix, and metadata against
+//! what `ptxas -v` says about the same compilation.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -45,7 +45,8 @@ fn toolkit() -> PathBuf {
     home
 }
 
-/// Runs `nvcc` with `args` on [`SOURCE`] plus `extra`; the output's bytes and what was said on stderr.
+/// Runs `nvcc` with `args` on [`SOURCE`] plus `extra`; the output's bytes and what was said on
+/// stderr.
 fn nvcc(test: &str, extra: &str, args: &[&str]) -> (Vec<u8>, String) {
     let dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
     std::fs::create_dir_all(&dir).expect("test folder");

@@ -1,7 +1,8 @@
-//! Threads of AArch64. Not run on such hardware yet: what is told here of its kernel is from how Linux is written.
+//! Threads of AArch64. Not run on such hardware yet: what is told here of its kernel is from how
+//! Linux is written.
 //!
-//! A thread that is stopped in a system call stands in front of it with its arguments again, unless the call was ended, so that moving
-//! it and putting it back makes the call once more.
+//! A thread that is stopped in a system call stands in front of it with its arguments again, unless
+//! the call was ended, so that moving it and putting it back makes the call once more.
 
 use std::mem::offset_of;
 
@@ -25,8 +26,8 @@ pub(crate) struct Registers {
     pstate: u64,
 }
 
-/// Sets of the other registers, the first that there is: `NT_ARM_SVE`, which holds the floating-point registers too, and
-/// `NT_PRFPREG`.
+/// Sets of the other registers, the first that there is: `NT_ARM_SVE`, which holds the
+/// floating-point registers too, and `NT_PRFPREG`.
 pub(crate) const VECTORS: &[i32] = &[0x405, 2];
 /// Functions of libc that have the instruction by which system calls are made with a return behind
 /// it, and these two. In `syscall` a thread may stand already, and the kernel would take ours for
@@ -45,7 +46,8 @@ pub(crate) const BEFORE_BYTES: usize = 0;
 pub(crate) const RESTORER: &[u8] = &[0x68, 0x11, 0x80, 0xd2, 0x01, 0, 0, 0xd4];
 /// Most bytes of a call instruction.
 pub(crate) const CALL_BYTES: usize = 4;
-/// Whether it must be known what a thread waits for before it is stopped: a call that was ended has lost its first argument.
+/// Whether it must be known what a thread waits for before it is stopped: a call that was ended has
+/// lost its first argument.
 pub(crate) const LOOKS_BEFORE: bool = true;
 
 /// `svc #0`
@@ -90,8 +92,8 @@ pub(crate) fn is_64(registers: &Registers) -> bool {
     registers.pstate & IS_32 == 0
 }
 
-/// The system call that it was stopped in, or is about to make: `code` is the instruction where it stands, and `before` what
-/// `/proc/PID/task/TID/syscall` said before it was stopped.
+/// The system call that it was stopped in, or is about to make: `code` is the instruction where it
+/// stands, and `before` what `/proc/PID/task/TID/syscall` said before it was stopped.
 pub(crate) fn waiting(
     registers: &Registers,
     code: Option<u32>,
@@ -127,12 +129,14 @@ pub(crate) fn waiting(
     })
 }
 
-/// Whether a set of registers says that a second stack for returns is in use: the first word has a bit for that.
+/// Whether a set of registers says that a second stack for returns is in use: the first word has a
+/// bit for that.
 pub(crate) fn second_stack(registers: &[u8]) -> bool {
     registers.first().is_some_and(|features| features & 1 != 0)
 }
 
-/// Registers with which a thread goes on as it would from its stop. The kernel has put it in front of its system call.
+/// Registers with which a thread goes on as it would from its stop. The kernel has put it in front
+/// of its system call.
 pub(crate) fn home(registers: &Registers, _: &[u8; BEFORE_BYTES]) -> (Registers, Return) {
     (*registers, Return::Same)
 }
@@ -142,8 +146,8 @@ pub(crate) fn thread_pointer(_: &Registers) -> Option<u64> {
     None
 }
 
-/// It can be moved and put back while it waits for that. Of a call that waits for so long from now, the kernel would forget
-/// how long it has waited.
+/// It can be moved and put back while it waits for that. Of a call that waits for so long from now,
+/// the kernel would forget how long it has waited.
 pub(crate) fn can_be_moved(registers: &Registers, waiting: Option<&Waiting<Registers>>) -> bool {
     let x = &registers.x;
     match waiting.map(|waiting| waiting.number) {
@@ -156,7 +160,8 @@ pub(crate) fn can_be_moved(registers: &Registers, waiting: Option<&Waiting<Regis
     }
 }
 
-/// Makes a system call at `gate`, and goes home by the frame at `frame`: the gate returns to the restorer.
+/// Makes a system call at `gate`, and goes home by the frame at `frame`: the gate returns to the
+/// restorer.
 pub(crate) fn for_syscall(
     registers: &Registers,
     frame: u64,
@@ -204,7 +209,8 @@ pub(crate) fn returned(registers: &Registers, done: u64) -> Option<u64> {
     (registers.pc == done + WORD).then_some(registers.x[1])
 }
 
-/// These bytes, which stand before an address, are a call: `bl`, `blr`, or one of those that check a signature.
+/// These bytes, which stand before an address, are a call: `bl`, `blr`, or one of those that check
+/// a signature.
 pub(crate) fn ends_in_call(before: &[u8; CALL_BYTES]) -> bool {
     let word = u32::from_le_bytes(*before);
     word & 0xfc00_0000 == 0x9400_0000 || word & 0xfee0_0000 == 0xd620_0000
@@ -212,7 +218,8 @@ pub(crate) fn ends_in_call(before: &[u8; CALL_BYTES]) -> bool {
 
 /// Calls the address in `x9`; see [`DONE`].
 pub(crate) const CALL: u64 = 0;
-/// A system call behind it that does nothing: where the thread is stopped. What the function answered is in `x1`.
+/// A system call behind it that does nothing: where the thread is stopped. What the function
+/// answered is in `x1`.
 pub(crate) const DONE: u64 = 12;
 /// What the new thread runs; its argument is a [`Control`].
 pub(crate) const START: u64 = 32;

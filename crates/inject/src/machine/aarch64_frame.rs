@@ -1,5 +1,5 @@
-//! The way home of a thread of AArch64: a frame as Linux leaves one for a signal's handler. The layouts are those of
-//! `arch/arm64/include/uapi/asm/sigcontext.h` and `ucontext.h`.
+//! The way home of a thread of AArch64: a frame as Linux leaves one for a signal's handler. The
+//! layouts are those of `arch/arm64/include/uapi/asm/sigcontext.h` and `ucontext.h`.
 
 use super::{Registers, VECTORS};
 use crate::machine::state::{Frame, Vectors, put};

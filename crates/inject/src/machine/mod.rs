@@ -1,5 +1,6 @@
-//! What differs between processors when a thread of another process is moved: its registers, how it enters the kernel, what a call
-//! leaves behind. A module for each, with the same functions; what only reads and writes words is tested anywhere.
+//! What differs between processors when a thread of another process is moved: its registers, how it
+//! enters the kernel, what a call leaves behind. A module for each, with the same functions; what
+//! only reads and writes words is tested anywhere.
 
 #[cfg(any(target_arch = "aarch64", test))]
 mod aarch64;

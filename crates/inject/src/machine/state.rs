@@ -5,7 +5,8 @@
 pub(crate) struct Waiting<R> {
     /// Its number.
     pub(crate) number: i64,
-    /// Our stop has ended it with `EINTR`, as a signal would have: with these registers it is made again.
+    /// Our stop has ended it with `EINTR`, as a signal would have: with these registers it is made
+    /// again.
     pub(crate) again: Option<R>,
 }
 
@@ -18,7 +19,8 @@ pub(crate) struct Vectors {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// A signal frame: `rt_sigreturn` with the stack pointer there gives a thread all of its registers back.
+/// A signal frame: `rt_sigreturn` with the stack pointer there gives a thread all of its registers
+/// back.
 #[derive(Debug)]
 pub(crate) struct Frame {
     /// Where it is to lie.
@@ -26,7 +28,8 @@ pub(crate) struct Frame {
     pub(crate) bytes: Vec<u8>,
 }
 
-/// How a thread goes on that was sent home by its frame: what the kernel remembered of its system call is lost then.
+/// How a thread goes on that was sent home by its frame: what the kernel remembered of its system
+/// call is lost then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 #[cfg_attr(
     target_arch = "aarch64",
@@ -42,7 +45,8 @@ pub(crate) enum Return {
     Anew,
     /// Its system call ends with `EINTR`, as by a signal.
     Ended,
-    /// It does not: its returns are checked against a second stack, which no frame can be made for from outside.
+    /// It does not: its returns are checked against a second stack, which no frame can be made for
+    /// from outside.
     Lost,
 }
 

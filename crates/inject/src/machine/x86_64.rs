@@ -14,16 +14,19 @@ pub(crate) use frame::frame;
 /// Registers of the general kind.
 pub(crate) type Registers = libc::user_regs_struct;
 
-/// Sets of the other registers, floating point and vectors, the first that there is: `NT_X86_XSTATE`.
+/// Sets of the other registers, floating point and vectors, the first that there is:
+/// `NT_X86_XSTATE`.
 pub(crate) const VECTORS: &[i32] = &[0x202];
-/// Functions of libc that have the instruction by which system calls are made with a return behind it, and these two.
+/// Functions of libc that have the instruction by which system calls are made with a return behind
+/// it, and these two.
 pub(crate) const GATES: (&[&str], &[u8]) = (
     &["getpid", "getppid", "getuid", "geteuid"],
     &[0x0f, 0x05, 0xc3],
 );
 /// What is mapped that has [`RESTORER`]: libc itself.
 pub(crate) const RESTORER_IN: Option<&str> = None;
-/// Registers of the second stack for returns, `NT_X86_SHSTK`: there are such only where it is in use.
+/// Registers of the second stack for returns, `NT_X86_SHSTK`: there are such only where it is in
+/// use.
 pub(crate) const SECOND_STACK: i32 = 0x204;
 /// What a signal's handler returns to: `mov rax, SYS_rt_sigreturn; syscall`.
 pub(crate) const RESTORER: &[u8] = &[0x48, 0xc7, 0xc0, 0x0f, 0, 0, 0, 0x0f, 0x05];
@@ -68,7 +71,8 @@ pub(crate) fn is_64(registers: &Registers) -> bool {
     registers.cs == CS_64
 }
 
-/// The system call that it was stopped in. Neither the instruction where it stands nor what it did before has to be known.
+/// The system call that it was stopped in. Neither the instruction where it stands nor what it did
+/// before has to be known.
 pub(crate) fn waiting(
     registers: &Registers,
     _: Option<u32>,
@@ -139,7 +143,8 @@ pub(crate) fn can_be_moved(_: &Registers, _: Option<&Waiting<Registers>>) -> boo
     true
 }
 
-/// Makes a system call at `gate`, and goes home by the frame at `frame`, whose first word is where the gate returns to.
+/// Makes a system call at `gate`, and goes home by the frame at `frame`, whose first word is where
+/// the gate returns to.
 pub(crate) fn for_syscall(
     registers: &Registers,
     frame: u64,
@@ -211,7 +216,8 @@ pub(crate) fn ends_in_call(before: &[u8; CALL_BYTES]) -> bool {
 
 /// Calls the address in `rax`; see [`DONE`].
 pub(crate) const CALL: u64 = 0;
-/// A system call behind it that does nothing: where the thread is stopped. What the function answered is in `rdi`.
+/// A system call behind it that does nothing: where the thread is stopped. What the function
+/// answered is in `rdi`.
 pub(crate) const DONE: u64 = 10;
 /// What the new thread runs; its argument is a [`Control`].
 pub(crate) const START: u64 = 32;

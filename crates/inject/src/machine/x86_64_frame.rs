@@ -41,7 +41,8 @@ fn component(number: u32) -> (usize, usize) {
     (found.ebx as usize, found.eax as usize)
 }
 
-/// The area as `rt_sigreturn` takes it: no longer than the components that are in use. `None` if it is not one.
+/// The area as `rt_sigreturn` takes it: no longer than the components that are in use. `None` if it
+/// is not one.
 fn area(vectors: &[u8], component: impl Fn(u32) -> (usize, usize)) -> Option<Vec<u8>> {
     let header: [u8; 8] = vectors.get(HEADER..HEADER + 8)?.try_into().ok()?;
     let mut used = u64::from_le_bytes(header);

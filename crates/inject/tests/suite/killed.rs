@@ -1,4 +1,5 @@
-//! A tool that is killed behind any of its calls: whichever thread it has borrowed goes on as if nothing had been.
+//! A tool that is killed behind any of its calls: whichever thread it has borrowed goes on as if
+//! nothing had been.
 
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
@@ -55,7 +56,8 @@ impl Tool<'_> {
         count.trim().parse().unwrap()
     }
 
-    /// Kills it `times` times while it attaches, and while it detaches; `lives` looks at the process each time.
+    /// Kills it `times` times while it attaches, and while it detaches; `lives` looks at the
+    /// process each time.
     fn killed(&self, times: usize, mut lives: impl FnMut(&str)) {
         for what in ["attach", "detach"] {
             let calls = self.count(what);

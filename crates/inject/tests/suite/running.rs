@@ -1,5 +1,5 @@
-//! A process with threads of many kinds is attached to, refused by its agent, and detached from: it does not notice, and
-//! nothing stays behind that was not wanted.
+//! A process with threads of many kinds is attached to, refused by its agent, and detached from: it
+//! does not notice, and nothing stays behind that was not wanted.
 
 use std::io::Read as _;
 use std::path::Path;

@@ -109,7 +109,8 @@ impl Target {
         assert!(self.child.wait().unwrap().success());
     }
 
-    /// What must be as before: threads, descriptors, mapped memory without stacks and heaps, which are its own affair.
+    /// What must be as before: threads, descriptors, mapped memory without stacks and heaps, which
+    /// are its own affair.
     pub(crate) fn look(&self) -> (usize, usize, Vec<String>) {
         let count = |what: &str| {
             let entries = std::fs::read_dir(format!("/proc/{}/{what}", self.pid()));

@@ -114,7 +114,8 @@ impl Agent {
         self.after.insert(number, Arc::new(parts));
         Some(Outcome::done(Vec::new()))
     }
-    /// The same of a queue, a stack or a filter. What only one context may do is done in the first that can.
+    /// The same of a queue, a stack or a filter. What only one context may do is done in the first
+    /// that can.
     fn operate_on_row(&mut self, number: u32, op: &MapOp<'_>, copied: &Copied) -> Option<Outcome> {
         let plan = &copied.plan;
         let is_filter = matches!(plan.layout, MapLayout::Bloom(_));

@@ -1,4 +1,5 @@
-//! What the tool's lookups and changes are answered from: the application itself while it runs, then what it has left behind.
+//! What the tool's lookups and changes are answered from: the application itself while it runs,
+//! then what it has left behind.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +11,8 @@ use super::{Agent, Copies, Live, State};
 use crate::kernel::Tell;
 use crate::session::{Copied, Session};
 
-/// How long lookups are answered from a copy, at least; if making it took longer, [`COPY_SHARE`] times as long as that.
+/// How long lookups are answered from a copy, at least; if making it took longer, [`COPY_SHARE`]
+/// times as long as that.
 pub(super) const FRESH: Duration = Duration::from_millis(1);
 /// Else a walk through a large map would be nothing but copies of it.
 const COPY_SHARE: u32 = 2;
@@ -18,7 +20,8 @@ const COPY_SHARE: u32 = 2;
 const STALE: Duration = Duration::from_millis(500);
 /// A map with a larger copy is large.
 const LARGE: u64 = 1 << 20;
-/// Lookups without a change between them that are asked for one by one, before a copy is made for those that follow.
+/// Lookups without a change between them that are asked for one by one, before a copy is made for
+/// those that follow.
 const SINGLES: u32 = 64;
 /// The session of the application that came last.
 impl Session for Live {
@@ -151,7 +154,8 @@ impl Agent {
         Ok(())
     }
 
-    /// Hears of a context that it has by now. What it launched has run in one that it tells of before it says that all is copied.
+    /// Hears of a context that it has by now. What it launched has run in one that it tells of
+    /// before it says that all is copied.
     fn look(&mut self, token: u64, tell: Tell) {
         let asks = self.contexts.is_empty() && !self.refused && !self.left;
         if !asks || self.connection.is_none() {

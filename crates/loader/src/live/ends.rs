@@ -1,5 +1,5 @@
-//! What is said when an application has ended, and stands in no map of the tool: that no kernel had a program, which events were lost, and which
-//! programs were ended in loops.
+//! What is said when an application has ended, and stands in no map of the tool: that no kernel had
+//! a program, which events were lost, and which programs were ended in loops.
 
 use warpbpf_maps::stops;
 

@@ -1,6 +1,7 @@
-//! Other programs for applications that run, when the tool attaches one, ends one of several, or gives a link another one. Maps keep
-//! their names and numbers there, so only programs come in whose maps an application had from its start; one that comes later gets
-//! what is attached then in any case.
+//! Other programs for applications that run, when the tool attaches one, ends one of several, or
+//! gives a link another one. Maps keep their names and numbers there, so only programs come in
+//! whose maps an application had from its start; one that comes later gets what is attached then in
+//! any case.
 //!
 //! The thread that serves applications asks for replacements, one at a time of each application,
 //! and always for what is attached by then. So calls that follow each other quickly cost fewer
@@ -30,7 +31,8 @@ const NOBODY: u64 = 0;
 
 /// How long a call that brings a program waits for applications.
 pub const BEGIN: Duration = LIMIT.saturating_add(GRACE);
-/// How long one that ends a program does. Tools end all that they have, one after the other, when they end themselves.
+/// How long one that ends a program does. Tools end all that they have, one after the other, when
+/// they end themselves.
 pub const END: Duration = Duration::from_secs(1);
 
 /// What is to run now.
@@ -155,7 +157,8 @@ impl Running {
         }
     }
 
-    /// Those that are wanted no more are to go, and nothing is to come: the programs that stay, their names, and names of those that go.
+    /// Those that are wanted no more are to go, and nothing is to come: the programs that stay,
+    /// their names, and names of those that go.
     fn without(&self, wanted: &Programs) -> (Programs, Vec<String>, Vec<String>) {
         if self.in_kernels.is_none() && wanted.is_empty() {
             return (Programs::new(), Vec::new(), self.names.clone());
@@ -172,7 +175,8 @@ impl Running {
 }
 
 impl Live {
-    /// Applications that do not have this version of what is attached and can be asked for it, each with its names of maps.
+    /// Applications that do not have this version of what is attached and can be asked for it, each
+    /// with its names of maps.
     pub fn behind(&self, version: u64) -> Vec<(usize, MapNames)> {
         let state = self.state();
         let behind = (state.agents.iter().enumerate())
@@ -217,7 +221,8 @@ impl Live {
         !(state.agents.iter()).any(|agent| agent.left && agent.connection.is_some())
     }
 
-    /// Programs have been taken out of an application for good, as all of them had ended, since this was last asked.
+    /// Programs have been taken out of an application for good, as all of them had ended, since
+    /// this was last asked.
     pub fn was_left(&self) -> bool {
         let mut state = self.state();
         let mut agents = state.agents.iter_mut();

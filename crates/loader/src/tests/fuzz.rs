@@ -1,4 +1,5 @@
-//! `bpf()` as a tool may call it that is wrong or hostile: any command, any attributes, pointers to anything.
+//! `bpf()` as a tool may call it that is wrong or hostile: any command, any attributes, pointers to
+//! anything.
 
 use warpbpf_fuzz::{Bounds, Target};
 
@@ -10,7 +11,8 @@ const CALL: usize = 2 + 144;
 /// Most calls of an input.
 const MOST: usize = 24;
 
-/// A call with these fields. A pointer is an offset in the memory that the tool has, which begins at 4096.
+/// A call with these fields. A pointer is an offset in the memory that the tool has, which begins
+/// at 4096.
 fn call(command: Command, fields: &[(usize, &[u8])]) -> Vec<u8> {
     let mut bytes = vec![command as u8, 144];
     bytes.resize(CALL, 0);
@@ -54,7 +56,8 @@ fn batch(command: Command) -> Vec<u8> {
 #[test]
 fn loader_bpf() {
     let mut seeds = Vec::new();
-    // Hash, array, both per CPU, ring, user ring, trie, queue, bloom filter, prog array, perf events.
+    // Hash, array, both per CPU, ring, user ring, trie, queue, bloom filter, prog array, perf
+    // events.
     for (kind, key, value, entries) in [
         (1, 4, 8, 16),
         (2, 4, 8, 4),

@@ -1,4 +1,5 @@
-//! Programs of Linux and the maps that they use, with a kernel below that only keeps what it is told.
+//! Programs of Linux and the maps that they use, with a kernel below that only keeps what it is
+//! told.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{FromRawFd as _, IntoRawFd as _, OwnedFd, RawFd};
@@ -308,7 +309,8 @@ fn what_both_change_is_summed_from_the_moment_when_an_application_has_the_map() 
     assert_eq!((done.1, done.2), (key(0).to_vec(), word(100).to_vec()));
     device.set(&key(0), &word(100));
     assert_eq!(tool.value_of(map, 0, 8), Ok(word(100).to_vec()));
-    // Who launches a program after that begins with what Linux has, which is what both are counted from.
+    // Who launches a program after that begins with what Linux has, which is what both are counted
+    // from.
     tool.kernel.adopt_shadows().unwrap();
     let seen = tool.kernel.seen(0);
     let expected = [(0, 100), (1, 10), (2, 12), (3, 10)];
@@ -419,7 +421,8 @@ fn variables_of_both_are_brought_together() {
     tool.kernel.synchronise();
     let seen: Vec<u64> = (0..4).map(|number| word(&tool, false, number)).collect();
     assert_eq!(seen, [8, 6, 30, 3]);
-    // What the device has counted meanwhile is still to be added to Linux's words; what the tool wrote is not.
+    // What the device has counted meanwhile is still to be added to Linux's words; what the tool
+    // wrote is not.
     tool.kernel.written = BTreeSet::from([0]);
     assert_eq!(tool.kernel.carry(), Some(Ok(())));
     let linux: Vec<u64> = (0..4).map(|number| word(&tool, true, number)).collect();
@@ -505,7 +508,8 @@ fn what_linux_writes_is_carried_to_a_device_that_only_reads_and_the_other_way_it
     linux(&tool, 1, 1);
     assert_eq!(carried(&mut tool), []);
     assert_eq!(below(&tool, 1), 48);
-    // The kernel below keeps what is mapped and what is asked for apart; the tool sees one sum either way.
+    // The kernel below keeps what is mapped and what is asked for apart; the tool sees one sum
+    // either way.
     fake.set("a_map", &key(1), &word(48));
     assert_eq!(tool.value_of(map, 1, 8), Ok(word(48).to_vec()));
     // What the tool writes is on both sides, and is not added.

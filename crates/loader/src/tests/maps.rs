@@ -376,7 +376,8 @@ fn values_of_cpus_that_no_multiprocessor_is_are_the_tools() {
     }
 }
 
-/// Nothing stays of keys that come and go while there is an application; of one that was there before, that it is gone.
+/// Nothing stays of keys that come and go while there is an application; of one that was there
+/// before, that it is gone.
 #[test]
 fn of_keys_that_the_tool_removes_it_keeps_what_it_has_to() {
     let mut tool = Tool::new();

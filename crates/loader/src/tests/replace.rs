@@ -1,4 +1,5 @@
-//! Applications that run, played by the other end of their connection: what they are asked for when links begin and end.
+//! Applications that run, played by the other end of their connection: what they are asked for when
+//! links begin and end.
 
 use std::cell::RefCell;
 use std::os::unix::net::UnixStream;
@@ -67,7 +68,8 @@ impl World {
         self.welcomed(pid, None, |_| ())
     }
 
-    /// The same in a process that launches a program, if its number is given; `meanwhile` happens while it is welcomed.
+    /// The same in a process that launches a program, if its number is given; `meanwhile` happens
+    /// while it is welcomed.
     fn welcomed(
         &mut self,
         pid: u32,
@@ -491,7 +493,8 @@ fn who_launches_a_program_gets_it_alone_with_what_the_tool_sees() {
     assert_eq!(programs(&offer), [("cuda__other".to_owned(), section)]);
     let both = |first, second| [("a_map".to_owned(), first), ("a_map.2".to_owned(), second)];
     assert_eq!(values(&offer), both(5, 6));
-    // What an application has left is seen by the tool, and by who launches; others begin as the first one did.
+    // What an application has left is seen by the tool, and by who launches; others begin as the
+    // first one did.
     let device = Device::new(&def(2, 4, 8, 1), 2);
     device.set(&[0; 4], &7u64.to_ne_bytes());
     kernel.session = Some(device);
@@ -541,7 +544,8 @@ fn who_launches_is_alone_and_leaves_the_tool_its_maps() {
     assert!(world.live.offer(kernel, None).is_ok());
 }
 
-/// Says that it has maps now, as soon as it is asked for a copy, and that it has copied all; then it is gone.
+/// Says that it has maps now, as soon as it is asked for a copy, and that it has copied all; then
+/// it is gone.
 fn made_meanwhile(mut agent: AgentConnection) {
     let (_writer, fd) = SharedWriter::create(&[], 4096).unwrap();
     let frame = agent.recv(Duration::from_secs(60)).unwrap().unwrap();

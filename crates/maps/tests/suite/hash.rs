@@ -89,7 +89,8 @@ fn a_lookup_by_parts_wraps_and_refuses() {
                 &(key * 3).to_le_bytes(),
             );
         }
-        // The first 1,024 bytes are read at once, in two parts as they wrap, and the rest if need be.
+        // The first 1,024 bytes are read at once, in two parts as they wrap, and the rest if need
+        // be.
         let near = 1024 / layout.slot_stride();
         assert!(steps.iter().any(|step| *step >= 32));
         for (key, step) in keys.iter().zip(&steps) {
@@ -309,7 +310,8 @@ fn torn_slots_are_left_out() {
         .map(|i| layout.slot(i) as usize)
         .filter(|at| bytes[*at..*at + 8] == [0; 8])
         .collect();
-    // Slots copied after, nodes copied before the insert; nodes that cannot be; and one that is only claimed.
+    // Slots copied after, nodes copied before the insert; nodes that cannot be; and one that is
+    // only claimed.
     for (at, low) in free.iter().zip([2, 1, 0x3fff_fff0, HashLayout::CLAIMED]) {
         bytes[*at..*at + 8].copy_from_slice(&(77 << 32 | low).to_le_bytes());
     }
@@ -364,7 +366,8 @@ fn dense_slots_that_no_key_can_have_are_left_out() {
         let at = layout.slot(slot & (layout.slots() - 1)) as usize;
         bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
     };
-    // The key's word in a place that is not the key's, a rest that no key of four bytes has, and states without a key.
+    // The key's word in a place that is not the key's, a rest that no key of four bytes has, and
+    // states without a key.
     set(place + 1, word);
     set(place + 2, word | 1 << 63);
     set(place + 3, word & !HashLayout::OWNED);
@@ -531,7 +534,8 @@ proptest! {
                         let full = model.len() == max_entries as usize;
                         model.insert(key.clone(), value);
                         let now = entries(&plan, &bytes);
-                        // The model has no say in what is dropped: one other key at most, if there was no room.
+                        // The model has no say in what is dropped: one other key at most, if there
+                        // was no room.
                         let dropped: Vec<Vec<u8>> =
                             model.keys().filter(|k| !now.contains_key(*k)).cloned().collect();
                         prop_assert!(dropped.len() <= usize::from(full && !there), "{dropped:?}");
@@ -557,7 +561,8 @@ proptest! {
     }
 }
 
-/// Keys of all patterns spread over slots and buckets: those that differ in their upper bits only, too.
+/// Keys of all patterns spread over slots and buckets: those that differ in their upper bits only,
+/// too.
 #[test]
 fn hashes_spread() {
     type Pattern = fn(u64) -> Vec<u8>;

@@ -1,5 +1,6 @@
-//! A hash on the host: its operations against a model, and the whole way of a call, from a program's lanes on the soft GPU to
-//! the host that answers, answers late, or does not answer at all.
+//! A hash on the host: its operations against a model, and the whole way of a call, from a
+//! program's lanes on the soft GPU to the host that answers, answers late, or does not answer at
+//! all.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -421,8 +422,8 @@ fn every_lane_is_answered() {
     }
 }
 
-/// Nobody is there: the kernel ends, each call says so, and each is counted. What was asked is done when somebody comes, and
-/// then calls go on, in the same slots.
+/// Nobody is there: the kernel ends, each call says so, and each is counted. What was asked is done
+/// when somebody comes, and then calls go on, in the same slots.
 #[test]
 fn a_host_that_is_away_hangs_nothing() {
     let world = World::new(3000, SECOND / 50, None);

@@ -1,4 +1,5 @@
-//! Maps of maps that the host changes while programs look into them: a model of what is there, after each write and not only after the last.
+//! Maps of maps that the host changes while programs look into them: a model of what is there,
+//! after each write and not only after the last.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! The ring's reader against a model of the device's writers, interleaved at every step that both sides take.
+//! The ring's reader against a model of the device's writers, interleaved at every step that both
+//! sides take.
 
 use std::ops::Range;
 
@@ -218,8 +219,8 @@ fn records_begin_at_multiples_of_16() {
 
 #[test]
 fn a_partly_read_sub_buffer_is_not_taken_for_full() {
-    // The trap of commit counts: the host has taken half of a sub-buffer, the writer of its second half is slow, and the
-    // ring has come round so that the next turn's commits fill up the count.
+    // The trap of commit counts: the host has taken half of a sub-buffer, the writer of its second
+    // half is slow, and the ring has come round so that the next turn's commits fill up the count.
     let mut device = Device::new(1);
     let mut reader = Reader::new(device.layout);
     let mut out = vec![Vec::new()];
@@ -335,7 +336,8 @@ fn a_record_that_is_never_finished_stops_its_own_ring_alone() {
     let mut reader = Reader::new(device.layout);
     let mut out = vec![Vec::new(), Vec::new()];
     let sub = device.layout.sub_bytes() as usize;
-    // The first sub-buffer is whole; in the second one a writer was killed after it had claimed its place.
+    // The first sub-buffer is whole; in the second one a writer was killed after it had claimed its
+    // place.
     device.reserve(0, vec![1; sub - 8], false);
     device.finish(0);
     device.reserve(0, vec![2; 8], false);

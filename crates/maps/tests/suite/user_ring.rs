@@ -108,7 +108,8 @@ fn deeds() -> impl Strategy<Value = Vec<Do>> {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(256))]
 
-    /// Every submitted record comes out once, whole, in the order of the reservations; nothing else does.
+    /// Every submitted record comes out once, whole, in the order of the reservations; nothing else
+    /// does.
     #[test]
     fn what_goes_in_comes_out(deeds in deeds()) {
         let mut device = Device::new();

@@ -1,7 +1,8 @@
 //! Which types of the program and of the target may stand for each other.
 //!
-//! Three strengths, as in libbpf: fields (what a load of one may become), types (`bpf_core_type_exists` and its like:
-//! same kind, structs by name only), and matches (`bpf_core_type_matches`: member by member).
+//! Three strengths, as in libbpf: fields (what a load of one may become), types
+//! (`bpf_core_type_exists` and its like: same kind, structs by name only), and matches
+//! (`bpf_core_type_matches`: member by member).
 
 use std::mem::discriminant;
 
@@ -11,7 +12,8 @@ use crate::flavor::essential;
 /// How deep pointers, arrays and parameters are followed; deeper types do not fit.
 const MAX_DEPTH: usize = 32;
 
-/// How many pairs of types one comparison looks at, so that nested members of a damaged file cannot make it endless.
+/// How many pairs of types one comparison looks at, so that nested members of a damaged file cannot
+/// make it endless.
 const MAX_PAIRS: u32 = 1 << 16;
 
 /// Whether a field of type `a` may be one of type `b` in the target.

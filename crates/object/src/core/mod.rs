@@ -1,12 +1,15 @@
-//! CO-RE relocations: fields, sizes and enumerators that are adapted to the types of a target when a program is loaded.
+//! CO-RE relocations: fields, sizes and enumerators that are adapted to the types of a target when
+//! a program is loaded.
 //!
-//! Without a target the types are those of the object itself, by identity: a GPU has no types of its own, so what the
-//! author declared is what there is, and everything that the object declares exists. With one
-//! ([`crate::LoadOptions::target_btf`]) the rules are those that libbpf documents: candidates by name and kind, flavors
-//! (`task___old`) ignored, anonymous structs and unions looked through, ambiguity refused.
+//! Without a target the types are those of the object itself, by identity: a GPU has no types of
+//! its own, so what the author declared is what there is, and everything that the object declares
+//! exists. With one ([`crate::LoadOptions::target_btf`]) the rules are those that libbpf documents:
+//! candidates by name and kind, flavors (`task___old`) ignored, anonymous structs and unions looked
+//! through, ambiguity refused.
 //!
 //! What the target does not have becomes a call of [`UNRESOLVED_CALL`], as in libbpf: code behind
-//! `bpf_core_field_exists` never gets there, and a verifier that does get there can say which field is missing.
+//! `bpf_core_field_exists` never gets there, and a verifier that does get there can say which field
+//! is missing.
 
 mod candidates;
 mod compat;
@@ -34,8 +37,8 @@ use value::{Refusal, Value};
 pub(crate) struct Resolved {
     /// Why an instruction was poisoned, by section and slot within it.
     pub(crate) unresolved: BTreeMap<(usize, u32), String>,
-    /// What is wrong with the relocations of a function, by section and its first slot. It matters only if a program
-    /// reaches the function.
+    /// What is wrong with the relocations of a function, by section and its first slot. It matters
+    /// only if a program reaches the function.
     pub(crate) faults: BTreeMap<(usize, u32), ObjectError>,
 }
 

@@ -6,7 +6,8 @@ use crate::core::value::Value;
 use crate::core_error::CoreError;
 use crate::functions::CALL;
 
-/// The helper number that stands where something could not be resolved; the one that libbpf writes (0xbad2310).
+/// The helper number that stands where something could not be resolved; the one that libbpf writes
+/// (0xbad2310).
 pub const UNRESOLVED_CALL: u32 = 0x0bad_2310;
 
 /// Why an instruction cannot run in the target.
@@ -126,8 +127,8 @@ fn resize(
     Ok(None)
 }
 
-/// Overwrites the instruction at the start of `slots` with a call that no verifier lets through. Says whether it had
-/// two slots; then both are overwritten.
+/// Overwrites the instruction at the start of `slots` with a call that no verifier lets through.
+/// Says whether it had two slots; then both are overwritten.
 pub(crate) fn poison(slots: &mut [Slot]) -> bool {
     let call = Slot {
         opcode: CALL,

@@ -1,7 +1,9 @@
-//! What a relocation is about: a type and a path of members and indices into it, in the object and in the target.
+//! What a relocation is about: a type and a path of members and indices into it, in the object and
+//! in the target.
 //!
-//! The compiler writes the path as numbers (`0:1:2`): first an index of the pointer itself, then members and array
-//! elements, anonymous structs and unions included. What is compared with the target are the names on it.
+//! The compiler writes the path as numbers (`0:1:2`): first an index of the pointer itself, then
+//! members and array elements, anonymous structs and unions included. What is compared with the
+//! target are the names on it.
 
 use crate::btf::{Btf, Member, Type, TypeId};
 use crate::btf_ext::CoreRecord;
@@ -175,7 +177,8 @@ impl<'b> Spec<'b> {
         Some(())
     }
 
-    /// Whether the array that the last step leads to is a flexible one: the last member of a struct, of no elements.
+    /// Whether the array that the last step leads to is a flexible one: the last member of a
+    /// struct, of no elements.
     fn flexible(&self, count: u32) -> bool {
         let Some(step) = self.steps.last().filter(|step| step.name.is_some()) else {
             return false;
@@ -241,7 +244,8 @@ impl<'b> Spec<'b> {
         Some(())
     }
 
-    /// An index: of the pointer itself if it is the first step, else of the array `at`. Returns the element's type.
+    /// An index: of the pointer itself if it is the first step, else of the array `at`. Returns the
+    /// element's type.
     fn match_index(&mut self, local: &Step<'_>, at: TypeId) -> Option<TypeId> {
         let element = if self.steps.is_empty() {
             at
@@ -258,7 +262,8 @@ impl<'b> Spec<'b> {
         Some(element)
     }
 
-    /// The member of `at` with the name of the local one, also inside anonymous members. Returns its type.
+    /// The member of `at` with the name of the local one, also inside anonymous members. Returns
+    /// its type.
     fn match_member(
         &mut self,
         local: &Btf,

@@ -10,8 +10,9 @@ pub(super) struct Value {
     pub(super) number: u64,
     /// Of an ordinary field whose offset is asked for: what a load of it reads.
     pub(super) field: Option<Field>,
-    /// Whether the instruction must hold the number that the object's own types give. Not for bit fields, which
-    /// compilers may read in more than one way, and type numbers, which the linker moves.
+    /// Whether the instruction must hold the number that the object's own types give. Not for bit
+    /// fields, which compilers may read in more than one way, and type numbers, which the linker
+    /// moves.
     pub(super) exact: bool,
 }
 
@@ -170,8 +171,8 @@ fn field(kind: Kind, spec: &Spec<'_>) -> Result<Value, Refusal> {
     })
 }
 
-/// Size, offset in bytes and width in bits of the load that reads a bit field: its storage unit, or a wider one where
-/// the field crosses units.
+/// Size, offset in bytes and width in bits of the load that reads a bit field: its storage unit, or
+/// a wider one where the field crosses units.
 fn bit_field(bit_offset: u64, bits: u64, unit: u64) -> Option<(u64, u64, u64)> {
     let mut bytes = unit;
     while bytes.is_power_of_two() && bytes <= 8 {

@@ -186,7 +186,8 @@ impl Unlike {
         }
     }
 
-    /// The two types as messages show them: by name where that tells them apart, else with what differs inside.
+    /// The two types as messages show them: by name where that tells them apart, else with what
+    /// differs inside.
     fn within(&self, a: &str, b: &str) -> (String, String) {
         if a == b {
             let text = |detail: &str| format!("`{a}` ({detail})");
@@ -204,7 +205,8 @@ struct Pair {
     member: Option<String>,
 }
 
-/// What keeps two types from being one in C, typedefs and qualifiers aside; `None` if they are the same.
+/// What keeps two types from being one in C, typedefs and qualifiers aside; `None` if they are the
+/// same.
 ///
 /// Types refer to themselves through pointers, so each pair is compared once.
 fn unlike(a_btf: &Btf, a: TypeId, b_btf: &Btf, b: TypeId) -> Option<Unlike> {

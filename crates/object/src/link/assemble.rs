@@ -1,9 +1,10 @@
-//! An object made of what a loader has passed to the kernel: instructions with map numbers in them, map attributes and
-//! types, as they stand in `union bpf_attr`.
+//! An object made of what a loader has passed to the kernel: instructions with map numbers in them,
+//! map attributes and types, as they stand in `union bpf_attr`.
 //!
-//! A program that libbpf has loaded is no file any more. To send it on, it becomes one again: each program is a section,
-//! its references are relocations, maps are definitions in `.maps` whose types are written here, and the records of
-//! functions and lines go with their code. [`crate::load`] then gives back the same programs and maps.
+//! A program that libbpf has loaded is no file any more. To send it on, it becomes one again: each
+//! program is a section, its references are relocations, maps are definitions in `.maps` whose
+//! types are written here, and the records of functions and lines go with their code.
+//! [`crate::load`] then gives back the same programs and maps.
 
 use std::collections::BTreeMap;
 
@@ -35,7 +36,8 @@ const SHF_EXECINSTR: u64 = 4;
 pub fn assemble(assembly: &Assembly<'_>) -> Result<Vec<u8>, AssembleError> {
     let mut types = Types::read(&assembly.types)?;
     let mut sections = Vec::new();
-    // Section symbols come first and have the numbers of their sections; then local functions, then what is global.
+    // Section symbols come first and have the numbers of their sections; then local functions, then
+    // what is global.
     let (mut locals, mut globals) = (Vec::new(), Vec::new());
     let mut map_at = Vec::new();
     let declared: Vec<usize> = (0..assembly.maps.len())

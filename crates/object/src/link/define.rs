@@ -1,10 +1,12 @@
-//! Definitions of maps as types: the reverse of [`crate::map_defs`], for maps of which only the attributes are known.
+//! Definitions of maps as types: the reverse of [`crate::map_defs`], for maps of which only the
+//! attributes are known.
 
 use crate::btf::{Btf, Member, Type, TypeId};
 use crate::btf_write::{Strings, each_reference};
 use crate::link::loaded::{AssembleError, LoadedMap};
 
-/// Bytes of a definition in `.maps` in front of its `values`: eight for each attribute, of which there are at most eight.
+/// Bytes of a definition in `.maps` in front of its `values`: eight for each attribute, of which
+/// there are at most eight.
 pub(super) const DEFINITION: u32 = 64;
 
 /// The types of all objects one after the other, and those that define the maps.

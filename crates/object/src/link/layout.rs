@@ -47,7 +47,8 @@ impl Layout {
     }
 }
 
-/// Puts sections of one name one after the other. Debug information is left out, types are merged elsewhere.
+/// Puts sections of one name one after the other. Debug information is left out, types are merged
+/// elsewhere.
 pub(super) fn place(inputs: &[Input<'_>]) -> Result<Layout, LinkError> {
     let mut layout = Layout {
         sections: Vec::new(),

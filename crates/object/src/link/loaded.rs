@@ -37,7 +37,8 @@ pub struct LoadedMap<'a> {
     pub types: usize,
     /// Type of a key; `void` if unknown.
     pub key_type: TypeId,
-    /// Type of a value; `void` if unknown. Of a data section its [`Type::DataSec`](crate::Type::DataSec).
+    /// Type of a value; `void` if unknown. Of a data section its
+    /// [`Type::DataSec`](crate::Type::DataSec).
     pub value_type: TypeId,
     /// Set if it is a data section: the section's name and its contents.
     pub data: Option<(&'a str, &'a [u8])>,

@@ -9,7 +9,8 @@ use crate::link::symbols::{STT_SECTION, Symbols};
 /// Relocation of four bytes in data.
 const R_BPF_64_ABS32: u32 = 3;
 
-/// Moves every relocation, and the offsets that stand in the bytes where it refers to a section as a whole.
+/// Moves every relocation, and the offsets that stand in the bytes where it refers to a section as
+/// a whole.
 pub(super) fn relocate(
     inputs: &[Input<'_>],
     layout: &mut Layout,

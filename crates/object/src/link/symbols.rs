@@ -45,7 +45,8 @@ pub(super) struct Symbols {
 }
 
 impl Symbols {
-    /// Whether object `object` holds the definition of `name` that was taken, or the only one because it is static.
+    /// Whether object `object` holds the definition of `name` that was taken, or the only one
+    /// because it is static.
     pub(super) fn is_taken(&self, object: usize, name: &str) -> bool {
         self.globals
             .get(name)
@@ -213,7 +214,8 @@ fn globals(inputs: &[Input<'_>], layout: &Layout) -> Result<BTreeMap<String, Glo
     Ok(globals)
 }
 
-/// Checks that whatever one object takes from another has a type in both, for else nobody has compared them.
+/// Checks that whatever one object takes from another has a type in both, for else nobody has
+/// compared them.
 fn typed(
     inputs: &[Input<'_>],
     layout: &Layout,
@@ -249,7 +251,8 @@ fn is_map(input: &Input<'_>, symbol: &Symbol) -> bool {
     matches!(symbol.place, Place::Section(section) if input.elf.sections[section].name == ".maps")
 }
 
-/// Internal (1), hidden (2) and protected (3) are stricter than default (0), the smaller the stricter.
+/// Internal (1), hidden (2) and protected (3) are stricter than default (0), the smaller the
+/// stricter.
 fn stricter(a: u8, b: u8) -> u8 {
     match (a, b) {
         (STV_DEFAULT, other) | (other, STV_DEFAULT) => other,

@@ -1,8 +1,9 @@
 //! One set of types for all objects, without repetitions, and the records that refer to it.
 //!
-//! Types are equal if no question about them has different answers: first all with the same kind, names and numbers
-//! are put together, then those apart whose references are apart, until nothing changes. That joins cyclic types
-//! (`struct list { struct list *next; }`) too, which a comparison of one pair at a time does not.
+//! Types are equal if no question about them has different answers: first all with the same kind,
+//! names and numbers are put together, then those apart whose references are apart, until nothing
+//! changes. That joins cyclic types (`struct list { struct list *next; }`) too, which a comparison
+//! of one pair at a time does not.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,7 +16,8 @@ use crate::link::input::Input;
 use crate::link::layout::Layout;
 use crate::link::symbols::Symbols;
 
-/// How often types are put apart before repetitions are left in: only a damaged file has chains that long.
+/// How often types are put apart before repetitions are left in: only a damaged file has chains
+/// that long.
 const MAX_ROUNDS: usize = 64;
 
 /// Contents of the sections that describe the others.
@@ -66,7 +68,8 @@ struct All<'a> {
     types: Vec<&'a Type>,
     /// By object: where its type 0 stands.
     base: Vec<usize>,
-    /// The type that stands for this one: the definition of a function or variable for its declarations.
+    /// The type that stands for this one: the definition of a function or variable for its
+    /// declarations.
     instead: Vec<usize>,
 }
 
@@ -163,8 +166,8 @@ enum Part<'a> {
     Text(&'a str),
 }
 
-/// What a type says by itself, and what it refers to. Functions, variables and data sections are only equal to
-/// themselves: `identity`.
+/// What a type says by itself, and what it refers to. Functions, variables and data sections are
+/// only equal to themselves: `identity`.
 fn shape(ty: &Type, identity: usize) -> (Vec<Part<'_>>, Vec<TypeId>) {
     use Part::{Number, Text};
     let mut parts = vec![Text(ty.name().unwrap_or_default())];
@@ -255,7 +258,8 @@ struct Merger<'m, 'a> {
 }
 
 impl Merger<'_, '_> {
-    /// The number of type `id` of object `object` in the result; `void` for one that does not exist.
+    /// The number of type `id` of object `object` in the result; `void` for one that does not
+    /// exist.
     fn renumbered(&self, object: usize, id: TypeId) -> TypeId {
         self.all
             .at(object, id)

@@ -1,4 +1,5 @@
-//! Objects made of what a loader passes to the kernel: the same programs and maps come back, or a refusal says why not.
+//! Objects made of what a loader passes to the kernel: the same programs and maps come back, or a
+//! refusal says why not.
 
 use object::{Object as _, ObjectSection as _};
 use warpbpf_ebpf::{Code, Imm64, Insn, Pc, encode, listing};

@@ -237,7 +237,8 @@ fn answers(declarations: &str, questions: &[String], target: &Btf) -> Vec<bool> 
 
 #[test]
 fn types_exist_and_match() {
-    // A declaration of `NAME` here and in the target; whether it exists there, and whether it matches.
+    // A declaration of `NAME` here and in the target; whether it exists there, and whether it
+    // matches.
     let cases = [
         (
             "struct NAME { int a; };",

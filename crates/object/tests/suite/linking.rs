@@ -1,4 +1,5 @@
-//! Several objects as one: what is joined, what is refused, and that the result is an object like any other.
+//! Several objects as one: what is joined, what is refused, and that the result is an object like
+//! any other.
 
 use std::process::{Command, Stdio};
 

@@ -1,4 +1,5 @@
-//! Objects as clang writes them: every map attribute, relocation and source line against exact values.
+//! Objects as clang writes them: every map attribute, relocation and source line against exact
+//! values.
 
 use crate::common::{compile, compile_file, compile_with};
 use warpbpf_ebpf::{Imm64, Insn, Pc, listing};
@@ -108,7 +109,8 @@ fn maps_of_maps_and_program_arrays_keep_their_initial_values() {
     assert_eq!(tails.inner, None);
 }
 
-/// The object as clang before version 13 writes it: relocations of data have the types of `lddw` and calls.
+/// The object as clang before version 13 writes it: relocations of data have the types of `lddw`
+/// and calls.
 fn as_old_clang(mut bytes: Vec<u8>) -> Vec<u8> {
     let word = |bytes: &[u8], at: usize, size: usize| {
         let mut word = [0; 8];
@@ -222,7 +224,8 @@ fn programs_hold_all_they_reach_relocated() {
             ("enter", "gpu/entry/vec*|at=a.cu:7")
         ]
     );
-    // The order is that of the sections, which is clang's. Maps: 3 counts, 5 .rodata, 6 .data, 7 .data.custom, 8 .bss, 9 the string.
+    // The order is that of the sections, which is clang's. Maps: 3 counts, 5 .rodata, 6 .data, 7
+    // .data.custom, 8 .bss, 9 the string.
     assert_eq!(
         listing(&program(&object, "leave").code),
         "    0: r1 = 1

@@ -1,5 +1,6 @@
-//! Aggregates over blocks, from the program to what its variant counts on the soft GPU: each call gives its result once per
-//! block, and it is what a model says, however threads leave and however the schedule splits the warps.
+//! Aggregates over blocks, from the program to what its variant counts on the soft GPU: each call
+//! gives its result once per block, and it is what a model says, however threads leave and however
+//! the schedule splits the warps.
 
 use std::fmt::Write as _;
 
@@ -16,7 +17,8 @@ use warpbpf_patch::{Attachment, Options, Variant, clone_in_module, slice};
 use warpbpf_softgpu::Module;
 use warpbpf_verify::{Platform, verify};
 
-/// Words that each block has in the counters: two for each call, the total and how often there was one.
+/// Words that each block has in the counters: two for each call, the total and how often there was
+/// one.
 const WORDS: usize = 16;
 /// Where the counters of programs that fire once per warp and per block at exit lie.
 const SCOPED: [usize; 2] = [200, 201];
@@ -207,7 +209,8 @@ fn check(counts: &[u64], shape: &Shape, at_exit: bool, what: &str) {
     assert_eq!(scoped, fired, "{what}: exit.warp, exit.block");
 }
 
-/// Runs kernel `name (int* out, int n)` of `text` as slice and as clone in every shape and schedule, inline and by calls.
+/// Runs kernel `name (int* out, int n)` of `text` as slice and as clone in every shape and
+/// schedule, inline and by calls.
 fn compare(text: &str, name: &str, at_exit: bool, shapes: &[Shape], seeds: &[Option<u64>]) {
     let ast = warpbpf_ptx::index(text).unwrap();
     let programs = Programs::new(at_exit);

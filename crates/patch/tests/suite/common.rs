@@ -38,7 +38,8 @@ pub fn every() -> &'static Select {
     &ANY
 }
 
-/// Adds 1 to the u64 counter with number `index`, and the lanes of its group to the one 8 further on.
+/// Adds 1 to the u64 counter with number `index`, and the lanes of its group to the one 8 further
+/// on.
 pub fn counter(index: usize, lanes: bool) -> Fragment {
     let at = index * 8;
     let mut body = format!(
@@ -63,7 +64,8 @@ pub fn counter(index: usize, lanes: bool) -> Fragment {
     }
 }
 
-/// Adds 1 to the u64 counter with number `index`, and the value of each capture to one of those behind it.
+/// Adds 1 to the u64 counter with number `index`, and the value of each capture to one of those
+/// behind it.
 pub fn adder(index: usize, captures: &[Capture]) -> Fragment {
     let mut body = format!(
         "\t{{\n\t.reg .b64 %rd<3>;\n\tld.const.u64 %rd1, [wbpf_slots+8];\n\tred.global.add.u64 [%rd1+{}], 1;\n",
@@ -88,7 +90,8 @@ pub fn adder(index: usize, captures: &[Capture]) -> Fragment {
     }
 }
 
-/// Adds 1 and 2^30 to two sums in registers: the u64 counter with number `index`, and the u32 behind it.
+/// Adds 1 and 2^30 to two sums in registers: the u64 counter with number `index`, and the u32
+/// behind it.
 pub fn keeper(index: usize) -> Fragment {
     let tally = |at: usize, bits| Tally {
         slot: 1,

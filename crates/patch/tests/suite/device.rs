@@ -26,7 +26,8 @@ impl Shape {
     }
 }
 
-/// Blocks that are no whole number of warps, of one warp, of several dimensions, and a grid of several.
+/// Blocks that are no whole number of warps, of one warp, of several dimensions, and a grid of
+/// several.
 pub const SHAPES: [Shape; 4] = [
     Shape {
         grid: [3, 1, 1],
@@ -180,7 +181,8 @@ impl<'g> Session<'g> {
     }
 }
 
-/// Checks `counts` of all sites and scopes; `counted` where the scopes that count at exit were attached.
+/// Checks `counts` of all sites and scopes; `counted` where the scopes that count at exit were
+/// attached.
 pub fn check(counts: &[u64], shape: &Shape, split: bool, counted: bool, what: &str) {
     let (threads, warps, blocks) = (
         shape.blocks() * shape.threads(),

@@ -1,4 +1,5 @@
-//! Programs as functions that Compute Sanitizer calls in the middle of a kernel: what each gets, what a program sees of it, and what is refused.
+//! Programs as functions that Compute Sanitizer calls in the middle of a kernel: what each gets,
+//! what a program sees of it, and what is refused.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -47,7 +48,8 @@ fn function(
     tools_function("probe", target, (8, 0), (caller, 64), &[attachment]).map_err(|e| e.to_string())
 }
 
-/// Adds up what all lanes that come see of `captures`, a word for each, and counts them in the word behind.
+/// Adds up what all lanes that come see of `captures`, a word for each, and counts them in the word
+/// behind.
 fn witness(captures: &[Capture]) -> Fragment {
     let mut body = "\t{\n\t.reg .b64 %o, %w;\n\tld.global.u64 %o, [%wbpf_table];\n".to_owned();
     for (word, capture) in captures.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! Gates in front of programs: what is closed does not run, whatever else stands at its site; arrivals are counted all the same.
+//! Gates in front of programs: what is closed does not run, whatever else stands at its site;
+//! arrivals are counted all the same.
 
 use crate::common::{ALL, OPTIONS, adder, attach, counter, counters, every, nvcc, ptxas, scratch};
 use crate::device::{SHAPES, Session, alloc, gpu, run};

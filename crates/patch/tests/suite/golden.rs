@@ -1,10 +1,10 @@
-//! Text tests: `filetests/patch/NAME.ptx` says in `// test:` comments what to do with it, `NAME.expected` holds what
-//! comes out. `WARPBPF_BLESS=1` writes the latter.
+//! Text tests: `filetests/patch/NAME.ptx` says in `// test:` comments what to do with it,
+//! `NAME.expected` holds what comes out. `WARPBPF_BLESS=1` writes the latter.
 //!
 //! `// test: slice KERNEL SITE.SCOPE…` or `// test: clone KERNEL SITE.SCOPE…[; KERNEL SITE.SCOPE…]`
 //!
-//! or `// test: list KERNEL`, which says what could be probed. The words for sites are those of `words.rs`; `call` puts
-//! programs out of line.
+//! or `// test: list KERNEL`, which says what could be probed. The words for sites are those of
+//! `words.rs`; `call` puts programs out of line.
 
 use std::fmt::Write as _;
 

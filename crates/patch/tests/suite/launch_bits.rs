@@ -1,4 +1,5 @@
-//! Programs that are in different launches: which run is what the launch says, in kernels and in their functions; arrivals are counted all the same.
+//! Programs that are in different launches: which run is what the launch says, in kernels and in
+//! their functions; arrivals are counted all the same.
 
 use warpbpf_abi::attach::{Scope, Site, When};
 use warpbpf_abi::context::Capture;
@@ -9,7 +10,8 @@ use warpbpf_patch::{Attachment, Gate, PatchError, Select, Variant, clone_in_modu
 use crate::common::{ALL, OPTIONS, adder, attach, counter, counters, every, nvcc, ptxas, scratch};
 use crate::device::{SHAPES, Session, alloc, gpu, run};
 
-/// Counters behind those of [`ALL`]: at accesses, of which one asks for its group, and at the start of functions.
+/// Counters behind those of [`ALL`]: at accesses, of which one asks for its group, and at the start
+/// of functions.
 const INSIDE: [(usize, bool, Site); 3] = [
     (12, false, Site::Mem),
     (14, true, Site::Mem),

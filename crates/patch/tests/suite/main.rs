@@ -1,5 +1,5 @@
-//! Tests of the splicer, from the inside out: what is refused, what text comes out, what ptxas says to it, and what it
-//! does on the soft GPU.
+//! Tests of the splicer, from the inside out: what is refused, what text comes out, what ptxas says
+//! to it, and what it does on the soft GPU.
 
 mod blocks;
 mod common;

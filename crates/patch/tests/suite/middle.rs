@@ -1,5 +1,6 @@
-//! Programs in the middle of kernels on the soft GPU: on kernels whose accesses, branches and barriers are known in closed
-//! form every count and every captured value is exact, and the results stay what they were.
+//! Programs in the middle of kernels on the soft GPU: on kernels whose accesses, branches and
+//! barriers are known in closed form every count and every captured value is exact, and the results
+//! stay what they were.
 
 use crate::common::{OPTIONS, nvcc, ptxas, scratch};
 use crate::device::{COUNTERS, SHAPES, Session, Shape, alloc, gpu, read, run};
@@ -25,8 +26,8 @@ struct Made {
     variant: Variant,
 }
 
-/// Slice and clone of kernel `k`, inline and out of line, with what the words ask for: the first one counts from counter
-/// 0 on, the next behind it.
+/// Slice and clone of kernel `k`, inline and out of line, with what the words ask for: the first
+/// one counts from counter 0 on, the next behind it.
 fn make(text: &str, words: &[(&str, usize)]) -> Vec<Made> {
     let all: Vec<Wanted> = words
         .iter()
@@ -49,8 +50,9 @@ fn make(text: &str, words: &[(&str, usize)]) -> Vec<Made> {
     made
 }
 
-/// Runs `k(p)` of `text` with a buffer of 8 bytes per thread that holds `input`, and every variant of it in several
-/// schedules: the buffer ends up the same, and the counters are what `expected` says, given the buffer's address.
+/// Runs `k(p)` of `text` with a buffer of 8 bytes per thread that holds `input`, and every variant
+/// of it in several schedules: the buffer ends up the same, and the counters are what `expected`
+/// says, given the buffer's address.
 fn check(
     text: &str,
     words: &[(&str, usize)],
@@ -255,7 +257,8 @@ fn branches_say_who_takes_them() {
                 counts[1],
                 sum(|i| taken(i).iter().filter(|t| **t).count() as u64)
             );
-            // The groups of one branch have no lane in common, so their masks add up to the mask of all lanes.
+            // The groups of one branch have no lane in common, so their masks add up to the mask of
+            // all lanes.
             let masks = sum(|i| {
                 let lane = 1u64 << (i % 50 % 32);
                 taken(i).iter().filter(|t| **t).count() as u64 * lane
@@ -466,7 +469,8 @@ fn programs_at_ways_out_keep_no_thread_from_leaving() {
     }
 }
 
-/// Every kind of site in what nvcc makes: results stay, and per site kind each thread is in one group.
+/// Every kind of site in what nvcc makes: results stay, and per site kind each thread is in one
+/// group.
 fn compare(source: &str, name: &str) {
     let text = nvcc(&scratch("middle"), source, "90", &["-lineinfo"]);
     let module = warpbpf_ptx::index(&text).unwrap();

@@ -72,7 +72,8 @@ const EVERYWHERE: [&str; 12] = [
     "insn.thread|op=c*|after",
 ];
 
-/// Code at every place of every kernel of a module, inline and as functions: ptxas has nothing to say about it.
+/// Code at every place of every kernel of a module, inline and as functions: ptxas has nothing to
+/// say about it.
 fn everywhere(
     dir: &Path,
     name: &str,
@@ -147,8 +148,8 @@ fn everywhere_in_what_triton_makes() {
     }
 }
 
-/// How many instructions of a cubin's kernel `k` are multiply-adds, sums and products of f32. The low 9 bits of an
-/// instruction of 16 bytes are its opcode.
+/// How many instructions of a cubin's kernel `k` are multiply-adds, sums and products of f32. The
+/// low 9 bits of an instruction of 16 bytes are its opcode.
 fn arithmetic(dir: &Path, name: &str, text: &str) -> [usize; 3] {
     let file = dir.join(name);
     std::fs::write(&file, text).unwrap();

@@ -1,5 +1,5 @@
-//! Random kernels that leave in many places: whatever their shape, every thread is counted once at every site, and the
-//! output is that of the original.
+//! Random kernels that leave in many places: whatever their shape, every thread is counted once at
+//! every site, and the output is that of the original.
 
 use std::fmt::Write as _;
 

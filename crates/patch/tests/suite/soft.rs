@@ -1,5 +1,5 @@
-//! Variants run on the soft GPU: every count is exact, results and global state are those of the original, and the
-//! launch record is zero again, however the schedule splits the warps.
+//! Variants run on the soft GPU: every count is exact, results and global state are those of the
+//! original, and the launch record is zero again, however the schedule splits the warps.
 
 use crate::common::{OPTIONS, attach, counter, counters, every, nvcc, scratch};
 use crate::device::{SHAPES, Session, Shape, alloc, check, gpu, read, run};
@@ -7,7 +7,8 @@ use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_patch::{Attachment, clone_in_module, slice};
 use warpbpf_softgpu::Module;
 
-/// Runs kernel `name (int* out, int n)` of `source` as slice and as clone in every shape and schedule.
+/// Runs kernel `name (int* out, int n)` of `source` as slice and as clone in every shape and
+/// schedule.
 fn compare(source: &str, name: &str, counted: bool) {
     let dir = scratch("soft");
     let text = nvcc(&dir, source, "90", &[]);

@@ -60,7 +60,8 @@ fn a_leader_is_elected_at_the_entry() {
     assert!(text.find(".func f()") < text.find(".visible .func"));
 }
 
-/// Adds what it reads of the launch, and how often it was there, to three words of which the table has the address.
+/// Adds what it reads of the launch, and how often it was there, to three words of which the table
+/// has the address.
 fn reader(captures: &[Capture]) -> Fragment {
     let mut body = "\t{\n\t.reg .b64 %o;\n\tld.global.u64 %o, [%wbpf_table];\n".to_owned();
     for capture in captures {
@@ -75,7 +76,8 @@ fn reader(captures: &[Capture]) -> Fragment {
     }
 }
 
-/// The kernel's two ways out, each with a call as a stub has it; lanes of a warp come apart, and some not at all where `N` is less than all.
+/// The kernel's two ways out, each with a call as a stub has it; lanes of a warp come apart, and
+/// some not at all where `N` is less than all.
 const ENDING: &str = "
 .visible .entry ending(.param .b64 table, .param .b64 data, .param .align 8 .b8 launch[32])
 {

@@ -1,8 +1,9 @@
 //! Attachments as words: `mem.warp:address|op=ld.*`.
 //!
-//! Behind site and scope `:capture,…` says which values the program adds up, and `|op=…`, `|at=…:…`, `|in=…`, `|kind=…`,
-//! `|space=…`, `|after` which sites; with `|lanes` it counts its lanes, with `|sum` it keeps its counts in registers; with
-//! `|cells=…` it only comes to so many cells of its block.
+//! Behind site and scope `:capture,…` says which values the program adds up, and `|op=…`,
+//! `|at=…:…`, `|in=…`, `|kind=…`, `|space=…`, `|after` which sites; with `|lanes` it counts its
+//! lanes, with `|sum` it keeps its counts in registers; with `|cells=…` it only comes to so many
+//! cells of its block.
 
 use std::collections::BTreeSet;
 

@@ -1,5 +1,5 @@
-//! Logic, shifts, bit fields and permutations, PTX ISA "Logic and Shift Instructions" and the bit instructions of
-//! "Integer Arithmetic Instructions".
+//! Logic, shifts, bit fields and permutations, PTX ISA "Logic and Shift Instructions" and the bit
+//! instructions of "Integer Arithmetic Instructions".
 
 use super::lanes::Lanes;
 use super::ty::{IntTy, Ty};
@@ -184,7 +184,8 @@ impl BitOp {
             Kind::Xor => lanes.map(|[a, b, ..]| (a ^ b) & mask),
             Kind::Not => lanes.map(|[a, ..]| !a & mask),
             Kind::Cnot => lanes.map(|[a, ..]| u64::from(a & mask == 0)),
-            // The amount is a u32 whatever the type; its upper half in the register is not looked at.
+            // The amount is a u32 whatever the type; its upper half in the register is not looked
+            // at.
             Kind::Shl => lanes.map(|[a, b, ..]| {
                 if b as u32 >= width {
                     0
@@ -297,8 +298,8 @@ impl BitOp {
     }
 }
 
-/// A field's position or length. The ISA says that 0 to 255 count; the hardware takes the low byte for 32-bit fields,
-/// but all 32 bits for 64-bit ones, and so do we.
+/// A field's position or length. The ISA says that 0 to 255 count; the hardware takes the low byte
+/// for 32-bit fields, but all 32 bits for 64-bit ones, and so do we.
 fn field(source: u64, width: u32) -> u32 {
     if width == 64 {
         source as u32
@@ -329,7 +330,8 @@ fn lop3(a: u32, b: u32, c: u32, table: u64) -> u32 {
 
 fn permute(mode: Permute, a: u32, b: u32, c: u32) -> u32 {
     let bytes = u64::from(b) << 32 | u64::from(a);
-    // Selectors of the special modes, for each value of the low two bits of `c`: one digit a byte, highest first.
+    // Selectors of the special modes, for each value of the low two bits of `c`: one digit a byte,
+    // highest first.
     let selector = match (mode, c & 3) {
         (Permute::Index, _) => {
             return (0..4).fold(0, |result, at| {
@@ -382,8 +384,9 @@ fn extract(a: u64, position: u32, length: u32, width: u32, signed: bool) -> u64 
     (a >> position) & low_mask(kept) | fill & !low_mask(kept)
 }
 
-/// `fns`: the position of the `offset`-th set bit from `base` on, upwards or downwards. (For the offset -2^31, whose
-/// magnitude is no i32, an H200 gives 0; here it is an offset like any other and finds nothing.)
+/// `fns`: the position of the `offset`-th set bit from `base` on, upwards or downwards. (For the
+/// offset -2^31, whose magnitude is no i32, an H200 gives 0; here it is an offset like any other
+/// and finds nothing.)
 fn find_nth(mask: u32, base: u32, offset: i32) -> u32 {
     let set = |at: i64| (0..32).contains(&at) && mask >> at & 1 == 1;
     let base = i64::from(base.cast_signed());

@@ -364,7 +364,8 @@ fn parse_combine(text: &str) -> Option<Combine> {
     })
 }
 
-/// A comparison operator, "Comparisons": `lo`, `ls`, `hi`, `hs` are unsigned, those with `u` and `num`, `nan` floating.
+/// A comparison operator, "Comparisons": `lo`, `ls`, `hi`, `hs` are unsigned, those with `u` and
+/// `num`, `nan` floating.
 fn parse_test(text: &str, operands: Operands) -> Option<Test> {
     let float = matches!(operands, Operands::Float(_));
     let unsigned = matches!(operands, Operands::Int(ty) if !ty.is_signed());

@@ -34,7 +34,8 @@ enum Kind {
     FloatToFloat(ToFloat),
     /// `.f16x2.f32 d, a, b`: `a` becomes the upper half.
     Pair(ToFloat),
-    /// `.e4m3x2.f32 d, a, b`: `a` becomes the upper byte; `.e4m3x2.f16x2` has both halves in one source.
+    /// `.e4m3x2.f32 d, a, b`: `a` becomes the upper byte; `.e4m3x2.f16x2` has both halves in one
+    /// source.
     ToNarrow {
         from: Format,
         to: Narrow,
@@ -356,7 +357,8 @@ impl Convert {
                 round,
                 flush,
             } => match (from, to, round) {
-                // The host's cast truncates, saturates and makes NaN 0, as the ISA wants between 32-bit types.
+                // The host's cast truncates, saturates and makes NaN 0, as the ISA wants between
+                // 32-bit types.
                 (Format::F32, IntTy::S32, Round::Zero) => {
                     lanes.map(|[a, ..]| {
                         u64::from((f32::from_bits(a as u32) as i32).cast_unsigned())
@@ -406,8 +408,8 @@ fn is_packed(ty: FloatTy) -> bool {
     matches!(ty, FloatTy::F16x2 | FloatTy::BF16x2)
 }
 
-/// Result bits of an integer conversion: those of the type, but all of them for signed ones narrower than the register
-/// they may go to.
+/// Result bits of an integer conversion: those of the type, but all of them for signed ones
+/// narrower than the register they may go to.
 fn register_mask(to: IntTy) -> u64 {
     match to {
         IntTy::S8 | IntTy::S16 => u64::MAX,
@@ -435,7 +437,8 @@ fn int_value(bits: u64, ty: IntTy) -> i128 {
     }
 }
 
-/// Out of range goes to the nearest end; NaN gives 0, but the highest bit alone where a 64-bit type is on either side.
+/// Out of range goes to the nearest end; NaN gives 0, but the highest bit alone where a 64-bit type
+/// is on either side.
 fn float_to_int(bits: u64, from: Format, to: IntTy, round: Round, flush: bool) -> u64 {
     let bits = if flush && from == Format::F32 {
         from.flush(bits)

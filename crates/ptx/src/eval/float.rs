@@ -1,5 +1,6 @@
-//! Floating point arithmetic, PTX ISA "Floating Point Instructions", "Half Precision Floating Point Instructions" and
-//! "Mixed Precision": one meaning for f16, bf16, f32 and f64, because they differ in their format only.
+//! Floating point arithmetic, PTX ISA "Floating Point Instructions", "Half Precision Floating Point
+//! Instructions" and "Mixed Precision": one meaning for f16, bf16, f32 and f64, because they differ
+//! in their format only.
 
 use super::format::{Format, Round};
 use super::lanes::Lanes;
@@ -268,7 +269,8 @@ impl Float {
 
     pub(super) fn run(self, lanes: impl Lanes) {
         match (self.kind, self.ty) {
-            // What nearly every kernel spends its time on goes to the host's arithmetic in a loop of its own.
+            // What nearly every kernel spends its time on goes to the host's arithmetic in a loop
+            // of its own.
             (Kind::Add, FloatTy::F32) if self.is_nearest() => self.single(lanes, |[a, b, _]| a + b),
             (Kind::Sub, FloatTy::F32) if self.is_nearest() => self.single(lanes, |[a, b, _]| a - b),
             (Kind::Mul, FloatTy::F32) if self.is_nearest() => self.single(lanes, |[a, b, _]| a * b),
@@ -354,9 +356,10 @@ impl Float {
         self.finish(format, self.tiny(format, sources, result))
     }
 
-    /// A product on an H200 (`fma.ftz.f32` and `mul.ftz.f16` were seen) is flushed if it is subnormal when it is rounded as if
-    /// there were no smallest exponent: to more bits than a subnormal number has, so that some of what would be rounded up to
-    /// the smallest normal number is not.
+    /// A product on an H200 (`fma.ftz.f32` and `mul.ftz.f16` were seen) is flushed if it is
+    /// subnormal when it is rounded as if there were no smallest exponent: to more bits than a
+    /// subnormal number has, so that some of what would be rounded up to the smallest normal number
+    /// is not.
     fn tiny(self, format: Format, sources: [u64; 3], result: u64) -> u64 {
         let smallest = format.fraction_mask() + 1;
         let sign = result & format.sign_bit();
@@ -364,8 +367,9 @@ impl Float {
         if !self.flush || !product || result ^ sign != smallest {
             return result;
         }
-        // Where the result is so small its terms are too, at most 2^49 times as large (2^11 times in f16): they fit when they
-        // are made larger by this power of two, in units of the exponent.
+        // Where the result is so small its terms are too, at most 2^49 times as large (2^11 times
+        // in f16): they fit when they are made larger by this power of two, in units of the
+        // exponent.
         let larger_by = smallest * if format == Format::F16 { 10 } else { 64 };
         let magnitude = |bits: u64| bits & !format.sign_bit();
         let larger = |bits: u64| match magnitude(bits) {

@@ -1,6 +1,7 @@
-//! Binary floating point of any width in integers: unpacking, exact sums, products, quotients and roots, and one
-//! rounding at the end. The host rounds to nearest only and knows no f16, so this is what directed rounding and the
-//! narrow formats are computed with; for f32 and f64 to nearest the host is faster and gives the same bits.
+//! Binary floating point of any width in integers: unpacking, exact sums, products, quotients and
+//! roots, and one rounding at the end. The host rounds to nearest only and knows no f16, so this is
+//! what directed rounding and the narrow formats are computed with; for f32 and f64 to nearest the
+//! host is faster and gives the same bits.
 
 use std::cmp::Ordering;
 
@@ -40,7 +41,8 @@ impl Round {
     }
 }
 
-/// A finite number that is not zero: `magnitude * 2^exponent`. After a `jam` the lowest bit may stand for lower ones.
+/// A finite number that is not zero: `magnitude * 2^exponent`. After a `jam` the lowest bit may
+/// stand for lower ones.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Exact {
     negative: bool,
@@ -57,8 +59,8 @@ pub(super) enum Value {
     Finite(Exact),
 }
 
-/// Where sums are aligned: high enough that what is shifted out below never reaches a rounding decision except as
-/// "something", low enough that a carry fits.
+/// Where sums are aligned: high enough that what is shifted out below never reaches a rounding
+/// decision except as "something", low enough that a carry fits.
 const TOP: u32 = 125;
 
 impl Exact {
@@ -71,8 +73,8 @@ impl Exact {
         (value != 0).then_some(exact)
     }
 
-    /// The same value with its highest set bit at `TOP`. No bit is lost: magnitudes come from products of at most 106
-    /// bits.
+    /// The same value with its highest set bit at `TOP`. No bit is lost: magnitudes come from
+    /// products of at most 106 bits.
     fn aligned(self) -> Exact {
         let shift = TOP as i32 - self.magnitude.ilog2() as i32;
         let magnitude = if shift >= 0 {
@@ -298,7 +300,8 @@ impl Format {
         }
     }
 
-    /// What an operation gives for NaN sources: the last of them, quieted, for f64; else always the same.
+    /// What an operation gives for NaN sources: the last of them, quieted, for f64; else always the
+    /// same.
     pub(super) fn nan_of(self, sources: &[u64]) -> u64 {
         if self != Format::F64 {
             return self.nan();
@@ -455,7 +458,8 @@ impl Format {
         )
     }
 
-    /// As an f64, exactly; every format but f64 itself is narrower in both parts. A NaN stays some NaN.
+    /// As an f64, exactly; every format but f64 itself is narrower in both parts. A NaN stays some
+    /// NaN.
     pub(super) fn to_f64(self, bits: u64) -> f64 {
         match self {
             Format::F64 => f64::from_bits(bits),

@@ -1,5 +1,5 @@
-//! Integer arithmetic, PTX ISA "Integer Arithmetic Instructions" and "Extended-Precision Integer Arithmetic
-//! Instructions".
+//! Integer arithmetic, PTX ISA "Integer Arithmetic Instructions" and "Extended-Precision Integer
+//! Arithmetic Instructions".
 
 use super::lanes::Lanes;
 use super::ty::{IntTy, Ty, each_int};
@@ -341,7 +341,8 @@ fn word(value: i32) -> u64 {
     u64::from(value.cast_unsigned())
 }
 
-/// The exact product of two integers of at most 64 bits. A product of two u64 does not fit an i128, but its bits do.
+/// The exact product of two integers of at most 64 bits. A product of two u64 does not fit an i128,
+/// but its bits do.
 fn product(a: impl Into<i128>, b: impl Into<i128>) -> i128 {
     a.into().wrapping_mul(b.into())
 }
@@ -396,7 +397,8 @@ enum CarryKind {
 }
 
 impl Carry {
-    /// "Extended-Precision Integer Arithmetic Instructions: add.cc, addc, sub.cc, subc, mad.cc, madc"
+    /// "Extended-Precision Integer Arithmetic Instructions: add.cc, addc, sub.cc, subc, mad.cc,
+    /// madc"
     pub(super) fn decode(opcode: &str, modifiers: &[&str]) -> Option<Carry> {
         let (&last, rest) = modifiers.split_last()?;
         let ty = Ty::parse(last)?.int().filter(|ty| ty.bits() >= 32)?;

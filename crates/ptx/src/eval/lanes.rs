@@ -1,5 +1,5 @@
-//! One closure per operation, run for one lane or for a warp: the decision which operation it is stands outside the
-//! loop over lanes, and both ways have the same meaning by construction.
+//! One closure per operation, run for one lane or for a warp: the decision which operation it is
+//! stands outside the loop over lanes, and both ways have the same meaning by construction.
 
 /// The raw bits of a value.
 pub type Bits = u64;

@@ -1,5 +1,6 @@
-//! The 8-bit floats, PTX ISA "Alternate Floating-Point Data Formats": they only come in pairs and only in conversions.
-//! `.e4m3` has no infinities and one NaN per sign, so it is no [`Format`](super::format::Format).
+//! The 8-bit floats, PTX ISA "Alternate Floating-Point Data Formats": they only come in pairs and
+//! only in conversions. `.e4m3` has no infinities and one NaN per sign, so it is no
+//! [`Format`](super::format::Format).
 
 use super::format::{Format, Round};
 

@@ -1,7 +1,8 @@
-//! Operand types, and the narrower ones that an operation is defined on: once decoded, an integer operation cannot
-//! meet a float.
+//! Operand types, and the narrower ones that an operation is defined on: once decoded, an integer
+//! operation cannot meet a float.
 
-/// A type a lane-local operation can have, PTX ISA "Fundamental Types" and "Packed Floating Point Data Types".
+/// A type a lane-local operation can have, PTX ISA "Fundamental Types" and "Packed Floating Point
+/// Data Types".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[expect(missing_docs, reason = "the names are the PTX ISA's")]
 pub enum Ty {
@@ -154,8 +155,8 @@ pub(super) enum FloatTy {
     F64,
 }
 
-/// Runs `$body` with `$T` standing for the Rust integer of `$ty`, and `$U` for its unsigned twin, through which a
-/// result is zero-extended.
+/// Runs `$body` with `$T` standing for the Rust integer of `$ty`, and `$U` for its unsigned twin,
+/// through which a result is zero-extended.
 macro_rules! each_int {
     ($ty:expr, $T:ident, $U:ident => $body:expr) => {
         each_int!(@ $ty, $T, $U, $body,

@@ -1,4 +1,5 @@
-//! Names and types of parameters: as compilers write them, and out of debug information with every kind of hole.
+//! Names and types of parameters: as compilers write them, and out of debug information with every
+//! kind of hole.
 
 use crate::tools::{clang, nvcc};
 use proptest::prelude::*;
@@ -119,9 +120,10 @@ fn without_debug_information() {
     assert_eq!(of(include_str!("../corpus/triton-tma.ptx"), "tma"), [""; 0]);
 }
 
-/// Abbreviations that the tests below share: a unit; a function with an inline name, one with `strp` for both names, one
-/// that is an instance; a parameter with and without a location, one that is an instance; a base type, a pointer, an array
-/// and its dimension, a subroutine, an entry of no interest with every other form.
+/// Abbreviations that the tests below share: a unit; a function with an inline name, one with
+/// `strp` for both names, one that is an instance; a parameter with and without a location, one
+/// that is an instance; a base type, a pointer, an array and its dimension, a subroutine, an entry
+/// of no interest with every other form.
 const ABBREVIATIONS: &str = ".b8 1,17,1,0,0
 .b8 2,46,1,3,8,0,0
 .b8 3,46,1,0x6e,0x0e,3,0x0e,0,0
@@ -170,7 +172,8 @@ fn by_the_place_or_by_the_order() {
         "{TYPES}.b8 2,107,0\n.b8 6,97,0\n.b64 12\n.b8 6,98,0\n.b64 .debug_info+17\n.b8 0,0"
     );
     assert_eq!(of(&unit(&order), "k"), ["int a", "float b"]);
-    // One without, of two: which it is cannot be said. A place in the middle of a parameter is none.
+    // One without, of two: which it is cannot be said. A place in the middle of a parameter is
+    // none.
     let one = format!("{TYPES}.b8 2,107,0\n.b8 5,98,0\n.b32 12\n.b8 9,3\n.b64 p1+4\n.b8 0,0");
     assert_eq!(of(&unit(&one), "k"), [""; 0]);
     // One with a place is known, the other not.
@@ -181,7 +184,8 @@ fn by_the_place_or_by_the_order() {
         "{TYPES}.b8 2,107,0\n.b8 5,98,0\n.b32 12\n.b8 9,3\n.b64 p1\n.b8 6,97,0\n.b64 17\n.b8 0,0"
     );
     assert_eq!(of(&unit(&both), "k"), [" ", "int b"]);
-    // A declaration without names stands before the definition, an instance of something else behind it.
+    // A declaration without names stands before the definition, an instance of something else
+    // behind it.
     let declared = format!(
         "{TYPES}.b8 2,107,0\n.b8 0\n.b8 2,107,0\n.b8 6,97,0\n.b64 12\n.b8 6,98,0\n.b64 17\n.b8 0\n\
          .b8 2,107,0\n.b8 6,99,0\n.b64 12\n.b8 6,100,0\n.b64 17\n.b8 0,0"
@@ -191,7 +195,8 @@ fn by_the_place_or_by_the_order() {
 
 #[test]
 fn names_in_the_string_section_and_of_the_origin() {
-    // A function `x` with the linker's name `k`; then its instance, whose parameters are instances as well.
+    // A function `x` with the linker's name `k`; then its instance, whose parameters are instances
+    // as well.
     let text = format!(
         "{TYPES}.b8 3\n.b32 NAMES\n.b32 NAMES+2\n.b8 6,97,0\n.b64 12\n.b8 6,98,0\n.b64 17\n.b8 0\n.b8 0"
     );
@@ -211,7 +216,8 @@ fn types_that_are_broken() {
             format!("{types}.b8 2,107,0\n.b8 6,97,0\n.b64 12\n.b8 6,98,0\n.b64 99999\n.b8 0,0");
         of(&unit(&text), "k")
     };
-    // A pointer to itself, one to nothing there is, an open array, a function of functions without an end.
+    // A pointer to itself, one to nothing there is, an open array, a function of functions without
+    // an end.
     assert!(with(".b8 9,12\n")[0].starts_with("… ****"));
     assert_eq!(with(".b8 9,200\n"), ["void * a", " b"]);
     assert_eq!(

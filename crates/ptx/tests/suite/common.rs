@@ -9,7 +9,8 @@ pub fn decode(name: &str) -> Option<Op> {
     Op::decode(opcode, &words.collect::<Vec<_>>())
 }
 
-/// The operation of `name` on `sources`; it must take exactly that many, an implicit carry included.
+/// The operation of `name` on `sources`; it must take exactly that many, an implicit carry
+/// included.
 pub fn op(name: &str, sources: usize) -> Op {
     let op = decode(name).unwrap_or_else(|| panic!("`{name}` is not decoded"));
     let op = op
@@ -19,7 +20,8 @@ pub fn op(name: &str, sources: usize) -> Op {
     op
 }
 
-/// Both results, after checking that warps agree with single lanes, masked lanes stay and high source bits are ignored.
+/// Both results, after checking that warps agree with single lanes, masked lanes stay and high
+/// source bits are ignored.
 pub fn both(name: &str, sources: &[Bits]) -> [Bits; 2] {
     let op = op(name, sources.len());
     let expected = eval(op, sources);

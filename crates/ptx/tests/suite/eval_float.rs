@@ -1,5 +1,5 @@
-//! Floating point operations: edge cases by hand, rounding to nearest against the host, directed rounding against the
-//! interval it must be in, the narrow formats against `half`.
+//! Floating point operations: edge cases by hand, rounding to nearest against the host, directed
+//! rounding against the interval it must be in, the narrow formats against `half`.
 
 use crate::common::{both, decode, one, table};
 use half::{bf16, f16};
@@ -1071,7 +1071,8 @@ fn expect32(expected: f32) -> u64 {
     }
 }
 
-/// The results for rounding down, to nearest, up and to zero belong together: neighbours, or all the same if exact.
+/// The results for rounding down, to nearest, up and to zero belong together: neighbours, or all
+/// the same if exact.
 fn check_directed(
     name: &str,
     ty: &str,

@@ -1,5 +1,5 @@
-//! Integer, bit and selection operations: edge cases by hand, and everything against the ISA's own pseudocode or wider
-//! arithmetic.
+//! Integer, bit and selection operations: edge cases by hand, and everything against the ISA's own
+//! pseudocode or wider arithmetic.
 
 use crate::common::{both, decode, one, table};
 use proptest::prelude::*;

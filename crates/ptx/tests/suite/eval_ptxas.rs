@@ -1,5 +1,5 @@
-//! What is decoded is PTX: ptxas accepts every operation as its modifiers and operands stand here. And our own reader
-//! reads each back to the same operation.
+//! What is decoded is PTX: ptxas accepts every operation as its modifiers and operands stand here.
+//! And our own reader reads each back to the same operation.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

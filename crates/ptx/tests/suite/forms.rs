@@ -1,4 +1,5 @@
-//! Every form of a memory or barrier instruction, as an assembler takes it: what we say of it, and that ptxas knows it.
+//! Every form of a memory or barrier instruction, as an assembler takes it: what we say of it, and
+//! that ptxas knows it.
 
 use std::fmt::Write as _;
 

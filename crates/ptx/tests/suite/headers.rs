@@ -1,5 +1,5 @@
-//! All PTX in CUDA's own headers: thousands of forms of inline assembly that no one here picked. None that touches memory
-//! or waits is missed.
+//! All PTX in CUDA's own headers: thousands of forms of inline assembly that no one here picked.
+//! None that touches memory or waits is missed.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};

@@ -1,4 +1,5 @@
-//! The reader of PTX against texts of every producer, against texts that are broken, and against ptxas.
+//! The reader of PTX against texts of every producer, against texts that are broken, and against
+//! ptxas.
 
 mod arguments;
 mod common;

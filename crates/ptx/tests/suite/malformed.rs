@@ -1,4 +1,5 @@
-//! What is said of a text that some tool spoiled: the line, the column, and what would have been right.
+//! What is said of a text that some tool spoiled: the line, the column, and what would have been
+//! right.
 
 use warpbpf_ptx::{index, parse_body};
 
@@ -336,7 +337,8 @@ fn spoiled() {
     assert!(wrong.is_empty(), "these rows are not as expected:\n{wrong}");
 }
 
-/// A text that broke off says so, unless an item was just complete or a word of the next has only begun.
+/// A text that broke off says so, unless an item was just complete or a word of the next has only
+/// begun.
 #[test]
 fn truncated() {
     let mut complete = Vec::new();
@@ -353,8 +355,8 @@ fn truncated() {
     assert_eq!(complete, [2, 3, 4, 5, 6, 7, 22]);
 }
 
-/// nvcc and NVRTC 13.3 to 13.5 put a `.loc` before each line of inline assembly for `sm_100` and newer, so that one of
-/// several lines is torn apart. ptxas refuses that as well, theirs included.
+/// nvcc and NVRTC 13.3 to 13.5 put a `.loc` before each line of inline assembly for `sm_100` and
+/// newer, so that one of several lines is torn apart. ptxas refuses that as well, theirs included.
 #[test]
 fn statements_torn_by_a_loc() {
     let body = |body: &str| {

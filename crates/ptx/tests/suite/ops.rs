@@ -1,4 +1,5 @@
-//! Every operation that is decoded, with the registers it takes, and PTX that runs each on operands from memory.
+//! Every operation that is decoded, with the registers it takes, and PTX that runs each on operands
+//! from memory.
 
 use std::fmt::Write as _;
 
@@ -390,8 +391,8 @@ pub fn all() -> Vec<Case> {
     cases
 }
 
-/// The kernel `case_N` of a case. Thread `t` reads five 64-bit sources at `in + 40 t` and writes two results, each
-/// zero-extended, at `out + 16 t`.
+/// The kernel `case_N` of a case. Thread `t` reads five 64-bit sources at `in + 40 t` and writes
+/// two results, each zero-extended, at `out + 16 t`.
 pub fn kernel(number: usize, case: &Case) -> String {
     let mut text = format!(".visible .entry case_{number}(.param .u64 in, .param .u64 out)\n{{\n");
     text += "\t.reg .b64 %in, %out, %t<8>;\n\t.reg .b32 %i<4>, %carry;\n\t.reg .pred %q;\n";

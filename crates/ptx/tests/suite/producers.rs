@@ -1,5 +1,6 @@
-//! Text of every producer we can get is read without an error and without a loss: nvcc for each architecture, with line
-//! information and for debugging, NVRTC of every release from 11.7 to 13.5, clang for every PTX version, Triton, and people.
+//! Text of every producer we can get is read without an error and without a loss: nvcc for each
+//! architecture, with line information and for debugging, NVRTC of every release from 11.7 to 13.5,
+//! clang for every PTX version, Triton, and people.
 
 use std::process::Command;
 

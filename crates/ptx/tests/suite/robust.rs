@@ -1,4 +1,5 @@
-//! No text, however broken, makes the readers panic or run away; and what one reader skips the other reads.
+//! No text, however broken, makes the readers panic or run away; and what one reader skips the
+//! other reads.
 
 use proptest::prelude::*;
 use warpbpf_ptx::access::{access, row_lanes};

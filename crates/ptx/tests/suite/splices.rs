@@ -107,7 +107,8 @@ proptest! {
         prop_assert_eq!(Splices::new().apply(&text), Ok(text));
     }
 
-    /// Disjoint edits, made in any order, are what cutting the text at them and joining the pieces gives.
+    /// Disjoint edits, made in any order, are what cutting the text at them and joining the pieces
+    /// gives.
     #[test]
     fn edits_are_the_pieces_joined(
         pieces in prop::collection::vec(("[a-z]{0,6}", "[a-z]{1,5}", "[A-Z]{0,6}"), 0..8),

@@ -1,6 +1,7 @@
 //! Numbers and structures of the API.
 //!
-//! The structures have the same layout from CUDA 12.0 on, as far as they are declared here: later versions add fields behind those.
+//! The structures have the same layout from CUDA 12.0 on, as far as they are declared here: later
+//! versions add fields behind those.
 
 use std::ffi::{c_char, c_void};
 

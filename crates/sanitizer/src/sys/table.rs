@@ -13,7 +13,8 @@ macro_rules! table {
         #[derive(Debug, Clone, Copy)]
         pub struct Table {
             $(#[doc = concat!("`", $symbol, "`")] pub $field: unsafe extern "C" fn($($arg),*) -> SanitizerResult,)*
-            /// The library is of CUDA 12.2 or newer. It takes any number of an instruction, and never tells of those that it does not know.
+            /// The library is of CUDA 12.2 or newer. It takes any number of an instruction, and
+            /// never tells of those that it does not know.
             pub later: bool,
         }
 
@@ -24,7 +25,8 @@ macro_rules! table {
             /// [`SanitizerError::Symbol`]: one is missing.
             ///
             /// # Safety
-            /// What `find` gives are functions of these names with the API's signatures, which stay.
+            /// What `find` gives are functions of these names with the API's signatures, which
+            /// stay.
             pub unsafe fn resolve(find: impl Fn(&CStr) -> *const c_void) -> Result<Table, SanitizerError> {
                 $(
                     const _: () = assert!($symbol.len() < 64);

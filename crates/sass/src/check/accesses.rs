@@ -1,5 +1,6 @@
-//! The code of a kernel with probes at its accesses, beside what it was. A stub is run here, with names for what registers hold: where the
-//! probe is called it must get what the access says, and where the kernel goes on everything must hold what it held.
+//! The code of a kernel with probes at its accesses, beside what it was. A stub is run here, with
+//! names for what registers hold: where the probe is called it must get what the access says, and
+//! where the kernel goes on everything must hold what it held.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -13,7 +14,8 @@ use crate::table::{Family, Late, Op, base, family};
 use crate::word::{ALL_BARRIERS, BYTES, Control, Insn, NO_BARRIER, Predicate, Word};
 
 const STEP: u64 = BYTES as u64;
-/// Registers that a probe may change, all below; and the stack pointer, which it may not. A stub names no others where it writes, as a kernel may not have them.
+/// Registers that a probe may change, all below; and the stack pointer, which it may not. A stub
+/// names no others where it writes, as a kernel may not have them.
 const REGISTERS: usize = 22;
 const STACK: u8 = 1;
 /// Cycles after which each result is there that no barrier tells of, products of matrices apart.
@@ -73,7 +75,8 @@ impl Code<'_> {
     pub(super) fn check_accesses(&self) -> Result<Vec<u64>, CheckError> {
         let (mut probes, mut exits) = (Vec::new(), Vec::new());
         let mut stubs: Vec<Range<u64>> = Vec::new();
-        // Convergence barriers of the kernel, the stubs and the probe; what is not known may name any.
+        // Convergence barriers of the kernel, the stubs and the probe; what is not known may name
+        // any.
         let (mut kernel, mut stub, mut probe) = (0u16, 0u16, 0u16);
         let named = |word: Word| match family(word.opcode()) {
             Family::Control => regions(word, self.arch).unwrap_or(u16::MAX),
@@ -143,7 +146,8 @@ impl Code<'_> {
         Ok(exits)
     }
 
-    /// An instruction is what it was, but for a barrier that says when it is done with its registers, and it has one.
+    /// An instruction is what it was, but for a barrier that says when it is done with its
+    /// registers, and it has one.
     fn unchanged(&self, at: u64, was: Word, is: Word) -> Result<(), CheckError> {
         let needs = at == 0 || late(was) != Late::Nothing;
         if !needs || is_waited_for(was) {

@@ -1,5 +1,5 @@
-//! Bank 4 of a file whose variables are elsewhere: the addresses that were given stand there, nothing is left that would make the loader write
-//! others, and all else is as it was.
+//! Bank 4 of a file whose variables are elsewhere: the addresses that were given stand there,
+//! nothing is left that would make the loader write others, and all else is as it was.
 
 use crate::bank::{Addresses, BANK};
 use crate::elf::Image;

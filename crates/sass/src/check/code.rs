@@ -1,4 +1,5 @@
-//! The code of a kernel with probes, beside what it was: every thread must still go where it went, by way of a probe.
+//! The code of a kernel with probes, beside what it was: every thread must still go where it went,
+//! by way of a probe.
 
 use std::ops::Range;
 
@@ -107,7 +108,8 @@ impl Code<'_> {
             .ok_or_else(|| self.differs(at, was, is))
     }
 
-    /// An instruction is what it was but for a barrier that says when it is done with its registers.
+    /// An instruction is what it was but for a barrier that says when it is done with its
+    /// registers.
     fn guarded(&self, at: u64, was: Word, is: Word) -> Result<(), CheckError> {
         let control = was.control();
         let new = is.control();
@@ -327,7 +329,8 @@ impl Code<'_> {
         Ok(())
     }
 
-    /// Where a probe ends that stands in a stub and is in no region: in front of the exit, or of the instruction that was replaced.
+    /// Where a probe ends that stands in a stub and is in no region: in front of the exit, or of
+    /// the instruction that was replaced.
     fn end_of_body(&self, start: u64, at_exit: bool) -> Result<u64, CheckError> {
         let places = (start..(self.new.len() * BYTES) as u64).step_by(BYTES);
         let is_end = |at: &u64| {
@@ -345,7 +348,8 @@ impl Code<'_> {
         })
     }
 
-    /// A probe that stands in a stub: it stays within itself. At an exit the kernel's own regions are open, so that it has none.
+    /// A probe that stands in a stub: it stays within itself. At an exit the kernel's own regions
+    /// are open, so that it has none.
     fn body(
         &self,
         range: Range<u64>,
@@ -405,7 +409,8 @@ impl Code<'_> {
         }
     }
 
-    /// What was added and is no stub: probes, which stay within themselves, and nothing behind the last stub.
+    /// What was added and is no stub: probes, which stay within themselves, and nothing behind the
+    /// last stub.
     pub(super) fn added(&self, stubs: &mut [Range<u64>], probes: &[u64]) -> Result<(), CheckError> {
         stubs.sort_by_key(|stub| stub.start);
         let (from, to) = (
@@ -445,7 +450,8 @@ pub(super) fn always(insn: &Insn) -> bool {
     insn.guard == Predicate::ALWAYS && insn.second == Predicate::ALWAYS
 }
 
-/// It may still use registers when the next instructions are issued, and nothing tells when it is done.
+/// It may still use registers when the next instructions are issued, and nothing tells when it is
+/// done.
 fn is_late(word: Word) -> bool {
     let control = word.control();
     late(word) != Late::Nothing && control.read == NO_BARRIER && control.write == NO_BARRIER

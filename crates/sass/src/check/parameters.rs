@@ -1,4 +1,5 @@
-//! What a file says of the parameters of a kernel that has one more: the bank that has them is longer, and its attributes tell of all of them.
+//! What a file says of the parameters of a kernel that has one more: the bank that has them is
+//! longer, and its attributes tell of all of them.
 
 use std::ops::Range;
 
@@ -33,7 +34,8 @@ pub(super) struct Parameters {
 }
 
 impl Parameters {
-    /// As they must be of a kernel that had the parameters which `was` has. `None` if a launch tells it nothing.
+    /// As they must be of a kernel that had the parameters which `was` has. `None` if a launch
+    /// tells it nothing.
     ///
     /// # Errors
     /// [`CheckError`]: something else is said of them.
@@ -101,7 +103,8 @@ impl Parameters {
         }))
     }
 
-    /// An attribute that was there says how many bytes of parameters there are: where that stands in it.
+    /// An attribute that was there says how many bytes of parameters there are: where that stands
+    /// in it.
     ///
     /// # Errors
     /// [`CheckError`]: it says something else.

@@ -1,5 +1,6 @@
-//! Probes in front of the loads and stores of all our kernels, seen with NVIDIA's disassembler: what was not replaced reads as it did before, the accesses are
-//! what we took them for, and the stubs read as they were meant.
+//! Probes in front of the loads and stores of all our kernels, seen with NVIDIA's disassembler:
+//! what was not replaced reads as it did before, the accesses are what we took them for, and the
+//! stubs read as they were meant.
 
 use crate::common::{
     Line, PARTS, TELLS, corpus, disassemble, is_deep, names_what_it_has, probe_cubin,
@@ -29,8 +30,8 @@ fn is_expected(kernel: &str, refusal: &Refusal, probe: &Probe) -> bool {
     match refusal {
         Refusal::NoAccess | Refusal::CallsOut => true,
         Refusal::Recursion { .. } => kernel.contains("recurse"),
-        // Products of matrices, whose registers are in use for long; and atomics of 64 bits without a result and prefetches, of which nothing tells when they have read
-        // theirs.
+        // Products of matrices, whose registers are in use for long; and atomics of 64 bits without
+        // a result and prefetches, of which nothing tells when they have read theirs.
         Refusal::Unprotected { .. } => among(&["wgmma", "ping", "pong", "probedCount", "fetches"]),
         Refusal::RegistersChange { .. } => among(&["specialised", "pingPong", "produceConsume"]),
         // Kernels with a frame of 8 bytes.

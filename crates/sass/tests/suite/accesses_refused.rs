@@ -1,4 +1,5 @@
-//! Kernels and probes that no call at an access can be put into, each by its reason; and stubs that are not what they must be.
+//! Kernels and probes that no call at an access can be put into, each by its reason; and stubs that
+//! are not what they must be.
 
 use crate::common::{PARTS, TELLS, is_deep, probe_cubin, ptxas};
 use warpbpf_sass::check::{Put, check_all};
@@ -116,7 +117,8 @@ fn kernels() {
     let none: Vec<(u64, Word)> = accesses.iter().map(|at| (*at, nop)).collect();
     assert_eq!(refusal(&with(&cubin, &none)), Refusal::NoAccess);
 
-    // Each instruction behind the end is looked at as those before it: what it could do is not known.
+    // Each instruction behind the end is looked at as those before it: what it could do is not
+    // known.
     let put = |word: Word| refusal(&with(&cubin, &[(free, word)]));
     let at = free;
     // `CALL.ABS` by a register.
@@ -245,7 +247,8 @@ fn stacks_and_regions() {
         number,
         ..Insn::new(Op::Add, Control::stall(4))
     };
-    // A frame whose size is no multiple of what a stack's alignment is: only a probe without a stack can stand behind it.
+    // A frame whose size is no multiple of what a stack's alignment is: only a probe without a
+    // stack can stand behind it.
     let uneven = code(&[moves(8u32.wrapping_neg())]);
     let at = free;
     assert_eq!(
@@ -318,7 +321,8 @@ fn probes() {
     assert!(why(&counted).ends_with("nothing tells when it is done"));
 }
 
-/// No bit of a stub says something else without the check's noticing, but for how long an instruction waits.
+/// No bit of a stub says something else without the check's noticing, but for how long an
+/// instruction waits.
 #[test]
 fn stubs_that_are_not_what_they_must_be() {
     let step = if is_deep() { 1 } else { 8 };
@@ -354,7 +358,8 @@ fn stubs_that_are_not_what_they_must_be() {
             if !is_stub && !is_patched {
                 continue;
             }
-            // A fourth of the bits of each word is tried in every run, and other ones of the next word.
+            // A fourth of the bits of each word is tried in every run, and other ones of the next
+            // word.
             let bits = (index % step..105).step_by(step);
             let mut wrong: Vec<Word> = bits.map(|bit| Word(word.0 ^ 1 << bit)).collect();
             if word.opcode() == 0x918 {

@@ -1,4 +1,5 @@
-//! What the tests share: the compiler, the disassembler, and cubins that they make of our own sources.
+//! What the tests share: the compiler, the disassembler, and cubins that they make of our own
+//! sources.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -96,7 +97,8 @@ pub const COUNT: &str = "
     ret;
 }";
 
-/// One that lanes go through differently, with memory of its own and all registers that it may have.
+/// One that lanes go through differently, with memory of its own and all registers that it may
+/// have.
 pub const BRANCHES: &str = "
 .visible .func (.param .b32 r) PROBE(.param .b64 ud, .param .b64 pc) {
     .reg .b64 %rd<20>;
@@ -298,7 +300,8 @@ pub struct Line {
     pub word: u128,
 }
 
-/// No register beyond those that are declared: of them the last two cannot be named, and who does so ends with an illegal instruction.
+/// No register beyond those that are declared: of them the last two cannot be named, and who does
+/// so ends with an illegal instruction.
 pub fn names_what_it_has(lines: &[Line], declared: Option<u32>) -> bool {
     const RESERVED: u32 = 2;
     let words = |line: &'_ Line| {
@@ -310,7 +313,8 @@ pub fn names_what_it_has(lines: &[Line], declared: Option<u32>) -> bool {
     declared.is_some_and(|declared| last + RESERVED < declared)
 }
 
-/// What the disassembler prints, or printed in an earlier run for the same bytes: of a whole corpus it takes minutes.
+/// What the disassembler prints, or printed in an earlier run for the same bytes: of a whole corpus
+/// it takes minutes.
 fn disassembled(file: &Path, cubin: &[u8]) -> String {
     let (tool, kept) = (nvdisasm(), file.with_extension("txt"));
     let is_same = std::fs::read(file).is_ok_and(|there| there == cubin);
@@ -325,7 +329,8 @@ fn disassembled(file: &Path, cubin: &[u8]) -> String {
     text
 }
 
-/// The code of each section, by the section's name. Labels are replaced by the offsets that they stand for.
+/// The code of each section, by the section's name. Labels are replaced by the offsets that they
+/// stand for.
 pub fn disassemble(name: &str, cubin: &[u8]) -> Vec<(String, Vec<Line>)> {
     let file = scratch(&format!("{name}.dis.cubin"));
     let text = alone(&file, || disassembled(&file, cubin));
@@ -394,7 +399,8 @@ const NEEDS_90: &[&str] = &[
 const NEEDS_90A: &[&str] = &["wgmma", "specialised"];
 /// Sources of loads and stores of all sizes, and of predicates that the compiler saves.
 const ALWAYS: &[&str] = &["accesses", "doubles"];
-/// Compiled for the device linker only; and an application whose kernels are of instructions that others here have one by one.
+/// Compiled for the device linker only; and an application whose kernels are of instructions that
+/// others here have one by one.
 const LEFT_OUT: &[&str] = &["device_launch", "instructions"];
 
 /// Cubins of all our kernels, with their names. `arch` is 80 or 90.

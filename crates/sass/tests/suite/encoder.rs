@@ -1,5 +1,6 @@
-//! The encoder against what `ptxas` itself writes: of random operands, and of all our kernels. Which operands an instruction has, the disassembler says; what we make of those must
-//! be the compiler's word, bit for bit.
+//! The encoder against what `ptxas` itself writes: of random operands, and of all our kernels.
+//! Which operands an instruction has, the disassembler says; what we make of those must be the
+//! compiler's word, bit for bit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,7 +28,8 @@ fn compare(name: &str, cubin: &[u8], arch: Arch, seen: &mut Seen) {
             let Some(insn) = Insn::decode(Word(line.word), arch) else {
                 continue;
             };
-            // What stays in a cache of operands is part of the control word, and is printed all the same.
+            // What stays in a cache of operands is part of the control word, and is printed all the
+            // same.
             let mut text = line.text.replace(".reuse", "");
             // Of another function only the name is printed; the file says where it is.
             if let Some((before, rest)) = text.split_once("`(") {
@@ -139,7 +141,8 @@ fn text(sm: &str, operands: &Operands) -> String {
     }
     for (i, length) in operands.lengths.iter().enumerate() {
         let stores = "\tst.volatile.global.u32 [%rd1+72], %r2;\n".repeat(*length);
-        // Threads that leave, threads that part and meet again, and those that loop or call meanwhile.
+        // Threads that leave, threads that part and meet again, and those that loop or call
+        // meanwhile.
         body += &format!("\tsetp.eq.u32 %p1, %r2, {};\n\t@%p1 exit;\n", 300 + i);
         body += &format!(
             "\tsetp.gt.u32 %p2, %r2, {};\n\t@%p2 bra ELSE{i};\n",

@@ -1,5 +1,5 @@
-//! The table against the compiler and the disassembler: what `ptxas` writes is read and written again bit for bit, and what we
-//! write of random operands is printed as what it was meant to be.
+//! The table against the compiler and the disassembler: what `ptxas` writes is read and written
+//! again bit for bit, and what we write of random operands is printed as what it was meant to be.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -28,7 +28,8 @@ fn words(cubin: &[u8]) -> Vec<(u64, Word)> {
     all
 }
 
-/// Every instruction of the table's operations is one of its rows, but for forms that we know and leave alone.
+/// Every instruction of the table's operations is one of its rows, but for forms that we know and
+/// leave alone.
 fn is_left_alone(word: Word) -> bool {
     match word.base() {
         // Branches that ask whether lanes are together, and calls through registers.
@@ -38,7 +39,8 @@ fn is_left_alone(word: Word) -> bool {
         base::WARPSYNC => word.bits(16, 8) != 0,
         // Other ways to move and load.
         0x002 | 0x024 | 0x182 => true,
-        // Other votes, sums of other operands, parts of the predicates, the stack at other registers and in other sizes.
+        // Other votes, sums of other operands, parts of the predicates, the stack at other
+        // registers and in other sizes.
         0x006 | 0x010 | 0x003 | 0x004 | 0x183 | 0x187 => true,
         _ => false,
     }

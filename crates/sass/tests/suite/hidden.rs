@@ -1,4 +1,5 @@
-//! One more parameter of a kernel, by which launches tell probes something: the file is as the compiler would have made it of a kernel that was written with it.
+//! One more parameter of a kernel, by which launches tell probes something: the file is as the
+//! compiler would have made it of a kernel that was written with it.
 
 use crate::common::{disassemble, is_deep, probe_cubin, ptxas};
 use warpbpf_fatbin::{Cubin, Param};
@@ -253,7 +254,8 @@ fn as_written(
     }
 }
 
-/// What is loaded is loaded: every section that was in a segment is in the same one, which ends where the last of them does, but for alignment.
+/// What is loaded is loaded: every section that was in a segment is in the same one, which ends
+/// where the last of them does, but for alignment.
 fn in_segments(before: &[u8], after: &[u8]) {
     let (old, new) = (
         Image::parse(before).expect("a cubin"),
@@ -371,7 +373,8 @@ fn the_check_finds_what_is_not_the_parameter() {
                 let growth = section.size - before;
                 assert!(growth > 0, "{name}");
                 let filled = end + growth.next_multiple_of(128) - growth;
-                // The exits' own numbers are checked elsewhere; lists of code are not told apart here.
+                // The exits' own numbers are checked elsewhere; lists of code are not told apart
+                // here.
                 places.extend(section.offset..filled);
             }
             for at in places {

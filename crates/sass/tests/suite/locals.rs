@@ -1,10 +1,12 @@
-//! The application whose accesses are counted in machine code by the numbers of its source: the compiler makes one instruction of each of them, in no other form.
+//! The application whose accesses are counted in machine code by the numbers of its source: the
+//! compiler makes one instruction of each of them, in no other form.
 
 use std::collections::BTreeMap;
 
 use crate::common::{disassemble, nvcc, workspace};
 
-/// Of each kernel, how often the accesses of its threads stand in it. Guards are left out, and what an address is made of.
+/// Of each kernel, how often the accesses of its threads stand in it. Guards are left out, and what
+/// an address is made of.
 const EXPECTED: [(&str, &[(&str, usize)]); 3] = [
     (
         "indexed",

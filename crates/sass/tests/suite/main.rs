@@ -1,4 +1,5 @@
-//! The splice against NVIDIA's own tools, on cubins that the tests build themselves: one binary, so that its parts share those.
+//! The splice against NVIDIA's own tools, on cubins that the tests build themselves: one binary, so
+//! that its parts share those.
 
 mod accesses;
 mod accesses_refused;

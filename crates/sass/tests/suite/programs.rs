@@ -1,4 +1,5 @@
-//! Programs as the code generator writes them become probes: the goldens of its tests, each as a function, in a kernel.
+//! Programs as the code generator writes them become probes: the goldens of its tests, each as a
+//! function, in a kernel.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -92,7 +93,8 @@ fn goldens() -> BTreeMap<String, String> {
         .collect()
 }
 
-/// The same program stands at the kernel's access, as a function with the parameters that are given there.
+/// The same program stands at the kernel's access, as a function with the parameters that are given
+/// there.
 fn at_access(name: &str, text: &str, kernel: &[u8]) -> bool {
     let more = ", .param .b64 ptr, .param .b32 size, .param .b32 flags, .param .b64 data";
     let module = module(text, "sm_90", more);
@@ -124,7 +126,8 @@ fn programs_become_probes() {
         let kernel = ptxas("programs", &KERNEL.replace("ARCH", arch), arch, &[]);
         let (mut entries, mut exits, mut accesses) = (0, 0, 0);
         let mut refused = BTreeMap::new();
-        // 128-bit exchanges are for sm_90 on, and machine code has no launch record for aggregates over a block.
+        // 128-bit exchanges are for sm_90 on, and machine code has no launch record for aggregates
+        // over a block.
         let of_arch =
             |text: &str| (number >= 90 || !text.contains(".b128")) && !text.contains(BLOCK_CELLS);
         for (name, text) in goldens.iter().filter(|(_, text)| of_arch(text)) {
@@ -158,7 +161,8 @@ fn programs_become_probes() {
         }
         let ends = refused.remove("exit_dead").expect("it ends threads");
         assert!(ends.ends_with("it ends the thread"), "{ends}");
-        // Calls in which lanes are brought together; calls within a function, which ptxas makes of them and of long loops for sm_80.
+        // Calls in which lanes are brought together; calls within a function, which ptxas makes of
+        // them and of long loops for sm_80.
         let known = [
             "it waits for other lanes",
             "(opcode `0x944`) that a probe may not have: its control flow is not known",

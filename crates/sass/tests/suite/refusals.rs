@@ -272,7 +272,8 @@ fn regions() {
     assert!(entry.change.stack >= 40 && entry.change.stack.is_multiple_of(16));
 }
 
-/// Every single bit of the code that is changed behind our back is noticed, or means nothing: fillers, and the probe's own work.
+/// Every single bit of the code that is changed behind our back is noticed, or means nothing:
+/// fillers, and the probe's own work.
 #[test]
 fn the_check_finds_what_was_changed() {
     every_change_is_noticed(&probe(), false);
@@ -297,7 +298,8 @@ fn every_change_is_noticed(probe: &Probe, called: bool) {
             missed += usize::from(check(&original, &bad, "k", true, true).is_ok());
         }
     }
-    // In the branch over the first instruction only how it is issued is free, and which barrier a store got.
+    // In the branch over the first instruction only how it is issued is free, and which barrier a
+    // store got.
     assert!(
         missed <= 24,
         "{missed} changes of the kernel's own code were not noticed"
@@ -331,7 +333,8 @@ fn every_change_is_noticed(probe: &Probe, called: bool) {
             let mut bad = good.clone();
             let at = start + index * BYTES + *bit as usize / 8;
             bad[at] ^= 1 << (bit % 8);
-            // A probe's own constants are its own; in a stub they look like the place, if that is what they are.
+            // A probe's own constants are its own; in a stub they look like the place, if that is
+            // what they are.
             let in_probe = match called {
                 true => index < old / BYTES + probe.words.len(),
                 false => insn.op == Op::MovImm && matches!(insn.target, 6 | 7),
@@ -355,7 +358,8 @@ fn every_change_is_noticed(probe: &Probe, called: bool) {
     }
 }
 
-/// Behind a probe at the entry whose lanes may part, all wait for each other; nothing else would bring them together for sure.
+/// Behind a probe at the entry whose lanes may part, all wait for each other; nothing else would
+/// bring them together for sure.
 #[test]
 fn lanes_that_do_not_wait_are_noticed() {
     let original = kernel();
@@ -464,7 +468,8 @@ fn what_a_kernel_shares_with_its_module_is_known() {
     }
 }
 
-/// Kernels that print, read a string by its own address, and count in a variable; `STRING` is a name for the string.
+/// Kernels that print, read a string by its own address, and count in a variable; `STRING` is a
+/// name for the string.
 const PRINTING: &str = "
 .extern .func (.param .b32 r) FUNCTION (.param .b64 a, .param .b64 b);
 .global .align 1 .b8 STRING[6] = {104, 101, 108, 108, 111, 0};

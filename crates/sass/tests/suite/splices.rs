@@ -1,4 +1,5 @@
-//! Probes in all our kernels, seen with NVIDIA's disassembler: whatever was not replaced reads as it did before.
+//! Probes in all our kernels, seen with NVIDIA's disassembler: whatever was not replaced reads as
+//! it did before.
 
 use crate::common::{
     BRANCHES, CALLS, COUNT, KEEPS, Line, corpus, disassemble, is_deep, names_what_it_has, nvcc,
@@ -19,8 +20,8 @@ fn probe(name: &str, body: &str, arch: u32) -> Probe {
 /// Kernels that are refused, and why; everything else must be taken.
 fn is_expected(kernel: &str, refusal: &Refusal) -> bool {
     match refusal {
-        // Nothing tells when a surface store has read its registers.
-        // Nor, where a kernel waits for another one, when its atomic of 64 bits without a result has; nor when a prefetch has.
+        // Nothing tells when a surface store has read its registers. Nor, where a kernel waits for
+        // another one, when its atomic of 64 bits without a result has; nor when a prefetch has.
         Refusal::Unprotected { .. } => {
             let others = [
                 "_Z4pingj",
@@ -197,7 +198,8 @@ fn compare(kernel: &str, old: &[Line], new: &[Line], spliced: &Spliced) {
     assert_eq!(left, expected, "{kernel}");
 }
 
-/// A file of hundreds of kernels, one of which is not what it should be: it is refused by its own reason, and all others get probes by one pass over the file.
+/// A file of hundreds of kernels, one of which is not what it should be: it is refused by its own
+/// reason, and all others get probes by one pass over the file.
 #[test]
 fn hundreds_of_kernels_get_probes_by_one_pass() {
     let mut cubin = nvcc(&workspace().join("benches/many.cu"), "sm_90");

@@ -1,5 +1,5 @@
-//! `filetests/script/NAME.wt` is a script, `NAME.expected` what it becomes: its maps, and the instructions of its programs. Each
-//! program is proved safe.
+//! `filetests/script/NAME.wt` is a script, `NAME.expected` what it becomes: its maps, and the
+//! instructions of its programs. Each program is proved safe.
 
 use std::fmt::Write as _;
 

@@ -1,4 +1,5 @@
-//! Scripts as a person writes them: what they become, that it is proved safe, and what is said of wrong ones.
+//! Scripts as a person writes them: what they become, that it is proved safe, and what is said of
+//! wrong ones.
 
 mod accepted;
 mod garbage;

@@ -1,4 +1,5 @@
-//! Numbers as they are written, what blocks of the tool compute, and what maps of several devices are together.
+//! Numbers as they are written, what blocks of the tool compute, and what maps of several devices
+//! are together.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,6 @@
-//! Dynptrs of programs on the CPU: an address and a size on the program's stack, as on the device. Nothing is proved of such a
-//! program, so what it makes of those bytes is checked like any other address when it is used.
+//! Dynptrs of programs on the CPU: an address and a size on the program's stack, as on the device.
+//! Nothing is proved of such a program, so what it makes of those bytes is checked like any other
+//! address when it is used.
 
 use warpbpf_abi::costs::DYNPTR_MOST;
 use warpbpf_abi::helpers::HelperId;

@@ -72,8 +72,9 @@ fn is_served_of_table(helper: HelperId, gpu: bool) -> bool {
         | HelperId::GpuSmId
         | HelperId::GpuWarpId
         | HelperId::GpuLaneId => gpu,
-        // The rest is about a group of lanes, or looks through a map on the device, or at a ring there: what a program on the
-        // CPU sends goes to the tool, through no ring that has positions.
+        // The rest is about a group of lanes, or looks through a map on the device, or at a ring
+        // there: what a program on the CPU sends goes to the tool, through no ring that has
+        // positions.
         _ => false,
     }
 }
@@ -245,8 +246,8 @@ impl Cpu<'_> {
         Ok(if all { 0 } else { EFAULT as u64 })
     }
 
-    /// Reads what the program itself points to, or else the memory of the process. A process that asks
-    /// for addresses where the program's memory is cannot have those read.
+    /// Reads what the program itself points to, or else the memory of the process. A process that
+    /// asks for addresses where the program's memory is cannot have those read.
     fn read_any(&mut self, from: u64, into: &mut [u8]) -> bool {
         match self.bytes(from, into.len() as u64) {
             Ok(own) => {

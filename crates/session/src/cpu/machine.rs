@@ -1,4 +1,5 @@
-//! The machine of a program on the CPU: its stack, its context, and copies of the values that it has looked up.
+//! The machine of a program on the CPU: its stack, its context, and copies of the values that it
+//! has looked up.
 
 use warpbpf_ebpf::interp::stack_regions;
 use warpbpf_ebpf::{AtomicOp, Callback, FlatMemory, Machine, Memory, Region, TrapKind, Width};
@@ -144,7 +145,8 @@ impl<'a> Cpu<'a> {
         Ok((map, record))
     }
 
-    /// What was stored into values goes to their maps: the words that the program has changed, over what is there now.
+    /// What was stored into values goes to their maps: the words that the program has changed, over
+    /// what is there now.
     pub(super) fn write_back(&mut self) {
         for held in &mut self.held {
             let (Some(key), size) = (&held.key, held.before.len()) else {
@@ -160,7 +162,8 @@ impl<'a> Cpu<'a> {
             let words = now.chunks(8).zip(held.before.chunks(8)).enumerate();
             let changed = words.filter(|(_, (now, before))| now != before);
             let changed: Vec<usize> = changed.map(|(word, _)| word).collect();
-            // One whose key is gone by now has no place to be written to, as in Linux, and a map that takes no value any more keeps what it has.
+            // One whose key is gone by now has no place to be written to, as in Linux, and a map
+            // that takes no value any more keeps what it has.
             let _ = self.world.store(held.map, key, &now, &changed);
             held.before = now;
         }

@@ -1,4 +1,5 @@
-//! Where programs on the CPU are: at functions of files, known by their offset, or at functions of the driver API, known by name.
+//! Where programs on the CPU are: at functions of files, known by their offset, or at functions of
+//! the driver API, known by name.
 
 use warpbpf_abi::cuda::{self, Api};
 use wildmatch::WildMatch;

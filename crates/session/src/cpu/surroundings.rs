@@ -24,7 +24,8 @@ pub struct Coordinates {
     pub sm: u32,
 }
 
-/// Fields of a context that say where a thread is, with their offsets; every context begins with them.
+/// Fields of a context that say where a thread is, with their offsets; every context begins with
+/// them.
 pub(super) fn places(at: &mut Coordinates) -> Vec<(usize, &mut u32)> {
     use warpbpf_abi::context::{FieldSource, KERNEL};
     let offset = |source: FieldSource| {
@@ -138,7 +139,8 @@ pub trait Surroundings {
     fn output(&mut self, map: u32, record: &[u8]) -> Result<(), i64>;
     /// Takes a message, formatted.
     fn print(&mut self, text: &str);
-    /// Copies memory of the process; false, and what is in `into` does not matter, if not all of it can be read.
+    /// Copies memory of the process; false, and what is in `into` does not matter, if not all of it
+    /// can be read.
     fn read(&mut self, address: u64, into: &mut [u8]) -> bool;
     /// Process in the upper half, thread in the lower.
     fn pid_tgid(&mut self) -> u64 {
@@ -177,7 +179,8 @@ pub trait Surroundings {
         // Each state has random keys.
         RandomState::new().hash_one(0) as u32
     }
-    /// The run has taken as long as it may. Asked before each helper and atomic, for instructions alone are bounded by `FUEL`.
+    /// The run has taken as long as it may. Asked before each helper and atomic, for instructions
+    /// alone are bounded by `FUEL`.
     fn out_of_time(&mut self) -> bool {
         false
     }

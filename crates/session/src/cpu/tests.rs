@@ -159,8 +159,8 @@ fn stores_and_atomics_go_to_the_map_word_by_word() {
 
 #[test]
 fn dynptrs_of_records_and_values() {
-    // 8 bytes of the value from its offset 4 on go into a record of 12 bytes; what does not fit is told, and no record of flags 1 is
-    // there to be sent.
+    // 8 bytes of the value from its offset 4 on go into a record of 12 bytes; what does not fit is
+    // told, and no record of flags 1 is there to be sent.
     let program = program(
         "*(u32 *)(r10 - 4) = 0
         r2 = r10

@@ -1,4 +1,5 @@
-//! Rounds over rings in host memory, with a driver of a few functions that fails where it is told to.
+//! Rounds over rings in host memory, with a driver of a few functions that fails where it is told
+//! to.
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_uint, c_void};
@@ -200,7 +201,8 @@ fn a_round_is_one_look_and_copies_side_by_side() {
         home.landed,
         [(10, 0, 1), (10, 2, 2), (10, 2, 3), (11, 1, 4)]
     );
-    // Two looks at two rings, in the first stream; then each copy in the stream that has less to do.
+    // Two looks at two rings, in the first stream; then each copy in the stream that has less to
+    // do.
     let (copies, waits) = ASKED.with_borrow(|a| (a.copies[4..].to_vec(), a.waits));
     let sub = SUB as usize;
     assert_eq!(copies, [(1, sub), (2, 2 * sub), (1, sub)]);

@@ -1,4 +1,5 @@
-//! Updates and lookups of hashes that have a value per multiprocessor, of which a kernel would see one.
+//! Updates and lookups of hashes that have a value per multiprocessor, of which a kernel would see
+//! one.
 
 use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::{BPF_EXIST, EIO};
@@ -7,12 +8,13 @@ use warpbpf_maps::{AccessError, MapPlan};
 
 use super::op::{Action, Answer, At, COPIED, HostOp, fail_all, has_copies, looked_up};
 
-/// Updates of a map with a value per multiprocessor: the kernel makes the key, with the value of the one that it runs on;
-/// then all values are written as those of an array are.
+/// Updates of a map with a value per multiprocessor: the kernel makes the key, with the value of
+/// the one that it runs on; then all values are written as those of an array are.
 ///
-/// They are written where a copy of the map shows them. In a PERCPU_HASH that place is the key's for good, so what comes too
-/// late for a key that was deleted is seen by nobody, or is an update of the key that was inserted again. In an LRU_PERCPU_HASH
-/// it may be another key's by then, as with any overwrite there ([`warpbpf_abi::layout::LruLayout`]), and the time for that is longer.
+/// They are written where a copy of the map shows them. In a PERCPU_HASH that place is the key's
+/// for good, so what comes too late for a key that was deleted is seen by nobody, or is an update
+/// of the key that was inserted again. In an LRU_PERCPU_HASH it may be another key's by then, as
+/// with any overwrite there ([`warpbpf_abi::layout::LruLayout`]), and the time for that is longer.
 #[derive(Debug)]
 pub(super) struct Copies {
     plan: MapPlan,
@@ -27,8 +29,8 @@ pub(super) struct Copies {
 const MOST: u64 = 4 * COPIED;
 
 impl Copies {
-    /// What the kernel does, and what is left to do. Values of a wrong length stay as they are: the kernel's record refuses
-    /// them before a key is made.
+    /// What the kernel does, and what is left to do. Values of a wrong length stay as they are: the
+    /// kernel's record refuses them before a key is made.
     pub(super) fn split(at: &At<'_>, mut ops: Vec<HostOp>) -> (Vec<HostOp>, Option<Copies>) {
         let plan = at.plan();
         let size = plan.value_size as usize;
@@ -58,7 +60,8 @@ impl Copies {
         (ops, Some(copies))
     }
 
-    /// So many turns of changes and lookups were copied for that the rest has to be asked for again.
+    /// So many turns of changes and lookups were copied for that the rest has to be asked for
+    /// again.
     pub(super) fn exhausted(&self) -> bool {
         self.copied >= MOST
     }
@@ -83,8 +86,8 @@ impl Copies {
         Ok(bytes)
     }
 
-    /// Writes all values of the updates among `done`, indices of operations that a launch has just done: a later one may
-    /// remove the key, or fail.
+    /// Writes all values of the updates among `done`, indices of operations that a launch has just
+    /// done: a later one may remove the key, or fail.
     pub(super) fn fill(
         &mut self,
         driver: &Driver,

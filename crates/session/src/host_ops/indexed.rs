@@ -1,4 +1,5 @@
-//! Maps whose values have fixed places: read and written by copies of whole words, which go on while kernels run.
+//! Maps whose values have fixed places: read and written by copies of whole words, which go on
+//! while kernels run.
 
 use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::{E2BIG, EINVAL, EIO, ENOENT, EPERM};
@@ -46,7 +47,8 @@ impl HostOps {
         answers
     }
 
-    /// One copy, and none of a byte in between: the application's kernels may keep the copy engine busy.
+    /// One copy, and none of a byte in between: the application's kernels may keep the copy engine
+    /// busy.
     fn read_value(&mut self, at: &At<'_>, reduced: &Reduced, key: u32) -> Answer {
         let pieces = reduced.pieces(key);
         let mut bytes = vec![0; reduced.plan.bytes() as usize];
@@ -196,7 +198,8 @@ impl Reduced {
         Some(Reduced { layout, plan })
     }
 
-    /// Where in the map which words have to stand for a value: each of its copies whole, from its first word on.
+    /// Where in the map which words have to stand for a value: each of its copies whole, from its
+    /// first word on.
     fn writes(&self, key: u32, value: &[u8], flags: u64) -> Result<Vec<(u64, Vec<u8>)>, i64> {
         let bytes = vec![0; self.plan.bytes() as usize];
         let at_zero = 0u32.to_le_bytes();

@@ -1,4 +1,5 @@
-//! Kernels of the host's operations on their way to a context: those of the maps that it begins with, and those of maps that come.
+//! Kernels of the host's operations on their way to a context: those of the maps that it begins
+//! with, and those of maps that come.
 
 use warpbpf_driver::{Driver, DriverError, Stream};
 
@@ -7,8 +8,8 @@ use super::program::{Kernel, Kernels};
 use crate::held::Held;
 use crate::session::Session;
 
-/// Loads a kernel for each map from number `first` on whose operations need one: by map, or why there is none. `addresses` are
-/// those of all slots.
+/// Loads a kernel for each map from number `first` on whose operations need one: by map, or why
+/// there is none. `addresses` are those of all slots.
 pub(crate) fn load(
     driver: &Driver,
     held: &mut Held<'_>,

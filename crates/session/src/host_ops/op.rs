@@ -9,7 +9,8 @@ use crate::held::Held;
 use crate::host_memory::HostMemory;
 use crate::session::Session;
 
-/// Least bytes of page-locked memory for records, and as many on the device; a batch that is longer goes in parts.
+/// Least bytes of page-locked memory for records, and as many on the device; a batch that is longer
+/// goes in parts.
 pub(super) const RECORDS: u64 = 1 << 20;
 
 /// Largest map that is copied whole for lookups where no kernel can run.
@@ -20,8 +21,8 @@ pub(super) const BLOCK: u32 = 32;
 /// Why a map has no kernel for its operations.
 pub(super) const NO_KERNEL: &str = "its operations need no kernel";
 
-/// What is to be done. Queues, stacks and bloom filters take `Lookup`, `Update` and `LookupAndDelete` for `Peek`, `Push`
-/// and `Pop`, as Linux does.
+/// What is to be done. Queues, stacks and bloom filters take `Lookup`, `Update` and
+/// `LookupAndDelete` for `Peek`, `Push` and `Pop`, as Linux does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Action {
     /// The value of a key.
@@ -38,8 +39,8 @@ pub enum Action {
     Peek,
     /// The value of a key, which is removed.
     LookupAndDelete,
-    /// Changes some words of the value of a key, which has a fixed place, and leaves the others as the device has them; the operation's value is what
-    /// [`warpbpf_maps::words::pack`] makes.
+    /// Changes some words of the value of a key, which has a fixed place, and leaves the others as
+    /// the device has them; the operation's value is what [`warpbpf_maps::words::pack`] makes.
     Words,
 }
 
@@ -150,7 +151,8 @@ impl At<'_> {
     }
 }
 
-/// One copy has what a lookup needs: values are in slots. Two copies take longer than one of a small map.
+/// One copy has what a lookup needs: values are in slots. Two copies take longer than one of a
+/// small map.
 pub(super) fn reads_once(plan: &MapPlan) -> bool {
     matches!(plan.layout, MapLayout::Hash(l) if l.dense || l.homes() && !l.swaps())
 }

@@ -1,5 +1,6 @@
-//! Maps of maps: what is put in and taken out while programs look into them. Programs cannot change such a map, so the host is the only one who
-//! does, and copies in the right order are enough (`warpbpf_maps::inner`).
+//! Maps of maps: what is put in and taken out while programs look into them. Programs cannot change
+//! such a map, so the host is the only one who does, and copies in the right order are enough
+//! (`warpbpf_maps::inner`).
 
 use warpbpf_abi::layout::MapLayout;
 use warpbpf_abi::maps::{EINVAL, EIO, MapType};
@@ -45,7 +46,8 @@ impl HostOps {
     }
 }
 
-/// The map that a value names, an index plus one, and where it lies. It must be like the declared one: programs were proved for that.
+/// The map that a value names, an index plus one, and where it lies. It must be like the declared
+/// one: programs were proved for that.
 fn named(at: &At<'_>, value: &[u8]) -> Result<(u32, u64), i64> {
     let value = value
         .try_into()

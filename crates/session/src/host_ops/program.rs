@@ -1,4 +1,5 @@
-//! The eBPF program that operates on one map: it reads a record, calls the helper, and leaves the result in the record.
+//! The eBPF program that operates on one map: it reads a record, calls the helper, and leaves the
+//! result in the record.
 
 use std::fmt::Write as _;
 
@@ -63,7 +64,8 @@ impl Record {
             value_size: plan.value_size,
             asks: matches!(plan.layout, MapLayout::Bloom(_)),
             codes: Codes {
-                // Of a value per multiprocessor the kernel would see one, that of where it happens to run.
+                // Of a value per multiprocessor the kernel would see one, that of where it happens
+                // to run.
                 lookup: has(HelperId::MapLookupElem) && !super::op::has_copies(plan),
                 update: has(HelperId::MapUpdateElem),
                 delete: has(HelperId::MapDeleteElem),

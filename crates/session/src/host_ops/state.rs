@@ -1,4 +1,5 @@
-//! What serves operations in one context: kernels, copies, and what was launched and not answered yet.
+//! What serves operations in one context: kernels, copies, and what was launched and not answered
+//! yet.
 
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,8 @@ pub(super) const LIMIT: Duration = Duration::from_secs(2);
 /// What operations of the host need on a device.
 #[derive(Debug)]
 pub(crate) struct HostOps {
-    /// Of copies that need no kernel: not the kernels' own, which one that does not come to run blocks.
+    /// Of copies that need no kernel: not the kernels' own, which one that does not come to run
+    /// blocks.
     pub(super) copies: Stream,
     /// Of the kernels.
     pub(super) stream: Stream,
@@ -61,7 +63,8 @@ pub(super) struct Batch {
     pub(super) copies: Option<Copies>,
 }
 
-/// A map of the same type with room for one key, to read and write single values of a large one by the same code.
+/// A map of the same type with room for one key, to read and write single values of a large one by
+/// the same code.
 #[derive(Debug)]
 pub(super) struct Reduced {
     pub(super) layout: MapLayout,

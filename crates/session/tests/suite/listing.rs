@@ -1,4 +1,5 @@
-//! Arguments in the listing of places: types from the text, names from its debug information where there is some.
+//! Arguments in the listing of places: types from the text, names from its debug information where
+//! there is some.
 
 use warpbpf_session::image::inspect;
 use warpbpf_session::listing::sites;

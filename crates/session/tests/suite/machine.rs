@@ -1,5 +1,5 @@
-//! Kernels of which there is only machine code: what gets calls, and why others do not. Programs are compiled by clang, kernels and functions
-//! assembled by `ptxas`; nothing runs.
+//! Kernels of which there is only machine code: what gets calls, and why others do not. Programs
+//! are compiled by clang, kernels and functions assembled by `ptxas`; nothing runs.
 
 use std::ffi::{c_char, c_void};
 use std::path::{Path, PathBuf};
@@ -414,7 +414,8 @@ fn what_cannot_be_is_told_by_its_name() {
     );
 }
 
-/// Kernels with a store of each size of four and eight bytes and a load, and one with an atomic beside them.
+/// Kernels with a store of each size of four and eight bytes and a load, and one with an atomic
+/// beside them.
 const ACCESSES: &str = "
 .visible .entry moves(.param .u64 p)
 {
@@ -529,8 +530,10 @@ fn compute_sanitizer_gets_functions_for_all_that_it_tells_of() {
             arch,
             Some(sanitizer()),
         );
-        // Of entries, alone and both, and of exits; of accesses of two spaces, for which the program does not ask, of copies between them, of rows of
-        // matrices and of prefetches; of every barrier, but that both halves of a cluster's are alike to this one; of calls. Names are their own.
+        // Of entries, alone and both, and of exits; of accesses of two spaces, for which the
+        // program does not ask, of copies between them, of rows of matrices and of prefetches; of
+        // every barrier, but that both halves of a cluster's are alike to this one; of calls. Names
+        // are their own.
         let texts = by.patch_texts(arch.number());
         assert_eq!(texts.len(), 4 + 3 + 7 + 1);
         let name = |text: &String| {
@@ -630,7 +633,8 @@ fn each_kernel_gets_the_back_end_that_can_serve_it() {
     assert_eq!(method(&prepared, "plain"), refused(text));
 }
 
-/// Whoever asks for shared memory of other blocks alone has a function that does nothing called at all other accesses.
+/// Whoever asks for shared memory of other blocks alone has a function that does nothing called at
+/// all other accesses.
 #[test]
 fn accesses_to_other_blocks_come_with_all_others() {
     let arch = Arch::Sm90;
@@ -748,7 +752,8 @@ fn what_a_launch_tells_is_one_more_parameter_of_the_copy() {
         // Programs of other kernels choose others: those of this one are as they would be alone.
         let others = [("gpu/entry/pl*", 0), ("gpu/entry/pr*|every=2", 1)];
         assert_eq!(told(&programs(&others)), []);
-        // A set of programs that could be in a kernel alone has two functions, and one of different launches one.
+        // A set of programs that could be in a kernel alone has two functions, and one of different
+        // launches one.
         assert_eq!((texts(&alike), texts(&differ), texts(&others)), (2, 4, 5));
     }
 }
@@ -856,7 +861,8 @@ fn nothing_there(name: &str) -> Result<(u64, u64), String> {
     Err(format!("`{name}` is not there"))
 }
 
-/// Each gets its own table in the file that is loaded, and what cannot get calls costs the others nothing.
+/// Each gets its own table in the file that is loaded, and what cannot get calls costs the others
+/// nothing.
 #[test]
 fn hundreds_of_kernels_of_a_file_get_calls() {
     let arch = Arch::Sm90;
@@ -915,7 +921,8 @@ fn hundreds_of_kernels_of_a_file_get_calls() {
     );
 }
 
-/// Kernels that use variables of their module, a constant of it, and a function that a linker would bring.
+/// Kernels that use variables of their module, a constant of it, and a function that a linker would
+/// bring.
 const VARIABLES: &str = "
 .const .align 4 .b32 numbers[2] = {1, 2};
 .global .align 4 .u32 counter;
@@ -1003,7 +1010,8 @@ fn a_copy_can_have_the_variables_of_its_module() {
         assert!(failed.is_empty(), "{failed:?}");
         assert!(has(&both, counter) && has(&both, table));
         assert!(!has(&cubin, counter) && !has(&cubin, table));
-        // One whose variable the driver does not know, or knows to be another, gets no calls; the other kernel does.
+        // One whose variable the driver does not know, or knows to be another, gets no calls; the
+        // other kernel does.
         for (found, why) in [
             (Err("it is not there".to_owned()), "it is not there"),
             (
@@ -1038,7 +1046,8 @@ fn which_back_ends_take_a_kernel_is_told_without_a_program() {
             told(&image, "constant"),
             "neither `--backend splice` nor `sanitizer` takes it: it reads `__constant__` variables"
         );
-        // Of a library that is left alone only tables are read, which do not say who reads the constant.
+        // Of a library that is left alone only tables are read, which do not say who reads the
+        // constant.
         let theirs = ImageInfo {
             untouchable: Some("it is theirs".to_owned()),
             ..image.clone()
@@ -1081,7 +1090,8 @@ fn which_back_ends_take_a_kernel_is_told_without_a_program() {
     }
 }
 
-/// What is compiled again out of a text would have more registers than the application's launches have room for.
+/// What is compiled again out of a text would have more registers than the application's launches
+/// have room for.
 #[test]
 fn a_limit_of_registers_that_no_text_says_keeps_a_text_out_of_the_images_place() {
     let object = programs(&[("gpu/entry/*", 0)]);

@@ -1,5 +1,5 @@
-//! What a session makes of images: which programs have sites where, how sites are numbered and named, and what is said
-//! of those that get none. Programs are compiled by clang.
+//! What a session makes of images: which programs have sites where, how sites are numbered and
+//! named, and what is said of those that get none. Programs are compiled by clang.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -17,7 +17,8 @@ mod clang;
 
 const CAPABILITY: (u32, u32) = (9, 0);
 
-/// Two kernels that share a function; `looks` needs a clone, because its constant is initialised in the module.
+/// Two kernels that share a function; `looks` needs a clone, because its constant is initialised in
+/// the module.
 const MODULE: &str = ".version 8.3
 .target sm_90
 .address_size 64
@@ -262,7 +263,8 @@ fn a_program_can_be_a_kernel() {
     }
 }
 
-/// What a program reads from the context of its place does not keep its counters from having a copy per multiprocessor.
+/// What a program reads from the context of its place does not keep its counters from having a copy
+/// per multiprocessor.
 #[test]
 fn counters_in_the_middle_of_a_kernel_are_sharded() {
     // `bytes` of `struct wbpf_mem_ctx`, `taken` of `struct wbpf_branch_ctx`.
@@ -284,7 +286,8 @@ fn counters_in_the_middle_of_a_kernel_are_sharded() {
     }
 }
 
-/// Object of the programs `first` and, if there is one, `more`, with a map of this many entries and a constant.
+/// Object of the programs `first` and, if there is one, `more`, with a map of this many entries and
+/// a constant.
 fn versioned(entries: u32, constant: u32, body: &str) -> Vec<u8> {
     compiled(&format!(
         "struct {{ __uint(type, BPF_MAP_TYPE_ARRAY); __uint(max_entries, {entries});
@@ -1069,7 +1072,8 @@ fn what_maps_are_not_made_for_is_refused_in_slots() {
         session.filling(&counts(set)).unwrap_err().to_string(),
         "program `p` changes how map `counts` is added up over GPUs, which is decided by the programs of the session: replace those by some that use the same fields as it does, or use another map"
     );
-    // Nothing of the session adds or stores: it stays what it is, a map of which the first GPU with a value is shown.
+    // Nothing of the session adds or stores: it stays what it is, a map of which the first GPU with
+    // a value is shown.
     let session = with_slots(&counts("return *n;"));
     assert!(session.filling(&counts(add)).is_ok());
     assert_eq!(

@@ -1,4 +1,5 @@
-//! CUDA arrays: texels in the emulator's memory, in plain rows, since nothing says how a device lays them out.
+//! CUDA arrays: texels in the emulator's memory, in plain rows, since nothing says how a device
+//! lays them out.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -223,7 +224,8 @@ pub(crate) unsafe fn get_descriptor(to: *mut Descriptor, array: Handle) -> CuRes
     unsafe { put(to, two) }
 }
 
-/// The texels of an array from `[x in bytes, y, z]` on, of which a copy takes an extent: start, pitch, slice.
+/// The texels of an array from `[x in bytes, y, z]` on, of which a copy takes an extent: start,
+/// pitch, slice.
 pub(crate) fn part(
     soft: &Soft,
     array: Handle,

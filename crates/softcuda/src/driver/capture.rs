@@ -1,5 +1,6 @@
-//! Stream capture: what is put into a capturing stream becomes nodes of a graph, in the order that streams and events
-//! would impose. What a capture cannot hold fails and spoils it, as with NVIDIA's driver.
+//! Stream capture: what is put into a capturing stream becomes nodes of a graph, in the order that
+//! streams and events would impose. What a capture cannot hold fails and spoils it, as with
+//! NVIDIA's driver.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -98,8 +99,8 @@ fn all(soft: &Soft) -> Vec<Arc<Capture>> {
     lock(&soft.captures).clone()
 }
 
-/// The capture that a stream takes part in. The legacy stream takes part in none, and must not be used while a stream
-/// that it waits for is captured.
+/// The capture that a stream takes part in. The legacy stream takes part in none, and must not be
+/// used while a stream that it waits for is captured.
 fn of(soft: &Soft, context: &Context, stream: &Stream) -> Result<Option<Arc<Capture>>, CuError> {
     let captures = all(soft);
     if stream.handle != context.null_stream.handle {
@@ -166,7 +167,8 @@ pub(crate) fn refuse(soft: &Soft, context: &Context, stream: &Stream) -> CuResul
     }
 }
 
-/// To wait for a context has nothing to do while a stream of it is captured, whatever the thread's mode is.
+/// To wait for a context has nothing to do while a stream of it is captured, whatever the thread's
+/// mode is.
 pub(crate) fn refuse_context(soft: &Soft, context: &Context) -> CuResult {
     let captures = all(soft);
     let of = captures.iter().filter(|c| c.context == context.handle);
@@ -178,7 +180,8 @@ pub(crate) fn refuse_context(soft: &Soft, context: &Context) -> CuResult {
     Err(CuError::STREAM_CAPTURE_UNSUPPORTED)
 }
 
-/// A call that a graph would not repeat, in whatever stream: the thread's mode says whether it may be made meanwhile.
+/// A call that a graph would not repeat, in whatever stream: the thread's mode says whether it may
+/// be made meanwhile.
 pub(crate) fn unsafe_call(soft: &Soft) -> CuResult {
     let mode = MODE.get();
     if mode == RELAXED {

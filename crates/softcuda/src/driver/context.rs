@@ -157,11 +157,13 @@ pub(crate) unsafe fn api_version(handle: Handle, to: *mut u32) -> CuResult {
     } else {
         context(soft()?, handle)?;
     }
-    // SAFETY: the caller's pointer. The number is that of `cuCtxCreate_v2`, which NVIDIA's driver also gives.
+    // SAFETY: the caller's pointer. The number is that of `cuCtxCreate_v2`, which NVIDIA's driver
+    // also gives.
     unsafe { put(to, 3020) }
 }
 
-/// Defaults of `CU_LIMIT_…` by number: stack size, printf FIFO, heap, sync depth, pending launches, L2 fetch, L2 set-aside.
+/// Defaults of `CU_LIMIT_…` by number: stack size, printf FIFO, heap, sync depth, pending launches,
+/// L2 fetch, L2 set-aside.
 const LIMITS: [(u32, usize); 7] = [
     (0, 1024),
     (1, 1 << 20),

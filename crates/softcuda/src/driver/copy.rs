@@ -1,5 +1,5 @@
-//! Copies of bytes in a row, by direction and by unified address, and what all copies and fills have in common: where
-//! bytes are, and how work on them is put into a stream.
+//! Copies of bytes in a row, by direction and by unified address, and what all copies and fills
+//! have in common: where bytes are, and how work on them is put into a stream.
 
 use std::ffi::c_void;
 use std::sync::Arc;
@@ -62,8 +62,8 @@ pub(crate) fn any_place(soft: &Soft, address: u64, bytes: u64) -> Result<Place, 
     }
 }
 
-/// Moves bytes. Device memory that was freed since the call is left alone: the program's mistake, seen by its sticky
-/// neighbours on a real device too.
+/// Moves bytes. Device memory that was freed since the call is left alone: the program's mistake,
+/// seen by its sticky neighbours on a real device too.
 pub(crate) fn transfer(soft: &Soft, to: Place, from: Place, bytes: u64) {
     let length = bytes as usize;
     match (to, from) {
@@ -126,7 +126,8 @@ impl Work {
         })
     }
 
-    /// In a stream. Copies that touch the program's pageable memory are done when the call returns: it may reuse it.
+    /// In a stream. Copies that touch the program's pageable memory are done when the call returns:
+    /// it may reuse it.
     pub(crate) fn in_stream(handle: Handle, wait: Wait) -> Result<Work, CuError> {
         let soft = soft()?;
         let context = current()?;

@@ -1,5 +1,5 @@
-//! The devices: names, attributes, primary contexts. Numbers are an H200's where a program may compute with them;
-//! how many multiprocessors there are is up to the environment.
+//! The devices: names, attributes, primary contexts. Numbers are an H200's where a program may
+//! compute with them; how many multiprocessors there are is up to the environment.
 
 use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::Ordering;
@@ -257,7 +257,8 @@ pub(crate) unsafe fn primary_state(device: c_int, flags: *mut u32, active: *mut 
     Ok(())
 }
 
-/// Each device's only memory pool: allocation from it is ordinary allocation. Handles of pools go down from here.
+/// Each device's only memory pool: allocation from it is ordinary allocation. Handles of pools go
+/// down from here.
 const FIRST_POOL: Handle = 0x5c00_0000_0000 - 0x40;
 
 /// Ordinal of the device that a pool is of.

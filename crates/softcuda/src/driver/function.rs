@@ -318,7 +318,8 @@ pub(crate) unsafe fn max_active_clusters(
     unsafe { put(to, (resident / cluster) as c_int) }
 }
 
-/// Blocks of a grid that can run at once on the whole device: what a cooperative launch must fit in.
+/// Blocks of a grid that can run at once on the whole device: what a cooperative launch must fit
+/// in.
 pub(crate) fn resident_blocks(
     soft: &Soft,
     function: &Arc<Function>,

@@ -11,7 +11,8 @@ use crate::operation::Operation;
 use crate::state::{Handle, current, lock, new_handle, put, put_if, soft};
 use crate::stream::Run;
 
-/// `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`, `…_UPLOAD`, `…_DEVICE_LAUNCH`, `…_USE_NODE_PRIORITY`
+/// `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`, `…_UPLOAD`, `…_DEVICE_LAUNCH`,
+/// `…_USE_NODE_PRIORITY`
 const ALL_FLAGS: u64 = 15;
 const UPLOAD: u64 = 2;
 const DEVICE_LAUNCH: u64 = 4;

@@ -111,7 +111,8 @@ impl NodeParams {
         unsafe { NodeParams::with(kind::COPY, params) }
     }
 
-    /// Of a graph, the first is its handle; of a conditional node, the third is the list of its graphs.
+    /// Of a graph, the first is its handle; of a conditional node, the third is the list of its
+    /// graphs.
     pub(crate) fn word(&self, at: usize) -> u64 {
         self.value[at]
     }
@@ -523,8 +524,8 @@ fn call_of(node: Handle) -> Result<Arc<KernelCall>, CuError> {
     }
 }
 
-/// The function, the library's kernel that it is and its context, however the program named it: as an H200's driver tells them.
-/// The pointers are valid until the node is destroyed or changed.
+/// The function, the library's kernel that it is and its context, however the program named it: as
+/// an H200's driver tells them. The pointers are valid until the node is destroyed or changed.
 pub(crate) unsafe fn get_kernel(node: Handle, to: *mut KernelParams2) -> CuResult {
     let call = call_of(node)?;
     let function = &call.function;

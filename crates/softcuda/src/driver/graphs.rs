@@ -127,7 +127,8 @@ pub(crate) unsafe fn destroy_node(node: Handle) -> CuResult {
 /// An array to fill, and what of each item goes into it.
 type Column<T> = (*mut Handle, fn(&T) -> Handle);
 
-/// Hands out a list in CUDA's way: without an array its length is told; an array that is longer is filled up with zeros.
+/// Hands out a list in CUDA's way: without an array its length is told; an array that is longer is
+/// filled up with zeros.
 ///
 /// # Safety
 /// `count` is valid; each array is null or has `*count` elements.

@@ -1,4 +1,5 @@
-//! From a pointer without a length to PTX text: what a program hands to `cuModuleLoadData` or `cuLibraryLoadData`.
+//! From a pointer without a length to PTX text: what a program hands to `cuModuleLoadData` or
+//! `cuLibraryLoadData`.
 
 use std::ffi::{CStr, c_int, c_void};
 
@@ -31,7 +32,8 @@ fn refuse<T>(code: CuError, words: impl Into<String>) -> Result<T, Refusal> {
 /// The PTX text of the image at `image`.
 ///
 /// # Safety
-/// `image` must be null or point to a NUL-terminated PTX text, a fatbin, a fatbin wrapper or a cubin.
+/// `image` must be null or point to a NUL-terminated PTX text, a fatbin, a fatbin wrapper or a
+/// cubin.
 pub(crate) unsafe fn text_at(image: *const c_void) -> Result<String, Refusal> {
     if image.is_null() {
         return refuse(CuError::INVALID_VALUE, "the image is a null pointer");
@@ -158,7 +160,8 @@ fn from_fatbin(bytes: &[u8]) -> Result<String, Refusal> {
     {
         return checked(&text);
     }
-    // Where a driver would run machine code that no PTX of the file belongs to, we still need PTX: the best there is.
+    // Where a driver would run machine code that no PTX of the file belongs to, we still need PTX:
+    // the best there is.
     let entry: &Entry<'_> = match choice.ptx {
         Some(index) => &all[index],
         None => {
@@ -260,20 +263,21 @@ struct Buffer {
     used: *mut usize,
 }
 
-// SAFETY: the buffers are the program's, given to be written by whichever of its threads calls; a link under way has
-// its log behind a lock.
+// SAFETY: the buffers are the program's, given to be written by whichever of its threads calls; a
+// link under way has its log behind a lock.
 unsafe impl Send for JitLog {}
 
 impl JitLog {
-    /// Options by number: where the text goes and how long it may be, for information and for errors.
+    /// Options by number: where the text goes and how long it may be, for information and for
+    /// errors.
     const INFO: c_int = 3;
     const INFO_BYTES: c_int = 4;
     const ERROR: c_int = 5;
     const ERROR_BYTES: c_int = 6;
 
     /// # Safety
-    /// `options` and `values` must be valid for `count` elements, or `count` 0; the log buffers among them as long as
-    /// their sizes say.
+    /// `options` and `values` must be valid for `count` elements, or `count` 0; the log buffers
+    /// among them as long as their sizes say.
     pub(crate) unsafe fn new(
         count: u32,
         options: *const c_int,
@@ -291,7 +295,8 @@ impl JitLog {
         let buffer = |text: c_int, bytes: c_int| {
             let (text, bytes) = (value_of(text)?, value_of(bytes)?);
             let used = bytes.cast::<usize>();
-            // SAFETY: both lie in the array of values. A program may have written an `unsigned int` over the low half.
+            // SAFETY: both lie in the array of values. A program may have written an `unsigned int`
+            // over the low half.
             let (start, room) = unsafe { ((*text).cast::<u8>(), *used & 0xffff_ffff) };
             (!start.is_null()).then_some(Buffer { start, room, used })
         };
@@ -324,7 +329,8 @@ impl JitLog {
             return;
         };
         let shown = text.len().min(room.saturating_sub(1));
-        // SAFETY: by the promise of `new`, the buffer has `room` bytes and the value slot is still there.
+        // SAFETY: by the promise of `new`, the buffer has `room` bytes and the value slot is still
+        // there.
         unsafe {
             if room > 0 {
                 start.copy_from_nonoverlapping(text.as_ptr(), shown);

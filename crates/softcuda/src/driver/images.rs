@@ -21,7 +21,8 @@ pub(crate) const NORMALISED: u32 = 2;
 pub(crate) const SRGB: u32 = 0x10;
 const KNOWN_FLAGS: u32 = READ_AS_INTEGER | NORMALISED | SRGB | 0x20 | 0x40;
 
-/// Memory as a resource, by the type: `[address, format and channels, bytes]` or `[…, width, height, pitch]`.
+/// Memory as a resource, by the type: `[address, format and channels, bytes]` or `[…, width,
+/// height, pitch]`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct Memory {

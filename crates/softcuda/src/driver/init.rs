@@ -17,8 +17,9 @@ pub(crate) unsafe fn init(flags: u32) -> CuResult {
     inject()
 }
 
-/// Loads the library that `CUDA_INJECTION64_PATH` names and calls its `InitializeInjection`, once, inside the first
-/// `cuInit`, as NVIDIA's driver does. One that cannot be loaded is an error of `cuInit`.
+/// Loads the library that `CUDA_INJECTION64_PATH` names and calls its `InitializeInjection`, once,
+/// inside the first `cuInit`, as NVIDIA's driver does. One that cannot be loaded is an error of
+/// `cuInit`.
 fn inject() -> CuResult {
     static DONE: AtomicBool = AtomicBool::new(false);
     if DONE.swap(true, Ordering::AcqRel) {
@@ -33,7 +34,8 @@ fn inject() -> CuResult {
     let Ok(path) = CString::new(path.into_encoded_bytes()) else {
         return Err(CuError::INVALID_VALUE);
     };
-    // SAFETY: opens the library that the user named; its initialisers are the user's responsibility.
+    // SAFETY: opens the library that the user named; its initialisers are the user's
+    // responsibility.
     let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if library.is_null() {
         crate::say(&format!(

@@ -1,5 +1,6 @@
-//! Launches. A kernel runs in its stream; a trap makes the context's error sticky and is told in one line on stderr
-//! ([`crate::operation`]), which a real driver does not do, but which is what somebody without a GPU wants to see.
+//! Launches. A kernel runs in its stream; a trap makes the context's error sticky and is told in
+//! one line on stderr ([`crate::operation`]), which a real driver does not do, but which is what
+//! somebody without a GPU wants to see.
 #![expect(clippy::too_many_arguments, reason = "signatures are CUDA's")]
 
 use std::collections::BTreeMap;
@@ -90,7 +91,8 @@ pub(crate) struct Request {
 /// The parameter block, from either way to give it.
 ///
 /// # Safety
-/// `params` must be null or hold a pointer to each parameter; `extra` null or a list as CUDA describes.
+/// `params` must be null or hold a pointer to each parameter; `extra` null or a list as CUDA
+/// describes.
 unsafe fn param_block(
     function: &Function,
     params: *mut *mut c_void,

@@ -1,4 +1,5 @@
-//! `cuLink…`: PTX texts in, one image out. The image is the linked text itself, which every load takes.
+//! `cuLink…`: PTX texts in, one image out. The image is the linked text itself, which every load
+//! takes.
 #![expect(clippy::too_many_arguments, reason = "signatures are CUDA's")]
 
 use std::ffi::{CString, c_char, c_int, c_void};

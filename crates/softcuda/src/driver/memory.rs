@@ -1,5 +1,5 @@
-//! Allocation, host memory and questions about pointers. Device memory is the emulator's arena; page-locked and managed
-//! memory is the host's own, mapped for the device at the same address.
+//! Allocation, host memory and questions about pointers. Device memory is the emulator's arena;
+//! page-locked and managed memory is the host's own, mapped for the device at the same address.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
@@ -406,7 +406,8 @@ pub(crate) unsafe fn pointer_attribute(to: *mut c_void, which: c_int, address: u
     unsafe { put_attribute(soft, to, which, address) }
 }
 
-/// Unlike the single query, an address that is not CUDA's is no error: what it has none of reads as zero.
+/// Unlike the single query, an address that is not CUDA's is no error: what it has none of reads as
+/// zero.
 pub(crate) unsafe fn pointer_attributes(
     count: u32,
     attributes: *const c_int,

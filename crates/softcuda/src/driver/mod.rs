@@ -1,5 +1,6 @@
-//! `libcuda.so.1`: the driver API. [`table`] says which functions there are; the other modules hold what they do, each
-//! a plain function that returns `Result` and is called through the stub that the table makes.
+//! `libcuda.so.1`: the driver API. [`table`] says which functions there are; the other modules hold
+//! what they do, each a plain function that returns `Result` and is called through the stub that
+//! the table makes.
 
 pub(crate) mod arrays;
 pub(crate) mod capture;

@@ -1,5 +1,6 @@
-//! Modules, libraries, kernels and functions. A library is text with one module per context; a kernel is a name in it;
-//! a function is a kernel in one module. As in NVIDIA's driver, a `CUkernel` passes for a `CUfunction`.
+//! Modules, libraries, kernels and functions. A library is text with one module per context; a
+//! kernel is a name in it; a function is a kernel in one module. As in NVIDIA's driver, a
+//! `CUkernel` passes for a `CUfunction`.
 #![expect(clippy::too_many_arguments, reason = "signatures are CUDA's")]
 
 use std::collections::{HashMap, HashSet};
@@ -60,7 +61,8 @@ pub(crate) struct KernelObject {
 }
 
 impl Function {
-    /// Decoded facts. A kernel that the emulator cannot decode is an error here and at its launch, not at load.
+    /// Decoded facts. A kernel that the emulator cannot decode is an error here and at its launch,
+    /// not at load.
     pub(crate) fn info(&self) -> Result<&KernelInfo, CuError> {
         self.info
             .get_or_init(|| self.kernel.info())
@@ -130,8 +132,8 @@ impl LoadedModule {
 
     fn unload(&self, soft: &Soft) {
         let context = soft.contexts.get(self.context);
-        // The module's code and variables must outlive the work that uses them. A driver lets others launch meanwhile only until something else of this kind
-        // stands behind the unload.
+        // The module's code and variables must outlive the work that uses them. A driver lets
+        // others launch meanwhile only until something else of this kind stands behind the unload.
         let _alone = (context.as_ref())
             .filter(|_| !exiting())
             .map(|of| of.alone());
@@ -156,7 +158,8 @@ fn load_code(error: &LoadError) -> CuError {
 }
 
 impl Library {
-    /// Takes any text, as the driver does where it loads lazily: what is wrong with one is told to who asks for what is in it.
+    /// Takes any text, as the driver does where it loads lazily: what is wrong with one is told to
+    /// who asks for what is in it.
     fn load(soft: &Soft, text: String) -> Arc<Library> {
         let kernel_names = warpbpf_ptx::index(&text).map(|index| {
             let entries = index
@@ -576,7 +579,8 @@ pub(crate) unsafe fn library_get_global(
     unsafe { put_global(&module, name(wanted)?, address, bytes) }
 }
 
-/// In each context the library has variables of its own, where a GPU has one `__managed__` variable for all.
+/// In each context the library has variables of its own, where a GPU has one `__managed__` variable
+/// for all.
 pub(crate) unsafe fn library_get_managed(
     address: *mut u64,
     bytes: *mut usize,

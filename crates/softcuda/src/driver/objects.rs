@@ -1,4 +1,5 @@
-//! What programs attach to graphs and streams, and pools and ranges of memory as they are asked about.
+//! What programs attach to graphs and streams, and pools and ranges of memory as they are asked
+//! about.
 
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -240,7 +241,8 @@ pub(crate) unsafe fn get_pool_access(
     unsafe { put(to, READ_WRITE) }
 }
 
-/// What was advised for managed memory: nothing is kept, so each answer is the one of memory that was never advised.
+/// What was advised for managed memory: nothing is kept, so each answer is the one of memory that
+/// was never advised.
 pub(crate) unsafe fn range_attribute(
     to: *mut c_void,
     bytes: usize,

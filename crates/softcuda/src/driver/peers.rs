@@ -1,5 +1,5 @@
-//! Access of one device's kernels to another's memory: a program asks for it, context by context. Copies between devices
-//! need none of it.
+//! Access of one device's kernels to another's memory: a program asks for it, context by context.
+//! Copies between devices need none of it.
 
 use std::ffi::c_int;
 

@@ -1,5 +1,5 @@
-//! Copies of rectangles and boxes: rows of bytes with a pitch, slices of rows. A copy of bytes in a row is the least of
-//! them.
+//! Copies of rectangles and boxes: rows of bytes with a pitch, slices of rows. A copy of bytes in a
+//! row is the least of them.
 
 use std::ffi::c_void;
 
@@ -296,7 +296,8 @@ pub(crate) unsafe fn copy_3d_async(copy: *const Copy3d, stream: Handle) -> CuRes
 }
 
 impl Copy2d {
-    /// A copy between two sides `(memory type, address, pitch)`; the type says which of the address fields counts.
+    /// A copy between two sides `(memory type, address, pitch)`; the type says which of the address
+    /// fields counts.
     pub(crate) fn between(
         (from_type, from, from_pitch): (u32, u64, usize),
         (to_type, to, to_pitch): (u32, u64, usize),

@@ -18,8 +18,8 @@ const PER_THREAD: Handle = 2;
 /// The range of priorities is what an H200 tells.
 pub(crate) const GREATEST_PRIORITY: c_int = -5;
 
-/// The stream of a handle. NULL and the two constants mean the context's NULL stream: with work that runs where it is
-/// submitted, a thread's own default stream needs no queue of its own.
+/// The stream of a handle. NULL and the two constants mean the context's NULL stream: with work
+/// that runs where it is submitted, a thread's own default stream needs no queue of its own.
 pub(crate) fn find(
     soft: &Soft,
     context: &Arc<Context>,
@@ -31,7 +31,8 @@ pub(crate) fn find(
     }
 }
 
-/// Submits work with the order that the NULL stream imposes: it waits for all blocking streams, and they for it.
+/// Submits work with the order that the NULL stream imposes: it waits for all blocking streams, and
+/// they for it.
 pub(crate) fn submit(
     soft: &Soft,
     context: &Context,
@@ -258,7 +259,8 @@ pub(crate) unsafe fn event_record(handle: Handle, stream: Handle) -> CuResult {
     unsafe { event_record_flags(handle, stream, 0) }
 }
 
-/// `CU_EVENT_RECORD_EXTERNAL`, `CU_EVENT_WAIT_EXTERNAL`: in a capture, a node of its own and not an order among nodes.
+/// `CU_EVENT_RECORD_EXTERNAL`, `CU_EVENT_WAIT_EXTERNAL`: in a capture, a node of its own and not an
+/// order among nodes.
 const EXTERNAL: u32 = 1;
 
 pub(crate) unsafe fn event_record_flags(handle: Handle, stream: Handle, flags: u32) -> CuResult {

@@ -1,5 +1,6 @@
-//! The driver API, one row per entry point: see `driver_api!` for the columns. Names and versions are those of `cuda.h`
-//! of CUDA 13.0; where that header maps a name to `_vN`, the row carries both.
+//! The driver API, one row per entry point: see `driver_api!` for the columns. Names and versions
+//! are those of `cuda.h` of CUDA 13.0; where that header maps a name to `_vN`, the row carries
+//! both.
 #![expect(non_snake_case, reason = "names and signatures are CUDA's")]
 
 use std::ffi::{c_char, c_int, c_void};

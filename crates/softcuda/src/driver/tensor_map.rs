@@ -1,5 +1,5 @@
-//! `cuTensorMapEncode…`: descriptions of tensors to the 128 bytes that a kernel's tensor copies take, in the emulator's
-//! own layout. NVIDIA's want a current context for it, so these do.
+//! `cuTensorMapEncode…`: descriptions of tensors to the 128 bytes that a kernel's tensor copies
+//! take, in the emulator's own layout. NVIDIA's want a current context for it, so these do.
 
 use std::ffi::{c_int, c_void};
 

@@ -1,5 +1,5 @@
-//! Virtual memory management: addresses are reserved in the process, memory is a file without a name, and a mapping is
-//! seen by the device once access to it was granted.
+//! Virtual memory management: addresses are reserved in the process, memory is a file without a
+//! name, and a mapping is seen by the device once access to it was granted.
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::{c_int, c_void};

@@ -287,7 +287,8 @@ pub(crate) fn function_of(driver: &Driver, host: *const c_void) -> Result<Handle
     Ok(function)
 }
 
-/// `cudaSetDevice`: since CUDA 12 the call itself brings the primary context to life and makes it the thread's.
+/// `cudaSetDevice`: since CUDA 12 the call itself brings the primary context to life and makes it
+/// the thread's.
 pub(crate) fn set_device(device: c_int) -> CuResult {
     let mut count = 0;
     // SAFETY: a valid pointer.

@@ -18,7 +18,8 @@ use crate::state::{Handle, put};
 /// `cudaKernelNodeParams`: as the driver's, with a host function in place of the kernel.
 pub(crate) type RuntimeKernel = KernelParams;
 
-/// `cudaGraphNodeParams`: laid out as the driver's; kernels and copies are described in the runtime's words.
+/// `cudaGraphNodeParams`: laid out as the driver's; kernels and copies are described in the
+/// runtime's words.
 #[repr(C)]
 pub struct RuntimeNode {
     kind: c_int,

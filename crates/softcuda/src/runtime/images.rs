@@ -203,8 +203,9 @@ pub(crate) unsafe fn copy_rows(
     unsafe { copy(driver, &described, stream) }
 }
 
-/// Bytes in a row that fill an array row by row from a place on, or come from it: the first row's rest, whole rows, the
-/// beginning of a last one. `addresses` are the other side's: of a destination, then of a source.
+/// Bytes in a row that fill an array row by row from a place on, or come from it: the first row's
+/// rest, whole rows, the beginning of a last one. `addresses` are the other side's: of a
+/// destination, then of a source.
 ///
 /// # Safety
 /// Host ranges must be valid.
@@ -398,7 +399,8 @@ pub(crate) unsafe fn create_texture(
     if resource.is_null() || sampling.is_null() {
         return Err(CuError::INVALID_VALUE);
     }
-    // SAFETY: not null; valid by the caller's promise. The runtime's view is laid out as the driver's.
+    // SAFETY: not null; valid by the caller's promise. The runtime's view is laid out as the
+    // driver's.
     unsafe {
         let (resource, sampling) = ((*resource).driver()?, (*sampling).driver());
         check_reading(channels_of(driver, &resource)?, &sampling)?;

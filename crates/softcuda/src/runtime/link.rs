@@ -312,8 +312,8 @@ pub(crate) fn driver() -> Result<&'static Driver, CuError> {
     found.as_ref().map_err(|&error| error)
 }
 
-/// The driver, with a context current on this thread (the first device's primary one, if the program has set none) and the
-/// registered code loaded.
+/// The driver, with a context current on this thread (the first device's primary one, if the
+/// program has set none) and the registered code loaded.
 pub(crate) fn ready() -> Result<&'static Driver, CuError> {
     let driver = driver()?;
     let mut context = 0;
@@ -327,16 +327,17 @@ pub(crate) fn ready() -> Result<&'static Driver, CuError> {
     Ok(driver)
 }
 
-/// The driver, with a device's primary context current on this thread, alive, and the registered code loaded.
+/// The driver, with a device's primary context current on this thread, alive, and the registered
+/// code loaded.
 pub(crate) fn enter(device: c_int) -> Result<&'static Driver, CuError> {
     let driver = driver()?;
     if is_retained(device) {
         // SAFETY: the context is held.
         unsafe { driver.cuCtxSetCurrent(retain_primary(driver, device)?) }?;
     } else {
-        // NVIDIA's runtime loads the registered code while the primary context is current but not retained yet, so that
-        // it is not alive: tools that watch the loading must cope, and here they can learn to.
-        // SAFETY: the handle is the driver's own.
+        // NVIDIA's runtime loads the registered code while the primary context is current but not
+        // retained yet, so that it is not alive: tools that watch the loading must cope, and here
+        // they can learn to. SAFETY: the handle is the driver's own.
         unsafe { driver.cuCtxSetCurrent(unretained(driver, device)?) }?;
         register::load_all(driver);
         retain_primary(driver, device)?;

@@ -1,6 +1,6 @@
-//! `libcudart.so.13`: the runtime API over the exported functions of whatever `libcuda.so.1` the process loads, as
-//! NVIDIA's runtime does it. Nothing of `driver` is called directly: an agent that hooks the driver's entry points must
-//! see every load and launch.
+//! `libcudart.so.13`: the runtime API over the exported functions of whatever `libcuda.so.1` the
+//! process loads, as NVIDIA's runtime does it. Nothing of `driver` is called directly: an agent
+//! that hooks the driver's entry points must see every load and launch.
 
 mod device;
 mod graphs;
@@ -55,9 +55,9 @@ pub(crate) fn last_error() -> u32 {
     LAST_ERROR.get()
 }
 
-/// Declares exported functions of the runtime API. A row is `EXPORTED [/ PER_THREAD] (ARGUMENTS) = |DRIVER| BODY;`
-/// where the body has the driver with a context current on this thread, or with `= | | BODY;` for functions that need
-/// none.
+/// Declares exported functions of the runtime API. A row is `EXPORTED [/ PER_THREAD] (ARGUMENTS)
+/// = |DRIVER| BODY;` where the body has the driver with a context current on this thread, or with
+/// `= | | BODY;` for functions that need none.
 macro_rules! runtime_api {
     ($( $export:ident $(/ $per_thread:ident)? ($($arg:ident : $ty:ty),* $(,)?) = |$($driver:ident)?| $body:expr; )*) => {
         $(
@@ -68,7 +68,8 @@ macro_rules! runtime_api {
                 pub(super) unsafe extern "C" fn body($($arg: $ty),*) -> u32 {
                     $crate::runtime::guard(|| {
                         $(let $driver = $crate::runtime::link::ready()?;)?
-                        // SAFETY: the caller of the exported function promises what CUDA asks for its arguments.
+                        // SAFETY: the caller of the exported function promises what CUDA asks for
+                        // its arguments.
                         unsafe { $body }
                     })
                 }

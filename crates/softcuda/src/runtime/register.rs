@@ -1,5 +1,6 @@
-//! What `nvcc`'s start-up code registers: fatbins, kernels and variables, by the addresses of their host shadows.
-//! Nothing is loaded before the program's first CUDA call, as static constructors run before `main`.
+//! What `nvcc`'s start-up code registers: fatbins, kernels and variables, by the addresses of their
+//! host shadows. Nothing is loaded before the program's first CUDA call, as static constructors run
+//! before `main`.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -32,7 +33,8 @@ struct Variable {
     size: usize,
 }
 
-/// A variable that the program reads through a pointer of its own, which does not say yet where it is.
+/// A variable that the program reads through a pointer of its own, which does not say yet where it
+/// is.
 struct Managed {
     fatbin: usize,
     name: CString,
@@ -58,7 +60,8 @@ fn registry<T>(use_it: impl FnOnce(&mut Registry) -> T) -> T {
     use_it(registry.get_or_insert_default())
 }
 
-/// Loads what is registered and not loaded. A fatbin that cannot be loaded is an error of its kernels, not of all.
+/// Loads what is registered and not loaded. A fatbin that cannot be loaded is an error of its
+/// kernels, not of all.
 pub(crate) fn load_all(driver: &Driver) {
     if PENDING.load(Ordering::Acquire) == 0 {
         return;
@@ -75,7 +78,8 @@ pub(crate) fn load_all(driver: &Driver) {
     });
 }
 
-/// Fills the program's pointers to its managed variables, in the context that is current and alive. One whose fatbin cannot be loaded stays null.
+/// Fills the program's pointers to its managed variables, in the context that is current and alive.
+/// One whose fatbin cannot be loaded stays null.
 pub(crate) fn place_managed(driver: &Driver) {
     if UNPLACED.load(Ordering::Acquire) == 0 {
         return;
@@ -165,11 +169,13 @@ pub(crate) fn kernel_of(driver: &Driver, host: *const c_void) -> Result<Handle, 
     })
 }
 
-/// Marks what [`get_kernel`] gives out for a kernel that is not there: no user-space address has this bit.
+/// Marks what [`get_kernel`] gives out for a kernel that is not there: no user-space address has
+/// this bit.
 const MISSING: Handle = 1 << 63;
 
-/// `__cudaGetKernel`, which `nvcc`'s launch code calls once per kernel, ignoring its result, and keeps what it wrote:
-/// for a kernel that cannot be had that is its address, marked, so that each launch can tell why.
+/// `__cudaGetKernel`, which `nvcc`'s launch code calls once per kernel, ignoring its result, and
+/// keeps what it wrote: for a kernel that cannot be had that is its address, marked, so that each
+/// launch can tell why.
 ///
 /// # Safety
 /// `to` must be null or valid for a write.
@@ -189,7 +195,8 @@ pub(crate) fn loaded(driver: &Driver, kernel: Handle) -> Result<Handle, CuError>
     }
 }
 
-/// A kernel from what a program passes as `func`: a host function's address, or a `cudaKernel_t` cast to one.
+/// A kernel from what a program passes as `func`: a host function's address, or a `cudaKernel_t`
+/// cast to one.
 pub(crate) fn kernel_or_handle(driver: &Driver, host: *const c_void) -> Result<Handle, CuError> {
     let registered = kernel_of(driver, host);
     if registered != Err(CuError::INVALID_DEVICE_FUNCTION) {
@@ -203,8 +210,8 @@ pub(crate) fn kernel_or_handle(driver: &Driver, host: *const c_void) -> Result<H
     }
 }
 
-/// What a program calls the kernel that a driver's function or kernel is: the host function's address, or the kernel itself
-/// if it has none.
+/// What a program calls the kernel that a driver's function or kernel is: the host function's
+/// address, or the kernel itself if it has none.
 pub(crate) fn host_of(driver: &Driver, named: Handle) -> Result<usize, CuError> {
     let known: Vec<(usize, Handle)> = registry(|registry| {
         let kernels = registry.kernels.iter();
@@ -364,7 +371,8 @@ pub unsafe extern "C" fn __cudaRegisterVar(
 }
 
 /// # Safety
-/// As CUDA's: `handle` from [`__cudaRegisterFatBinary`], `name` a C string, `host` the program's pointer to the variable, which is there as long as its fatbin.
+/// As CUDA's: `handle` from [`__cudaRegisterFatBinary`], `name` a C string, `host` the program's
+/// pointer to the variable, which is there as long as its fatbin.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __cudaRegisterManagedVar(
     handle: *mut *mut c_void,
@@ -410,7 +418,8 @@ pub unsafe extern "C" fn __cudaRegisterUnifiedTable(
 }
 
 /// # Safety
-/// As CUDA's. Modules are loaded by the first call of any kind; a program calls this before it touches a managed variable, perhaps before any of those.
+/// As CUDA's. Modules are loaded by the first call of any kind; a program calls this before it
+/// touches a managed variable, perhaps before any of those.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __cudaInitModule(_handle: *mut *mut c_void) -> c_char {
     c_char::from(ready().is_ok())
@@ -498,7 +507,8 @@ pub(crate) unsafe fn launch(
     launched.map_err(|error| configuration_error(error, grid, block))
 }
 
-/// The driver's "invalid value" is the runtime's "invalid configuration" where the sizes are at fault.
+/// The driver's "invalid value" is the runtime's "invalid configuration" where the sizes are at
+/// fault.
 pub(crate) fn configuration_error(error: CuError, grid: Dim3, block: Dim3) -> CuError {
     let threads = [block.y, block.z].into_iter();
     let threads = threads.fold(u64::from(block.x), |n, m| n.saturating_mul(u64::from(m)));

@@ -1,5 +1,5 @@
-//! The runtime API, one row per entry point: see `runtime_api!`. Most rows are the driver's function of the same
-//! purpose; what needs more is in the modules beside this one.
+//! The runtime API, one row per entry point: see `runtime_api!`. Most rows are the driver's
+//! function of the same purpose; what needs more is in the modules beside this one.
 #![expect(non_snake_case, reason = "names are CUDA's")]
 #![expect(
     unused_imports,
@@ -219,8 +219,8 @@ runtime_api! {
         if config.is_null() {
             return Err(CuError::INVALID_VALUE);
         }
-        // `cudaLaunchConfig_t` is laid out as the driver's; its shared memory has 64 bits, of which no launch needs more
-        // than the 32 that both have at the same place.
+        // `cudaLaunchConfig_t` is laid out as the driver's; its shared memory has 64 bits, of which
+        // no launch needs more than the 32 that both have at the same place.
         let ([gx, gy, gz], [bx, by, bz]) = ((*config).grid, (*config).block);
         driver
             .cuLaunchKernelEx(config, kernel_or_handle(driver, host)?, args, std::ptr::null_mut())

@@ -14,7 +14,8 @@ fn sharing() -> MutexGuard<'static, u32> {
     SHARING.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// No test captures meanwhile. A thread may have several; one that is forgotten keeps those that capture waiting for ever.
+/// No test captures meanwhile. A thread may have several; one that is forgotten keeps those that
+/// capture waiting for ever.
 pub struct Sharing(());
 
 impl Sharing {
@@ -31,7 +32,8 @@ impl Drop for Sharing {
     }
 }
 
-/// For a test that captures, which restricts other threads: no test that captures or shares runs meanwhile.
+/// For a test that captures, which restricts other threads: no test that captures or shares runs
+/// meanwhile.
 pub struct Alone {
     _nobody: MutexGuard<'static, u32>,
 }
@@ -74,7 +76,8 @@ impl Drop for Context {
     }
 }
 
-/// Runs `test`, the body of the test `name`, in a process of its own: this binary again, with this one test.
+/// Runs `test`, the body of the test `name`, in a process of its own: this binary again, with this
+/// one test.
 pub fn in_a_process(name: &str, test: impl FnOnce()) {
     const CHILD: &str = "WARPBPF_TEST_IN_A_PROCESS";
     if std::env::var_os(CHILD).is_some_and(|child| child == name) {

@@ -1,4 +1,5 @@
-//! Several devices in one process, one of its own: apart in memory and contexts, together in one address space.
+//! Several devices in one process, one of its own: apart in memory and contexts, together in one
+//! address space.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::ptr::null_mut;

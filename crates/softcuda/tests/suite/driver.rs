@@ -1,5 +1,5 @@
-//! The driver API, called in this process through its exported functions. Each test has a context of its own, so that
-//! one test's trap is not another's error.
+//! The driver API, called in this process through its exported functions. Each test has a context
+//! of its own, so that one test's trap is not another's error.
 
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr::{null, null_mut};
@@ -217,7 +217,8 @@ fn library_of(text: &str) -> usize {
     library
 }
 
-/// As NVIDIA's driver, which loads lazily: any text becomes a library, and what is wrong with it is told to who asks for a kernel.
+/// As NVIDIA's driver, which loads lazily: any text becomes a library, and what is wrong with it is
+/// told to who asks for a kernel.
 #[test]
 fn a_library_of_a_bad_text_is_refused_when_its_kernels_are_wanted() {
     let _context = Context::new();

@@ -1,5 +1,5 @@
-//! Graphs and stream capture, through the driver's exported functions. Captures restrict other threads, so these tests
-//! run one at a time, while no other test has a context.
+//! Graphs and stream capture, through the driver's exported functions. Captures restrict other
+//! threads, so these tests run one at a time, while no other test has a context.
 
 use std::ffi::{CString, c_void};
 use std::ptr::{null, null_mut};

@@ -1,5 +1,5 @@
-//! Arrays, texture and surface objects by the driver API, called in this process through its exported functions: copies
-//! to and from arrays, and every refusal.
+//! Arrays, texture and surface objects by the driver API, called in this process through its
+//! exported functions: copies to and from arrays, and every refusal.
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};

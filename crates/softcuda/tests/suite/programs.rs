@@ -38,7 +38,8 @@ fn temporary(name: &str) -> PathBuf {
     folder
 }
 
-/// The folder with `libcuda.so.1` and `libcudart.so.13`, made once from the static library beside this test.
+/// The folder with `libcuda.so.1` and `libcudart.so.13`, made once from the static library beside
+/// this test.
 fn soft() -> &'static Path {
     static SOFT: OnceLock<PathBuf> = OnceLock::new();
     SOFT.get_or_init(|| {
@@ -436,7 +437,8 @@ fn programs_of_several_parts_are_linked_and_launch_kernels_from_kernels() {
 fn signatures(table: &'static str) -> Vec<(&'static str, Vec<(&'static str, &'static str)>)> {
     let mut found = Vec::new();
     for row in table.split(';') {
-        // A row's name is the last word before its first parenthesis, or the one before `/ PER_THREAD`.
+        // A row's name is the last word before its first parenthesis, or the one before `/
+        // PER_THREAD`.
         let Some((before, rest)) = row.split_once('(') else {
             continue;
         };
@@ -457,7 +459,8 @@ fn signatures(table: &'static str) -> Vec<(&'static str, Vec<(&'static str, &'st
     found
 }
 
-/// Calls with nulls, with pointers to zeroes, and with numbers that no enumeration and no handle has.
+/// Calls with nulls, with pointers to zeroes, and with numbers that no enumeration and no handle
+/// has.
 fn odd_calls(name: &str, parameters: &[(&str, &str)]) -> Vec<String> {
     let is_pointer = |ty: &str| ty.starts_with('*');
     // They say how much is behind a pointer, or call what they are given.

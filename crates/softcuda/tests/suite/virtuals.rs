@@ -1,5 +1,5 @@
-//! Virtual memory management: addresses, memory and access come and go apart from each other. In a process of its own, because it
-//! keeps the primary context, which another test counts.
+//! Virtual memory management: addresses, memory and access come and go apart from each other. In a
+//! process of its own, because it keeps the primary context, which another test counts.
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;

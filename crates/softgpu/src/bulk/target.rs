@@ -60,8 +60,8 @@ pub(super) unsafe fn put(to: *mut u8, bytes: u32, value: u64, reduce: Option<Red
     }
 }
 
-/// The new value. Where the shared arithmetic leaves a choice, it is the H200's: sums of 16 bits have one NaN, and of
-/// two zeroes the negative one is less.
+/// The new value. Where the shared arithmetic leaves a choice, it is the H200's: sums of 16 bits
+/// have one NaN, and of two zeroes the negative one is less.
 pub(super) fn reduced(Reduction { op, ty, flush }: Reduction, old: u64, value: u64) -> u64 {
     let found = combine(op, ty, old, value, 0, flush);
     let infinity = match ty {

@@ -262,8 +262,8 @@ fn fits(op: AtomicOp, ty: Type) -> Option<Type> {
     ok.then_some(ty)
 }
 
-/// All elements that a copy moves, in the order in which they lie in shared memory; `None` if no shared memory holds
-/// so many.
+/// All elements that a copy moves, in the order in which they lie in shared memory; `None` if no
+/// shared memory holds so many.
 fn elements(map: &TensorMap, coordinates: &[i64], offsets: &[i64]) -> Option<Vec<Element>> {
     match map.moved {
         TensorBox::Tile { size } => tile(map, coordinates, size),
@@ -334,7 +334,8 @@ fn tile(map: &TensorMap, coordinates: &[i64], size: [u32; 5]) -> Option<Vec<Elem
     Some(found)
 }
 
-/// The pixels of a bounding box from the given one on, row by row and image by image, each at the filter's offset.
+/// The pixels of a bounding box from the given one on, row by row and image by image, each at the
+/// filter's offset.
 fn im2col(
     map: &TensorMap,
     coordinates: &[i64],

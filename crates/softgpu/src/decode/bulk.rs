@@ -32,7 +32,8 @@ impl Said {
                 "mbarrier::complete_tx::bytes" => said.barrier = true,
                 "multicast::cluster" => said.multicast = true,
                 "im2col" | "im2col_no_offs" => said.im2col = true,
-                // A cache policy changes nothing here, nor does the name of the only other way to wait.
+                // A cache policy changes nothing here, nor does the name of the only other way to
+                // wait.
                 "bulk_group" | "L2::cache_hint" | "tile" | "noftz" => {}
                 _ => match (atomic_op(modifier), atomic_type(modifier)) {
                     (Some(op), _) => said.op = Some(op),

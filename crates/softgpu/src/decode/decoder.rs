@@ -29,7 +29,8 @@ pub(crate) fn invalid<T>(what: impl Into<String>) -> Decoded<T> {
     Err(Reject::Invalid(what.into()))
 }
 
-/// Offset of a new shared variable. A sum too large is kept at the end of the range, where it is refused.
+/// Offset of a new shared variable. A sum too large is kept at the end of the range, where it is
+/// refused.
 pub(super) fn place(end: &mut u64, size: u64, align: u64) -> u32 {
     let offset = end.next_multiple_of(sane_align(align));
     *end = offset.saturating_add(size).min(u64::from(u32::MAX) + 1);
@@ -215,7 +216,8 @@ impl<'b, 'm, 'a> FunctionDecoder<'b, 'm, 'a> {
         }
     }
 
-    /// A new variable in the frame. A sum too large is kept at the end of the range, where it is refused.
+    /// A new variable in the frame. A sum too large is kept at the end of the range, where it is
+    /// refused.
     pub(super) fn new_frame(&mut self, size: u32, align: u64) -> u32 {
         let offset = u64::from(self.frame).next_multiple_of(sane_align(align));
         self.frame = (offset + u64::from(size)).min(FRAME_LIMIT) as u32;

@@ -1,4 +1,5 @@
-//! `tex`, `tld4`, `suld`, `sust`, `txq`, `suq`: with texture and surface objects, whose numbers are in registers.
+//! `tex`, `tld4`, `suld`, `sust`, `txq`, `suq`: with texture and surface objects, whose numbers are
+//! in registers.
 
 use warpbpf_ptx::ast::{Instruction, Operand};
 use warpbpf_ptx::eval::Ty;

@@ -1,4 +1,5 @@
-//! Opcodes to ops. Whatever is not named here goes to `ptx::eval`, and what that does not know is unsupported.
+//! Opcodes to ops. Whatever is not named here goes to `ptx::eval`, and what that does not know is
+//! unsupported.
 
 use warpbpf_ptx::ast::{Instruction, Operand, Param};
 use warpbpf_ptx::eval::{self, Ty};
@@ -234,7 +235,8 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
         })))
     }
 
-    /// The places of an argument as a parameter has them: a vector may be passed for a register of as many bits.
+    /// The places of an argument as a parameter has them: a vector may be passed for a register of
+    /// as many bits.
     fn shaped(&mut self, name: &str, given: Argument, param: &Param<'_>) -> Decoded<Vec<Place>> {
         match (given.bits, shape_of(param)) {
             (Some(width), Some((rows, bits)))
@@ -389,7 +391,8 @@ struct Reshaped {
     width: u32,
 }
 
-/// Rows of a parameter and their bits; `None` for bytes of the frame, which are as many as the argument has.
+/// Rows of a parameter and their bits; `None` for bytes of the frame, which are as many as the
+/// argument has.
 fn shape_of(param: &Param<'_>) -> Option<(u32, u32)> {
     if param.is_reg {
         return Some(rows_of(param.ty));

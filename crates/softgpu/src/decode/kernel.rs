@@ -63,7 +63,8 @@ pub(crate) fn calls_any(inst: &Inst) -> bool {
 }
 
 impl<'m, 'a> Builder<'m, 'a> {
-    /// Decodes the functions that are reached, and those that they reach, in the order of their numbers.
+    /// Decodes the functions that are reached, and those that they reach, in the order of their
+    /// numbers.
     fn decode_reached(&mut self, mut keep: impl FnMut(Function)) -> Result<(), LoadError> {
         let mut indirect = false;
         let mut next = 0;

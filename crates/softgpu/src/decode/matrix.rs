@@ -60,7 +60,8 @@ fn accumulates(element: Element, c: Accumulator) -> bool {
     }
 }
 
-/// True if the two may be multiplied: the same type, or two of one width that differ in sign or format.
+/// True if the two may be multiplied: the same type, or two of one width that differ in sign or
+/// format.
 fn compatible(a: Element, b: Element) -> bool {
     let kind = |e: Element| match e {
         Element::U8 => Element::S8,

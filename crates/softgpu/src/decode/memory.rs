@@ -25,7 +25,8 @@ pub(super) fn space_of(modifiers: &[&str]) -> Decoded<Space> {
     Ok(Space::Generic)
 }
 
-/// Modifiers of memory instructions that change nothing here: every access is at least relaxed, fences order all.
+/// Modifiers of memory instructions that change nothing here: every access is at least relaxed,
+/// fences order all.
 pub(super) fn is_hint(modifier: &str) -> bool {
     matches!(
         modifier,

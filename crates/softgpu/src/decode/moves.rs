@@ -1,4 +1,5 @@
-//! `mov`: of registers, constants and addresses, and of values that are put together from parts or taken apart.
+//! `mov`: of registers, constants and addresses, and of values that are put together from parts or
+//! taken apart.
 
 use warpbpf_ptx::ast::{Instruction, Operand};
 use warpbpf_ptx::eval::Ty;

@@ -46,7 +46,8 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
         }
     }
 
-    /// A source: register, constant, special register or the address of a variable. `ty` says what literals become.
+    /// A source: register, constant, special register or the address of a variable. `ty` says what
+    /// literals become.
     pub(super) fn source(&mut self, operand: &Operand<'a>, ty: Option<Ty>) -> Decoded<Row> {
         match operand {
             Operand::Name(name) => self.named_source(name, 0),
@@ -199,8 +200,8 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
         }
     }
 
-    /// The rows of a data operand: one register, a vector of them, or the halves of a 128-bit register. `sink` allows
-    /// `_`; literals and addresses are allowed where there is none.
+    /// The rows of a data operand: one register, a vector of them, or the halves of a 128-bit
+    /// register. `sink` allows `_`; literals and addresses are allowed where there is none.
     pub(super) fn rows(
         &mut self,
         operand: &Operand<'a>,
@@ -230,7 +231,8 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
         Ok(rows.into())
     }
 
-    /// First row, number of rows and their bits of a vector register; a 128-bit register is one of two halves.
+    /// First row, number of rows and their bits of a vector register; a 128-bit register is one of
+    /// two halves.
     pub(super) fn vector(&mut self, operand: &Operand<'a>) -> Option<(Row, u32, u32)> {
         match operand {
             Operand::Name(name) => match self.lookup(name)? {
@@ -241,7 +243,8 @@ impl<'a> FunctionDecoder<'_, '_, 'a> {
         }
     }
 
-    /// A memory operand and the space it is in: a named variable decides, else the instruction's modifiers.
+    /// A memory operand and the space it is in: a named variable decides, else the instruction's
+    /// modifiers.
     pub(super) fn address(
         &mut self,
         operand: &Operand<'a>,

@@ -1,5 +1,6 @@
-//! What is told of kernels without keeping their code: of a module of many kernels that call the same functions, each
-//! function is decoded once for all that is asked, and once more for each kernel that is launched.
+//! What is told of kernels without keeping their code: of a module of many kernels that call the
+//! same functions, each function is decoded once for all that is asked, and once more for each
+//! kernel that is launched.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError};

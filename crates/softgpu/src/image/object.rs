@@ -81,7 +81,8 @@ pub enum AddressMode {
     Wrap,
     /// The last texel.
     Clamp,
-    /// The image repeats, every other time backwards; of normalised coordinates only, else as `Clamp`.
+    /// The image repeats, every other time backwards; of normalised coordinates only, else as
+    /// `Clamp`.
     Mirror,
     /// The border's colour.
     Border,

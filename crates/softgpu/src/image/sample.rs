@@ -1,4 +1,5 @@
-//! `tex`: coordinates to texels, filters and conversions (CUDA C++ Programming Guide, "Texture Fetching").
+//! `tex`: coordinates to texels, filters and conversions (CUDA C++ Programming Guide, "Texture
+//! Fetching").
 
 use super::lane::Lane;
 use super::object::{AddressMode, Channels, Image, ImageSource, Texture};
@@ -41,16 +42,18 @@ pub(super) fn position(x: f32, n: u32, normalised: bool) -> f64 {
     x.clamp(-1e9, 1e9)
 }
 
-/// The lower of the two texels between which a position lies, and the weight of the upper one in 256ths.
+/// The lower of the two texels between which a position lies, and the weight of the upper one in
+/// 256ths.
 pub(super) fn between(position: f64) -> (i64, u32) {
     let scale = f64::from(1u32 << FRACTION);
     let fixed = ((position - 0.5) * scale + 0.5).floor() as i64;
     (fixed >> FRACTION, (fixed & ((1 << FRACTION) - 1)) as u32)
 }
 
-/// The weights of the eight texels around a place, by the bits of their number, from those of the upper ones in each
-/// dimension. Each is a whole number of 256ths and they add up to 256: what is given to a half is divided by the next
-/// dimension, in the order and with the rounding that the H200 was measured to have.
+/// The weights of the eight texels around a place, by the bits of their number, from those of the
+/// upper ones in each dimension. Each is a whole number of 256ths and they add up to 256: what is
+/// given to a half is divided by the next dimension, in the order and with the rounding that the
+/// H200 was measured to have.
 fn weights([x, y, z]: [u32; 3]) -> [u32; 8] {
     const WHOLE: u32 = 1 << FRACTION;
     let round = |product: u32| (product + WHOLE / 2) >> FRACTION;
@@ -106,8 +109,8 @@ impl Texture {
         }
     }
 
-    /// The border as a texel of the image would hold it, as the H200 does: fractions are rounded, halves down, and of
-    /// integers the low bits are taken.
+    /// The border as a texel of the image would hold it, as the H200 does: fractions are rounded,
+    /// halves down, and of integers the low bits are taken.
     fn border(&self) -> Texel {
         let own = self.image.channels as usize;
         std::array::from_fn(|channel| {

@@ -35,7 +35,8 @@ impl Worker<'_> {
         };
         let wide = bytes * rows.len() as u32;
         let row = u64::from(image.size[0]) * u64::from(image.texel_bytes());
-        // The greatest coordinate in each dimension, of which the first is that of the access's first byte.
+        // The greatest coordinate in each dimension, of which the first is that of the access's
+        // first byte.
         let most = |d: usize| match d {
             0 => row as i64 - i64::from(wide),
             d => i64::from(image.size[d]) - 1,

@@ -1,15 +1,17 @@
-//! Fragments: which element of a matrix which bits of which lane's registers hold (PTX ISA, "Matrix Fragments for
-//! `mma`"). The ISA has a figure for each shape; they are all of one rule. With `g = lane / 4` and `t = lane % 4`:
+//! Fragments: which element of a matrix which bits of which lane's registers hold (PTX ISA, "Matrix
+//! Fragments for `mma`"). The ISA has a figure for each shape; they are all of one rule. With `g =
+//! lane / 4` and `t = lane % 4`:
 //!
-//! - A register of `a` holds `p` neighbours of a row (`p` elements fill 32 bits, or one does), those of `t = 0..4` follow
-//!   each other, and `g` is the row. Registers go on with the 8 rows below, if there are, then with the next `4p` columns.
+//! - A register of `a` holds `p` neighbours of a row (`p` elements fill 32 bits, or one does),
+//!   those of `t = 0..4` follow each other, and `g` is the row. Registers go on with the 8 rows
+//!   below, if there are, then with the next `4p` columns.
 //! - `b` is the same with rows and columns exchanged.
-//! - An accumulator's elements are pairs of neighbours in a row, `t` giving the pair of 8 columns, `g` the row; then come
-//!   the 8 rows below, then the next 8 columns.
+//! - An accumulator's elements are pairs of neighbours in a row, `t` giving the pair of 8 columns,
+//!   `g` the row; then come the 8 rows below, then the next 8 columns.
 //!
-//! The fragments of `wmma` are opaque; they are made of these the way an H200 does it: 16 rows after 16 rows, and
-//! 8 columns after 8 columns. An 8×32 product is the transposed of a 32×8 one. Fragments with more registers than that
-//! needs hold everything several times.
+//! The fragments of `wmma` are opaque; they are made of these the way an H200 does it: 16 rows
+//! after 16 rows, and 8 columns after 8 columns. An 8×32 product is the transposed of a 32×8 one.
+//! Fragments with more registers than that needs hold everything several times.
 
 use crate::op::element::{Accumulator, Element};
 use crate::op::matrix::{Part, Shape};

@@ -1,6 +1,6 @@
-//! `mma.m8n8k4` of f16: four products at once, each of a pair of quads, lanes `4p..4p + 4` and `16 + 4p..20 + 4p`. It is
-//! the form of the first tensor cores and its fragments are like no others (PTX ISA, "Matrix Fragments for mma.m8n8k4 with
-//! .f16 floating point type").
+//! `mma.m8n8k4` of f16: four products at once, each of a pair of quads, lanes `4p..4p + 4` and
+//! `16 + 4p..20 + 4p`. It is the form of the first tensor cores and its fragments are like no
+//! others (PTX ISA, "Matrix Fragments for mma.m8n8k4 with .f16 floating point type").
 
 use super::multiply::add_products;
 use crate::op::element::{Accumulator, Element};

@@ -1,5 +1,5 @@
-//! `ldmatrix`, `stmatrix`, `movmatrix`: tiles of 8×8 elements of 16 bits between shared memory and registers. Lane `l`
-//! holds elements `2(l % 4)` and the next of row `l / 4`.
+//! `ldmatrix`, `stmatrix`, `movmatrix`: tiles of 8×8 elements of 16 bits between shared memory and
+//! registers. Lane `l` holds elements `2(l % 4)` and the next of row `l / 4`.
 
 use crate::block::Env;
 use crate::exec_mem::Reach;

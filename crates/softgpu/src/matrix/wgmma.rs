@@ -1,17 +1,20 @@
-//! `wgmma.mma_async`: the product of a warpgroup, with one or both operands in shared memory where a descriptor says.
-//! Warp `i` of the group computes rows `16i..16i + 16` when it comes to the instruction.
+//! `wgmma.mma_async`: the product of a warpgroup, with one or both operands in shared memory where
+//! a descriptor says. Warp `i` of the group computes rows `16i..16i + 16` when it comes to the
+//! instruction.
 //!
 //! # Layouts in shared memory (PTX ISA, "Shared Memory Matrix Layout")
-//! The unit is 16 bytes. A matrix lies K-major (units go along `k`) or, transposed, MN-major (units go along `m` or `n`).
-//! With a width of `w` units (1 without swizzle; 2, 4 and 8 for 32, 64 and 128 bytes), 8 lines of `w` units are an atom.
+//! The unit is 16 bytes. A matrix lies K-major (units go along `k`) or, transposed, MN-major (units
+//! go along `m` or `n`). With a width of `w` units (1 without swizzle; 2, 4 and 8 for 32, 64 and
+//! 128 bytes), 8 lines of `w` units are an atom.
 //!
 //! | | line in the atom | unit in the line | atoms along units | atoms along lines |
 //! |---|---|---|---|---|
 //! | K-major | `mn % 8` | along `k` | leading offset (no swizzle), else in the line | stride offset |
 //! | MN-major | `k % 8` | along `mn` | stride offset (no swizzle), else leading offset | leading offset (no swizzle), else stride offset |
 //!
-//! Swizzling then exchanges units within a line: the unit's bits of the address are xor-ed with those of the line, bits 7
-//! to 9, counted from where the descriptor's base offset says that the pattern starts.
+//! Swizzling then exchanges units within a line: the unit's bits of the address are xor-ed with
+//! those of the line, bits 7 to 9, counted from where the descriptor's base offset says that the
+//! pattern starts.
 
 use super::multiply::{add_products, gather_elements, scatter};
 use crate::block::Env;
@@ -58,7 +61,8 @@ impl Descriptor {
         }
     }
 
-    /// Address of the byte at `along` bytes of line `line`; K-major lines are rows or columns, MN-major ones are `k`.
+    /// Address of the byte at `along` bytes of line `line`; K-major lines are rows or columns,
+    /// MN-major ones are `k`.
     fn address(self, line: u32, along: u32, mn_major: bool) -> u32 {
         let width = self.width;
         let (unit, byte) = (along / 16, along % 16);

@@ -1,4 +1,5 @@
-//! `wmma.load` and `wmma.store`: a matrix in memory, row by row or column by column, from and to fragments.
+//! `wmma.load` and `wmma.store`: a matrix in memory, row by row or column by column, from and to
+//! fragments.
 
 use super::fragment::{self, Place, place};
 use crate::block::Env;
@@ -19,8 +20,9 @@ impl Fragment {
         }
     }
 
-    /// Bytes that are accessed at a time and how many such accesses fill a register: elements smaller than a byte only
-    /// come in layouts that have a register's elements one after the other.
+    /// Bytes that are accessed at a time and how many such accesses fill a register: elements
+    /// smaller than a byte only come in layouts that have a register's elements one after the
+    /// other.
     fn access(&self) -> (u32, usize) {
         match self.bits() {
             ..8 => (4, 1),

@@ -1,5 +1,5 @@
-//! Elements of matrices: their bits and what numbers they are. Every element of every type is exact as an f64, and so are
-//! products of two, except of f64 elements: one kind of number serves all.
+//! Elements of matrices: their bits and what numbers they are. Every element of every type is exact
+//! as an f64, and so are products of two, except of f64 elements: one kind of number serves all.
 
 use half::{bf16, f16};
 
@@ -82,7 +82,8 @@ impl Element {
     }
 }
 
-/// Sign, four bits of exponent with bias 7, three of mantissa; no infinities, and only all ones is no number.
+/// Sign, four bits of exponent with bias 7, three of mantissa; no infinities, and only all ones is
+/// no number.
 fn e4m3(bits: u8) -> f64 {
     let (exponent, mantissa) = (i32::from(bits >> 3 & 15), f64::from(bits & 7));
     let size = match (exponent, bits & 7) {

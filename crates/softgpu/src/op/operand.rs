@@ -1,7 +1,7 @@
 //! What instructions work on: register rows, addresses, types.
 
-/// A register row: the 32 lanes' values of one virtual register. With the top bit set it is a row of the program's
-/// constants, else it is relative to the frame.
+/// A register row: the 32 lanes' values of one virtual register. With the top bit set it is a row
+/// of the program's constants, else it is relative to the frame.
 pub(crate) type Row = u32;
 /// Marks a constant row.
 pub(crate) const CONSTANT: Row = 1 << 31;

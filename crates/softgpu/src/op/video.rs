@@ -55,7 +55,8 @@ impl Field {
     }
 }
 
-/// One elementwise operation: where its numbers are, counted over both sources for the SIMD forms, and where it goes.
+/// One elementwise operation: where its numbers are, counted over both sources for the SIMD forms,
+/// and where it goes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Element {
     pub a: Field,

@@ -1,12 +1,13 @@
-//! Bulk copies: what a wrong one says, and what is refused by name. What right ones do is tested by programs of the
-//! soft CUDA libraries, whose results an H200 confirmed.
+//! Bulk copies: what a wrong one says, and what is refused by name. What right ones do is tested by
+//! programs of the soft CUDA libraries, whose results an H200 confirmed.
 
 use crate::common::{Params, Rig, header};
 use warpbpf_softgpu::{
     TENSOR_MAP_BYTES, TensorBox, TensorElement, TensorMap, TensorSwizzle, Trap, TrapKind,
 };
 
-/// A kernel with a tensor map, an address and room in shared memory, whose first thread executes `body`.
+/// A kernel with a tensor map, an address and room in shared memory, whose first thread executes
+/// `body`.
 fn kernel(body: &str) -> String {
     header(&format!(
         ".visible .entry k(.param .align 64 .b8 map[128], .param .u64 out) {{

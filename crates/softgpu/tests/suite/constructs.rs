@@ -1,5 +1,5 @@
-//! Ways to write PTX that ptxas takes, beyond what compilers make: what they compute here, and that what it refuses is
-//! refused.
+//! Ways to write PTX that ptxas takes, beyond what compilers make: what they compute here, and that
+//! what it refuses is refused.
 
 use crate::common::{Params, Rig, header};
 

@@ -1,4 +1,5 @@
-//! Random structured programs whose lanes go different ways, against a plain interpreter that knows no warps.
+//! Random structured programs whose lanes go different ways, against a plain interpreter that knows
+//! no warps.
 
 use std::fmt::Write;
 
@@ -278,7 +279,8 @@ fn lanes_wait_for_those_on_their_way_however_long_it_takes() {
     assert_eq!(times_apart(unequal, "", ""), 0, "unequal");
 }
 
-/// A lock that lanes of one warp, and of several, try for: who has it stands where the others come by.
+/// A lock that lanes of one warp, and of several, try for: who has it stands where the others come
+/// by.
 fn locks(pause: &str, threads: u32) -> u32 {
     let text = header(&format!(
         ".visible .entry k(.param .u64 out) {{

@@ -1,4 +1,5 @@
-//! Products of matrices as kernels for tensor cores are written: copies in stages, swizzled tiles, inline PTX.
+//! Products of matrices as kernels for tensor cores are written: copies in stages, swizzled tiles,
+//! inline PTX.
 
 use crate::common::{
     self,
@@ -6,7 +7,8 @@ use crate::common::{
 };
 use crate::common::{Params, Rig, nvcc, nvcc_for};
 
-/// Runs `gemm(a, b, c, n)` on n×n matrices under several schedules. `b` is given column by column if `transposed`.
+/// Runs `gemm(a, b, c, n)` on n×n matrices under several schedules. `b` is given column by column
+/// if `transposed`.
 fn check(ptx: &str, n: usize, [grid, block]: [u32; 2], transposed: bool) {
     let (a, b) = (random(Ty::F16, n * n, 21), random(Ty::F16, n * n, 22));
     let by_row: Vec<i64> = if transposed {
@@ -91,13 +93,15 @@ fn warpgroups_with_swizzled_tiles() {
         "sm_90a",
         "gemm_wgmma",
         r#"#include <cuda_fp16.h>
-           // Rows of 64 elements fill the 128 bytes of a line; 16-byte units are exchanged by the line's number.
+           // Rows of 64 elements fill the 128 bytes of a line; 16-byte units are exchanged by the
+           // line's number.
            __device__ int swizzled(int row, int unit) { return row * 128 + ((unit ^ row % 8) * 16); }
            __device__ unsigned long long descriptor(const void* tile) {
              unsigned long long at = (unsigned)__cvta_generic_to_shared(tile);
              return (at & 0x3ffff) >> 4 | 1ull << 16 | (1024ull >> 4) << 32 | 1ull << 62;
            }
-           // Two warpgroups make a 128x32 tile; b comes column by column, so both operands are K-major.
+           // Two warpgroups make a 128x32 tile; b comes column by column, so both operands are
+           // K-major.
            extern "C" __global__ void __launch_bounds__(256) gemm(const __half* a, const __half* b, float* c, int n) {
              __shared__ __align__(1024) char sa[128 * 128], sb[32 * 128];
              int tiles = n / 32, row = blockIdx.x / tiles * 128, col = blockIdx.x % tiles * 32;

@@ -398,7 +398,8 @@ fn many(functions: usize, kernels: usize) -> String {
 
 #[test]
 fn what_modules_take_is_in_proportion_to_their_text() {
-    // Time is not measured; that it ends is: with work for each pair, these would take minutes and gigabytes.
+    // Time is not measured; that it ends is: with work for each pair, these would take minutes and
+    // gigabytes.
     let gpu = Gpu::new(config());
     let ask = |module: &warpbpf_softgpu::Module, kernels: usize| {
         module.decode_all().expect("decodes");

@@ -1,4 +1,5 @@
-//! Texts that are almost PTX: whatever they are, the emulator answers with an error, a trap or a result.
+//! Texts that are almost PTX: whatever they are, the emulator answers with an error, a trap or a
+//! result.
 
 use crate::common::{config, header};
 use proptest::prelude::*;

@@ -1,5 +1,5 @@
-//! Textures and surfaces: objects, questions, wrong uses and what is refused by name. Sampling itself is tested by
-//! programs of the soft CUDA libraries, whose results an H200 confirmed.
+//! Textures and surfaces: objects, questions, wrong uses and what is refused by name. Sampling
+//! itself is tested by programs of the soft CUDA libraries, whose results an H200 confirmed.
 
 use crate::common::{Params, Rig, header};
 use warpbpf_softgpu::{

@@ -1,4 +1,5 @@
-//! What the CUDA C++ libraries are made of: barriers, pipelines, cooperative groups, clusters, stacks that grow.
+//! What the CUDA C++ libraries are made of: barriers, pipelines, cooperative groups, clusters,
+//! stacks that grow.
 
 use crate::common::{self, Params, Rig, header, nvcc};
 use warpbpf_softgpu::TrapKind;

@@ -1,4 +1,5 @@
-//! The emulated GPU through its public interface: kernels by hand and by nvcc, what they compute and what stops them.
+//! The emulated GPU through its public interface: kernels by hand and by nvcc, what they compute
+//! and what stops them.
 
 mod bulk;
 mod common;

@@ -1,5 +1,5 @@
-//! Tensor-core instructions, compared with plain products that the host computes. All values are small integers, so that
-//! every sum is exact and hardware gives the same bits.
+//! Tensor-core instructions, compared with plain products that the host computes. All values are
+//! small integers, so that every sum is exact and hardware gives the same bits.
 
 use crate::common::{
     self,
@@ -458,7 +458,8 @@ fn saturation_wraps_without_satfinite() {
     }
 }
 
-/// The kernel writes element `(r, c)` of tile `i` as `64i + 8r + c` (two in a word) and then runs the body.
+/// The kernel writes element `(r, c)` of tile `i` as `64i + 8r + c` (two in a word) and then runs
+/// the body.
 fn with_tiles(body: &str) -> String {
     lanes_kernel(&format!(
         "mul.lo.u32 %r30, %r31, 16; mov.u32 %r29, tile; add.u32 %r30, %r29, %r30;\n\
@@ -779,7 +780,8 @@ fn a_tiled_product_with_tensor_cores_under_any_schedule() {
     }
 }
 
-/// The ISA leaves the fragments of `wmma` open, but programs look into them: this is how an H200 has them.
+/// The ISA leaves the fragments of `wmma` open, but programs look into them: this is how an H200
+/// has them.
 #[test]
 fn fragments_of_wmma_are_those_of_the_hardware() {
     let ptx = nvcc(

@@ -3,7 +3,8 @@
 use crate::common::{Params, Rig, config, header};
 use warpbpf_softgpu::{Config, Launch};
 
-/// Runs `body` with one warp; it leaves lane values in `%r0` and `%r1`, which are returned as two rows.
+/// Runs `body` with one warp; it leaves lane values in `%r0` and `%r1`, which are returned as two
+/// rows.
 fn warp(body: &str) -> [Vec<u32>; 2] {
     warp_of(32, None, body)
 }
@@ -298,7 +299,8 @@ fn atomics_of_every_operation() {
     }
 }
 
-/// Pairs of words change together, under 64-bit atomics on a half as well, in global and in shared memory.
+/// Pairs of words change together, under 64-bit atomics on a half as well, in global and in shared
+/// memory.
 #[test]
 fn atomics_of_128_bits() {
     let text = header(
@@ -338,7 +340,8 @@ fn atomics_of_128_bits() {
 
 #[test]
 fn block_barriers_with_counts_and_reductions() {
-    // Producer warps arrive at barrier 1, consumer warps wait there; then a reduction over the block.
+    // Producer warps arrive at barrier 1, consumer warps wait there; then a reduction over the
+    // block.
     let text = header(
         ".visible .entry k(.param .u64 out) { .reg .pred p<4>; .reg .b32 r<12>; .reg .b64 d<2>;
             .shared .align 4 .b32 box[64];
@@ -363,7 +366,8 @@ fn block_barriers_with_counts_and_reductions() {
 
 #[test]
 fn spins_between_lanes_of_a_warp_finish() {
-    // Every lane takes one lock in a loop that only ends when the holder, of the same warp, lets go.
+    // Every lane takes one lock in a loop that only ends when the holder, of the same warp, lets
+    // go.
     let lock = header(
         ".global .u32 lock; .global .u32 sum;
          .visible .entry k() { .reg .pred p; .reg .b32 r<4>;
@@ -490,7 +494,8 @@ fn threads_that_never_existed_count_at_counted_barriers() {
     }
 }
 
-/// A warp may be split anywhere, so one part of it waits for a phase of the cluster's barrier that another part has left.
+/// A warp may be split anywhere, so one part of it waits for a phase of the cluster's barrier that
+/// another part has left.
 #[test]
 fn cluster_barriers_of_split_warps() {
     let ptx = header(

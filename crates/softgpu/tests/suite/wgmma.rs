@@ -1,4 +1,5 @@
-//! `wgmma`: operands in shared memory by descriptors of every kind, and in registers, compared with plain products.
+//! `wgmma`: operands in shared memory by descriptors of every kind, and in registers, compared with
+//! plain products.
 
 use crate::common::{
     self,
@@ -214,7 +215,8 @@ fn check(case: &Case) {
         a_layout.image(a, &va, 64, k)
     });
     image.extend(case.b.image(b, &vb, n, k));
-    // A warp's fragments of `a` are those of `mma`: registers of rows g, g + 8, then the other half of `k`.
+    // A warp's fragments of `a` are those of `mma`: registers of rows g, g + 8, then the other half
+    // of `k`.
     let per = 32 / bits_of(a);
     let place: common::matrix::Formula = match per {
         1 => |g, t, i| a_place(1, g, t, i),

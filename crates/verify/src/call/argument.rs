@@ -78,7 +78,8 @@ impl Call<'_, '_> {
 
     pub(super) fn memory_problem(&self, i: usize, expected: String, problem: Rule) -> Rule {
         match problem {
-            // Being null or empty is the argument's own fault; the rest is about the memory behind it.
+            // Being null or empty is the argument's own fault; the rest is about the memory behind
+            // it.
             Rule::MaybeNull { .. } | Rule::Uninitialised { .. } => problem,
             problem => Rule::Memory {
                 helper: self.helper.name,
@@ -96,8 +97,8 @@ impl Call<'_, '_> {
         }
     }
 
-    /// The size in argument `i`: at least 1 (or 0 where that is allowed), and no larger than any region is, so that it
-    /// can be an offset.
+    /// The size in argument `i`: at least 1 (or 0 where that is allowed), and no larger than any
+    /// region is, so that it can be an offset.
     pub(super) fn size(&self, i: usize) -> Result<Scalar, Rule> {
         let Some(reg) = Reg::new(i as u8 + 1) else {
             return Ok(Scalar::UNKNOWN);
@@ -158,7 +159,8 @@ impl Call<'_, '_> {
         let next = (byte..end).find(|&at| frame.stack.is_written(at));
         let next = next.unwrap_or(end);
         let bytes = next.abs_diff(byte);
-        // It is less than what it is aligned to, and less than half of the variable: else it may be all of a field.
+        // It is less than what it is aligned to, and less than half of the variable: else it may be
+        // all of a field.
         let aligned = 1 << (next | 8).trailing_zeros();
         if byte > start && bytes < aligned && 2 * bytes < size {
             return Rule::Padding {

@@ -1,5 +1,6 @@
-//! Arguments that are dynptrs. As in Linux the proof knows where each is and what it stands for, so that nobody but the helpers
-//! touches its bytes, and a record behind one is given back exactly once.
+//! Arguments that are dynptrs. As in Linux the proof knows where each is and what it stands for, so
+//! that nobody but the helpers touches its bytes, and a record behind one is given back exactly
+//! once.
 
 use warpbpf_ebpf::Reg;
 

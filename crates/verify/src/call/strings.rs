@@ -20,8 +20,8 @@ const CONSTANT_STRING: &str =
     "a constant string (in `.rodata`, or of constants that were stored on the stack)";
 
 impl Call<'_, '_> {
-    /// The string that a pointer points to, without its NUL, which is within `size` bytes: in constant data, or on the stack
-    /// where every byte of it is a constant.
+    /// The string that a pointer points to, without its NUL, which is within `size` bytes: in
+    /// constant data, or on the stack where every byte of it is a constant.
     pub(super) fn constant_string(
         &self,
         i: usize,

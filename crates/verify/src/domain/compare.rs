@@ -1,5 +1,5 @@
-//! What a comparison teaches: the operands on the side where it holds. `None` means that no pair of numbers is left,
-//! so that side of the branch cannot be taken.
+//! What a comparison teaches: the operands on the side where it holds. `None` means that no pair of
+//! numbers is left, so that side of the branch cannot be taken.
 
 use warpbpf_ebpf::JumpOp;
 
@@ -8,7 +8,8 @@ use super::scalar::Number;
 use super::tnum::Tnum;
 use super::width::{ones, signed};
 
-/// The operands of `a op b` given that it came out as `holds`. One that is not `wide` looks at the low halves.
+/// The operands of `a op b` given that it came out as `holds`. One that is not `wide` looks at the
+/// low halves.
 pub fn refine<const BITS: u32, const HALF: u32>(
     op: JumpOp,
     wide: bool,

@@ -246,8 +246,8 @@ impl<const BITS: u32> Interval<i64, BITS> {
 /// Intervals of one number, unsigned and signed.
 pub type Both<const BITS: u32> = (Interval<u64, BITS>, Interval<i64, BITS>);
 
-/// An unsigned and a signed interval that both go round their ends: where only one of the two halves that they could
-/// share is shared, it is all there is.
+/// An unsigned and a signed interval that both go round their ends: where only one of the two
+/// halves that they could share is shared, it is all there is.
 pub fn overlap<const BITS: u32>(
     u: Interval<u64, BITS>,
     s: Interval<i64, BITS>,

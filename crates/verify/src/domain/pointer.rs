@@ -4,7 +4,8 @@ use warpbpf_ebpf::Pc;
 
 use super::scalar::Scalar;
 
-/// Ties copies of one value together, so that what a branch teaches of one is known of all. 0 ties nothing.
+/// Ties copies of one value together, so that what a branch teaches of one is known of all. 0 ties
+/// nothing.
 pub type Id = u32;
 
 /// What a register or a spilled stack slot holds.
@@ -36,7 +37,8 @@ pub enum Why {
     Released(Pc),
     /// The dynptr whose bytes it pointed to is no more.
     DynptrGone,
-    /// It pointed into the stack of a function that has returned, or to the sample that it was called for.
+    /// It pointed into the stack of a function that has returned, or to the sample that it was
+    /// called for.
     FrameGone,
     /// The iterator that it pointed into was destroyed at this instruction.
     Destroyed(Pc),
@@ -44,7 +46,8 @@ pub enum Why {
     Unread,
 }
 
-/// A pointer: `offset` bytes from the start of what it points to. For a stack that is the end (the frame pointer).
+/// A pointer: `offset` bytes from the start of what it points to. For a stack that is the end (the
+/// frame pointer).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Pointer {
     /// What it points to.
@@ -53,7 +56,8 @@ pub struct Pointer {
     pub offset: Scalar,
     /// It may be null instead; then the offset is 0.
     pub nullable: bool,
-    /// Ties copies of a nullable pointer; for a record also names the record, so it is never 0 there.
+    /// Ties copies of a nullable pointer; for a record also names the record, so it is never 0
+    /// there.
     pub id: Id,
 }
 
@@ -177,8 +181,8 @@ impl Pointer {
         self.offset.known().map(|x| x as i64)
     }
 
-    /// Both point into memory of the same kind that lies in one piece, or into values of one map: their order and
-    /// distance mean something, and tell nothing of where that memory is.
+    /// Both point into memory of the same kind that lies in one piece, or into values of one map:
+    /// their order and distance mean something, and tell nothing of where that memory is.
     pub fn is_beside(&self, other: &Pointer) -> bool {
         let same = match (self.target, other.target) {
             (Target::Record { .. }, Target::Record { .. }) => self.id == other.id,
@@ -188,8 +192,8 @@ impl Pointer {
         same && self.target == other.target && !self.nullable && !other.nullable
     }
 
-    /// The largest of 1, 2, 4 and 8 that divides the address on every path. All regions start at a multiple of 8, but what a
-    /// dynptr gives.
+    /// The largest of 1, 2, 4 and 8 that divides the address on every path. All regions start at a
+    /// multiple of 8, but what a dynptr gives.
     pub fn align(&self) -> u32 {
         let start = match self.target {
             Target::Slice { align, .. } => align.into(),

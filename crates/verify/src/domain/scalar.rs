@@ -1,4 +1,5 @@
-//! Numbers: known bits, unsigned and signed intervals of all bits and of their low half, each sharpening the others.
+//! Numbers: known bits, unsigned and signed intervals of all bits and of their low half, each
+//! sharpening the others.
 //!
 //! Programs have numbers of 64 bits with a low half of 32, for which the parts are named; tests
 //! have others, too. One implementation of each operation serves whole numbers and low halves. The
@@ -15,7 +16,8 @@ use super::interval::{Both, Interval, overlap};
 use super::tnum::Tnum;
 use super::width::{ones, signed, unsigned};
 
-/// A set of numbers of `BITS` bits: those that are in all five parts. `u32` and `s32` are about the low `HALF` bits.
+/// A set of numbers of `BITS` bits: those that are in all five parts. `u32` and `s32` are about the
+/// low `HALF` bits.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(test, derive(Hash))]
 pub struct Number<const BITS: u32, const HALF: u32> {
@@ -125,10 +127,11 @@ impl<const BITS: u32, const HALF: u32> Number<BITS, HALF> {
         .reduced()
     }
 
-    /// Lets each part sharpen the others; `None` if they contradict each other, so that no number is left.
+    /// Lets each part sharpen the others; `None` if they contradict each other, so that no number
+    /// is left.
     pub fn reduced(mut self) -> Option<Self> {
-        // Each round carries what one half learned into the other. Two or three do; the bound is for form's sake, and a
-        // set that is not quite reduced is still sound.
+        // Each round carries what one half learned into the other. Two or three do; the bound is
+        // for form's sake, and a set that is not quite reduced is still sound.
         for _ in 0..8 {
             let next = self.reduce_low()?.reduce_wide()?;
             if next == self {
@@ -148,7 +151,8 @@ impl<const BITS: u32, const HALF: u32> Number<BITS, HALF> {
             s32,
         } = self;
         let (mut u64, mut s64) = by_bits(bits, u64, s64)?;
-        // The upper half is the same everywhere: then the low half's interval is the whole number's.
+        // The upper half is the same everywhere: then the low half's interval is the whole
+        // number's.
         if u64.min >> HALF == u64.max >> HALF {
             let high = u64.min >> HALF << HALF;
             u64 = u64.meet(Interval {
@@ -209,8 +213,8 @@ impl<const BITS: u32, const HALF: u32> Number<BITS, HALF> {
         })
     }
 
-    /// [`reduced`](Self::reduced) for a set that holds a number by construction: if the parts seem to contradict each
-    /// other then one of them is wrong, and every number is the safe answer.
+    /// [`reduced`](Self::reduced) for a set that holds a number by construction: if the parts seem
+    /// to contradict each other then one of them is wrong, and every number is the safe answer.
     fn settled(self) -> Self {
         self.reduced().unwrap_or(Self::UNKNOWN)
     }
@@ -284,7 +288,8 @@ impl<const BITS: u32, const HALF: u32> Number<BITS, HALF> {
         Self::alu(AluOp::Add, true, self, other)
     }
 
-    /// `dst op src` as RFC 9669 §4.1 defines it; an operation on low halves (not `wide`) zeroes the upper half.
+    /// `dst op src` as RFC 9669 §4.1 defines it; an operation on low halves (not `wide`) zeroes the
+    /// upper half.
     pub fn alu(op: AluOp, wide: bool, dst: &Self, src: &Self) -> Self {
         if let (Some(a), Some(b)) = (dst.known(), src.known()) {
             return Self::constant(alu_of::<BITS, HALF>(wide, op, a, b));
@@ -294,7 +299,8 @@ impl<const BITS: u32, const HALF: u32> Number<BITS, HALF> {
         }
         let result = Self::alu_wide(op, BITS, dst, src);
         match op {
-            // The low half of the result comes from the low halves alone, and their bounds may be the sharper ones.
+            // The low half of the result comes from the low halves alone, and their bounds may be
+            // the sharper ones.
             AluOp::Add | AluOp::Sub | AluOp::Mul | AluOp::And | AluOp::Or | AluOp::Xor => {
                 let low = Self::alu_low(op, dst, src);
                 let both = result.u32.meet(low.u32).zip(result.s32.meet(low.s32));
@@ -344,7 +350,8 @@ impl<const BITS: u32, const HALF: u32> Number<BITS, HALF> {
         low.settled().zero_extend(HALF)
     }
 
-    /// The operation on whole numbers; `bits` is the width whose bits of a shift amount count (RFC 9669: modulo width).
+    /// The operation on whole numbers; `bits` is the width whose bits of a shift amount count (RFC
+    /// 9669: modulo width).
     fn alu_wide(op: AluOp, bits: u32, a: &Self, b: &Self) -> Self {
         match op {
             AluOp::Mov => *b,
@@ -424,7 +431,8 @@ fn by_bits<const BITS: u32>(
     Some((u, s))
 }
 
-/// Intervals of a number, each sharpened by the other: of one sign, signed and unsigned order agree.
+/// Intervals of a number, each sharpened by the other: of one sign, signed and unsigned order
+/// agree.
 fn by_sign<const BITS: u32>(
     mut u: Interval<u64, BITS>,
     mut s: Interval<i64, BITS>,
@@ -533,7 +541,8 @@ fn shifted<const BITS: u32, const HALF: u32>(
 ) -> Number<BITS, HALF> {
     let exact = low == high;
     match op {
-        // Half the number goes: what was known of the low half decides (compilers extend 32-bit numbers this way).
+        // Half the number goes: what was known of the low half decides (compilers extend 32-bit
+        // numbers this way).
         AluOp::Lsh if exact && low == HALF => {
             let u64 = Interval {
                 min: u64::from(a.u32.min) << HALF,

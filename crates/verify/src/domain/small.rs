@@ -1,7 +1,8 @@
 //! The domain at 6 and at 4 bits, where every abstract value can be tried against every number: the
 //! code is the same as at 64 bits, with low halves of 3 and 2 bits.
 //!
-//! A set of numbers is a word with a bit for each member, so that "holds all results" is one operation on words.
+//! A set of numbers is a word with a bit for each member, so that "holds all results" is one
+//! operation on words.
 
 use std::collections::HashSet;
 use std::hash::Hash;
@@ -489,7 +490,8 @@ fn values_of_six_bits_with_two_parts_are_sound() {
     check_all(&all, 99_991, 2_000_000);
 }
 
-/// All that four bits have: every value that differs from others when its parts have sharpened each other.
+/// All that four bits have: every value that differs from others when its parts have sharpened each
+/// other.
 #[test]
 #[ignore = "cargo xtask test --deep"]
 fn values_of_four_bits_are_sound() {

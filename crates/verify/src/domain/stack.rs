@@ -1,7 +1,8 @@
 //! A frame of 512 bytes: which bytes were written, and what is known of what was.
 //!
-//! A cell is a value written by one store. Cells do not overlap; a byte that was written but lies in no cell holds an
-//! unknown number. A pointer is only ever stored whole, in an aligned 8-byte cell.
+//! A cell is a value written by one store. Cells do not overlap; a byte that was written but lies
+//! in no cell holds an unknown number. A pointer is only ever stored whole, in an aligned 8-byte
+//! cell.
 
 use super::pointer::Value;
 use super::scalar::Scalar;
@@ -87,8 +88,9 @@ impl Stack {
         self.cells.len()
     }
 
-    /// Takes the values of the bytes `start..end` away: they stay written, with unknown numbers, except that what was
-    /// part of a pointer may not be read any more. The caller checks that they are inside the frame.
+    /// Takes the values of the bytes `start..end` away: they stay written, with unknown numbers,
+    /// except that what was part of a pointer may not be read any more. The caller checks that they
+    /// are inside the frame.
     pub fn forget(&mut self, start: i64, end: i64) {
         let mut pointers = Vec::new();
         self.cells.retain(|c| {
@@ -146,7 +148,8 @@ impl Stack {
         self.forget(start, end);
     }
 
-    /// What the `size` bytes at `offset` hold: a number of that many bytes, zero-extended, or a pointer.
+    /// What the `size` bytes at `offset` hold: a number of that many bytes, zero-extended, or a
+    /// pointer.
     pub fn read(&self, offset: i64, size: u32) -> Result<Value, Unreadable> {
         let end = offset + i64::from(size);
         for cell in self.overlapping(offset, end) {
@@ -191,8 +194,8 @@ impl Stack {
         }
     }
 
-    /// The bytes from `start` on, before the first NUL and before `end`, and whether there is a NUL: bytes that are the same
-    /// in all that this state stands for.
+    /// The bytes from `start` on, before the first NUL and before `end`, and whether there is a
+    /// NUL: bytes that are the same in all that this state stands for.
     ///
     /// # Errors
     /// The offset of the first byte that is not known.
@@ -214,7 +217,8 @@ impl Stack {
         (bits.mask >> shift & 0xff == 0).then_some((bits.value >> shift) as u8)
     }
 
-    /// What can be read here is a superset of what can be read from `other`; `value_covers` compares two values.
+    /// What can be read here is a superset of what can be read from `other`; `value_covers`
+    /// compares two values.
     pub fn covers(
         &self,
         other: &Stack,
@@ -229,7 +233,8 @@ impl Stack {
         {
             return false;
         }
-        // Both lists are sorted: states that meet mostly have the same cells, which are found without a search.
+        // Both lists are sorted: states that meet mostly have the same cells, which are found
+        // without a search.
         let mut theirs = other.cells.iter().peekable();
         let known = self.cells.iter().all(|c| {
             while theirs.next_if(|their| their.offset < c.offset).is_some() {}

@@ -1,4 +1,5 @@
-//! The whole machine at a point of one path: call frames, their registers and stacks, and unreleased records.
+//! The whole machine at a point of one path: call frames, their registers and stacks, and
+//! unreleased records.
 
 use std::collections::BTreeMap;
 
@@ -51,7 +52,8 @@ pub struct Held {
     pub map: u32,
 }
 
-/// An iterator over numbers in 8 bytes of the stack, between `bpf_iter_num_new` and `bpf_iter_num_destroy`.
+/// An iterator over numbers in 8 bytes of the stack, between `bpf_iter_num_new` and
+/// `bpf_iter_num_destroy`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Iter {
     /// Call depth of its stack.
@@ -167,7 +169,8 @@ pub struct State {
 }
 
 impl State {
-    /// At the start of the entry function: the context in `r1`, or memory in `r1` and its size in `r2`.
+    /// At the start of the entry function: the context in `r1`, or memory in `r1` and its size in
+    /// `r2`.
     pub fn entry(memory: Option<u32>) -> State {
         let mut frame = Frame::new(0, 0, Pc(0));
         match memory {
@@ -231,7 +234,8 @@ impl State {
         *self.reg(reg)
     }
 
-    /// Every value there is: registers and spilled ones of all frames, and what callbacks are to get.
+    /// Every value there is: registers and spilled ones of all frames, and what callbacks are to
+    /// get.
     pub fn values_mut(&mut self) -> impl Iterator<Item = &mut Value> {
         self.frames.iter_mut().flat_map(|f| {
             let context = f.looping.as_mut().map(|l| &mut l.context);
@@ -351,7 +355,8 @@ impl State {
         }
     }
 
-    /// A branch taught whether the nullable pointer `id` is null: so are its copies. A null record is not held.
+    /// A branch taught whether the nullable pointer `id` is null: so are its copies. A null record
+    /// is not held.
     pub fn learn_null(&mut self, id: Id, null: bool) {
         if null {
             self.held.retain(|h| h.id != id);
@@ -385,8 +390,8 @@ impl State {
         }
     }
 
-    /// The running frame returns: pointers into its stack are gone, and those to the sample that it was called for or to bytes of
-    /// its dynptrs.
+    /// The running frame returns: pointers into its stack are gone, and those to the sample that it
+    /// was called for or to bytes of its dynptrs.
     pub fn pop(&mut self) -> Option<Frame> {
         let frame = self.frames.pop()?;
         let depth = self.frames.len() as u32;
@@ -405,7 +410,8 @@ impl State {
         Some(frame)
     }
 
-    /// Drops ids of numbers that have no copy: they tie nothing, and would make equal states look different.
+    /// Drops ids of numbers that have no copy: they tie nothing, and would make equal states look
+    /// different.
     pub fn drop_lone_ids(&mut self) {
         // How many hold each, and what was added to each of them at least.
         let mut holders: BTreeMap<Id, (u32, i64)> = BTreeMap::new();
@@ -436,7 +442,8 @@ impl State {
         self.frames.iter().map(frame).sum()
     }
 
-    /// Everything that can happen from `other` can happen from here, so `other` need not be followed.
+    /// Everything that can happen from `other` can happen from here, so `other` need not be
+    /// followed.
     pub fn covers(&self, other: &State) -> bool {
         if self.frames.len() != other.frames.len()
             || self.held.len() != other.held.len()

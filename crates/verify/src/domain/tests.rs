@@ -1,4 +1,5 @@
-//! Every operation of the domains against concrete arithmetic: members of the arguments give members of the result.
+//! Every operation of the domains against concrete arithmetic: members of the arguments give
+//! members of the result.
 
 use proptest::prelude::*;
 use warpbpf_ebpf::{AluOp, JumpOp};
@@ -473,7 +474,8 @@ pub(super) fn corners() -> Vec<u64> {
     all
 }
 
-/// Every set with corners as bounds in one of its parts: unsigned, signed, of the low half, and known bits.
+/// Every set with corners as bounds in one of its parts: unsigned, signed, of the low half, and
+/// known bits.
 fn corner_sets() -> Vec<Scalar> {
     let corners = corners();
     let mut sets: Vec<Scalar> = Vec::new();
@@ -509,7 +511,8 @@ fn corner_sets() -> Vec<Scalar> {
     sets
 }
 
-/// All operations on all pairs of sets with corners as bounds, against all corners that are in them.
+/// All operations on all pairs of sets with corners as bounds, against all corners that are in
+/// them.
 #[test]
 #[ignore = "cargo xtask test --deep"]
 fn operations_are_sound_on_all_corners() {

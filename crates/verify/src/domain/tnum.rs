@@ -1,11 +1,12 @@
 //! Known bits: for each bit of a number 0, 1 or unknown.
 //!
-//! The arithmetic is that of Vishwanathan et al., "Sound, Precise, and Fast Abstract Interpretation with Tristate
-//! Numbers" (CGO 2022).
+//! The arithmetic is that of Vishwanathan et al., "Sound, Precise, and Fast Abstract Interpretation
+//! with Tristate Numbers" (CGO 2022).
 
 use super::width::{ones, signed, unsigned};
 
-/// The set of numbers `x` of `BITS` bits with `x & !mask == value`. A bit of `value` is 0 where `mask` is 1.
+/// The set of numbers `x` of `BITS` bits with `x & !mask == value`. A bit of `value` is 0 where
+/// `mask` is 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[cfg_attr(test, derive(Hash))]
 pub struct Tnum<const BITS: u32> {

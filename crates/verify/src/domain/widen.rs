@@ -1,7 +1,8 @@
 //! Making a state larger on purpose, so that it covers others that are about to come.
 //!
-//! Knowing less is always sound. Where very many states meet at one point, following each is hopeless, although often
-//! one that holds them all would do: an accumulator that took another path each round, a running maximum.
+//! Knowing less is always sound. Where very many states meet at one point, following each is
+//! hopeless, although often one that holds them all would do: an accumulator that took another path
+//! each round, a running maximum.
 
 use warpbpf_ebpf::{AluOp, Code, Insn, Source};
 
@@ -17,13 +18,15 @@ use super::width::ones;
 pub enum Step {
     /// To the smallest set that holds both.
     Hull,
-    /// To a set with bounds from a short list and the program's own, so that few steps lead to the largest.
+    /// To a set with bounds from a short list and the program's own, so that few steps lead to the
+    /// largest.
     Leap,
     /// The same with a very short list.
     Far,
 }
 
-/// Bounds that the numbers of `code` may well have: what they are compared with or start from, in order.
+/// Bounds that the numbers of `code` may well have: what they are compared with or start from, in
+/// order.
 pub fn stops(code: &Code) -> Vec<u64> {
     let constant = |insn: &Insn| match *insn {
         Insn::Jump {
@@ -45,8 +48,8 @@ pub fn stops(code: &Code) -> Vec<u64> {
     stops
 }
 
-/// Makes `state` larger, toward holding `seen` too: numbers and offsets that differ are joined. The result holds all
-/// of `state`; of `seen` as much as has the same shape.
+/// Makes `state` larger, toward holding `seen` too: numbers and offsets that differ are joined. The
+/// result holds all of `state`; of `seen` as much as has the same shape.
 pub fn widen(state: &mut State, seen: &State, step: Step, stops: &[u64]) {
     for (frame, seen) in state.frames.iter_mut().zip(&seen.frames) {
         for (value, seen) in frame.regs.iter_mut().zip(&seen.regs) {
@@ -76,7 +79,8 @@ fn widen_value(value: &mut Value, seen: &Value, step: Step, stops: &[u64]) {
                 // The copies may be joined with something else.
                 (*id, *plus) = (0, 0);
             } else if *seen_id != 0 && plus != seen_plus {
-                // A copy that another number was added to in each round: it would never look the same.
+                // A copy that another number was added to in each round: it would never look the
+                // same.
                 (*id, *plus) = (0, 0);
             }
         }
@@ -94,8 +98,8 @@ fn widen_value(value: &mut Value, seen: &Value, step: Step, stops: &[u64]) {
     }
 }
 
-/// A set that holds both.
-/// Where `a` stays inside the bounds of `b`, which came before, these stay; where it goes beyond, it may go on so.
+/// A set that holds both. Where `a` stays inside the bounds of `b`, which came before, these stay;
+/// where it goes beyond, it may go on so.
 pub fn join<const BITS: u32, const HALF: u32>(
     a: &Number<BITS, HALF>,
     b: &Number<BITS, HALF>,

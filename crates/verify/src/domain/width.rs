@@ -1,4 +1,5 @@
-//! Numbers of fewer than 64 bits in 64: unsigned ones with zeros above, signed ones with copies of their sign.
+//! Numbers of fewer than 64 bits in 64: unsigned ones with zeros above, signed ones with copies of
+//! their sign.
 //!
 //! The domain is generic in its width, so that what proves programs at 64 bits is tested at 6,
 //! where all there is can be tried.

@@ -1,4 +1,5 @@
-//! Ends that branches share, taken apart: what the program becomes, where its instructions come from, and what stays refused.
+//! Ends that branches share, taken apart: what the program becomes, where its instructions come
+//! from, and what stays refused.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,7 +58,8 @@ fn a_lookup_in_either_of_two_maps_becomes_two() {
     let plain = verify(program(SHARED, &[0]), &maps(), &platform());
     assert!(matches!(plain.unwrap_err().rule, Rule::Mixed { .. }));
     let apart = proved(SHARED, &[0]);
-    // The jump has the call for itself; then the store is mixed, and is taken apart with the test before it.
+    // The jump has the call for itself; then the store is mixed, and is taken apart with the test
+    // before it.
     let text = listing(&apart.code);
     let counts = |words| text.matches(words).count();
     assert_eq!((counts("call 1"), counts("if r0 == 0")), (2, 2), "{text}");

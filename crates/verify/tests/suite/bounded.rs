@@ -1,4 +1,5 @@
-//! Loops that are bounded when they run: which get a bound, what the program becomes, and that it does what the proof says.
+//! Loops that are bounded when they run: which get a bound, what the program becomes, and that it
+//! does what the proof says.
 
 use std::sync::Arc;
 
@@ -70,8 +71,8 @@ impl Machine for World {
     }
 }
 
-/// What it returns, its result in the second word of `.bss`, and the counter; `n` is in the first. It executes no more than was
-/// proved.
+/// What it returns, its result in the second word of `.bss`, and the counter; `n` is in the first.
+/// It executes no more than was proved.
 fn ran(bounded: &Bounded, n: u64) -> (u64, u64, u64) {
     let mut world = World(FlatMemory::new());
     for region in stack_regions() {
@@ -181,8 +182,8 @@ fn of_nested_loops_those_get_a_bound_that_need_one() {
     }
 }
 
-/// So many loops one behind the other, each of as many rounds as `.bss` says, tested at the bottom or at the top; in the end their
-/// rounds are stored.
+/// So many loops one behind the other, each of as many rounds as `.bss` says, tested at the bottom
+/// or at the top; in the end their rounds are stored.
 fn sequence(count: usize, rotated: bool) -> String {
     let mut text = "r6 = map[4][0] + 0\nr9 = 0\n".to_owned();
     for n in 0..count {

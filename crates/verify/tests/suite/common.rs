@@ -40,7 +40,8 @@ fn data(section: &str, image: &[u8], read_only: bool) -> MapDef {
     }
 }
 
-/// By index: 0 `counts`, 1 `events`, 2 `table`, 3 `.rodata`, 4 `.bss`, 5 `future`, 6 `mine`, 7 `odd`, 8 `big`.
+/// By index: 0 `counts`, 1 `events`, 2 `table`, 3 `.rodata`, 4 `.bss`, 5 `future`, 6 `mine`, 7
+/// `odd`, 8 `big`.
 pub fn maps() -> Vec<MapDef> {
     vec![
         map("counts", 2, 4, 8, 16),

@@ -5,7 +5,8 @@ use std::process::Command;
 use warpbpf_abi::attach::Site;
 use warpbpf_verify::{Platform, verify};
 
-/// The declarations of the programs below: map macros, the iterator's functions, and loops in terms of them.
+/// The declarations of the programs below: map macros, the iterator's functions, and loops in terms
+/// of them.
 const HEADER: &str = r#"
 typedef unsigned char u8;
 typedef unsigned int u32;

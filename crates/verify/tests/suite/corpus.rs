@@ -1,9 +1,10 @@
-//! The corpus of unsafe GPU programs: text tests in `filetests/verify`, one for each rule and more for some.
+//! The corpus of unsafe GPU programs: text tests in `filetests/verify`, one for each rule and more
+//! for some.
 //!
-//! `NAME.s` is a program in assembler with what is said about it on the line of the instruction that it is about:
-//! `; error[rule]: …`, `; warning[name]: …`. Lines at its top make the environment: `; map KIND NAME field=number …`,
-//! `; scope`, `; budget`, `; effort`, `; memory`, `; strict-uniform`, and `; together N` and `;
-//! alike N`, with which helper `N` needs a whole group.
+//! `NAME.s` is a program in assembler with what is said about it on the line of the instruction
+//! that it is about: `; error[rule]: …`, `; warning[name]: …`. Lines at its top make the
+//! environment: `; map KIND NAME field=number …`, `; scope`, `; budget`, `; effort`, `; memory`, `;
+//! strict-uniform`, and `; together N` and `; alike N`, with which helper `N` needs a whole group.
 //! `NAME.bpf.c` is a C program, compiled by clang, with the whole message in `NAME.expected`.
 //! `WARPBPF_BLESS=1` writes what is said.
 
@@ -248,7 +249,8 @@ fn programs() {
             .filter_map(|line| line.strip_prefix("error[")?.split(']').next());
         named.extend(rules.map(str::to_owned));
     }
-    // Every rule has its program: the names are taken from the source, so that a new rule cannot be forgotten.
+    // Every rule has its program: the names are taken from the source, so that a new rule cannot be
+    // forgotten.
     let source = include_str!("../../src/rule.rs");
     let rules: BTreeSet<&str> = source
         .split("pub fn name(")

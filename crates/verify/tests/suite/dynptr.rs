@@ -1,4 +1,5 @@
-//! Dynptrs on the stack: what may be done with them, and that a record behind one is given back exactly once.
+//! Dynptrs on the stack: what may be done with them, and that a record behind one is given back
+//! exactly once.
 
 use crate::common::{accept, attempt, platform};
 

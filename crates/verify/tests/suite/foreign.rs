@@ -1,5 +1,5 @@
-//! What only other environments than a GPU kernel use: a context with rules of its own, memory that helpers fill, maps
-//! that programs may only read or only write.
+//! What only other environments than a GPU kernel use: a context with rules of its own, memory that
+//! helpers fill, maps that programs may only read or only write.
 
 use warpbpf_abi::attach::Site;
 use warpbpf_abi::helpers::{Arg, Effect, Helper, HelperId, Ret, Uniform, Warp};
@@ -193,7 +193,8 @@ fn a_helper_of_another_environment_takes_any_map() {
     }
 }
 
-/// What it returns is no clock of ours, so a loop that it ends waits for nothing that we could name.
+/// What it returns is no clock of ours, so a loop that it ends waits for nothing that we could
+/// name.
 #[test]
 fn a_loop_that_such_a_helper_ends_has_no_bound() {
     let rule = |id: u32| {

@@ -1,4 +1,5 @@
-//! Programs made to take too much room or time: each limit, and that what is below it is judged as ever.
+//! Programs made to take too much room or time: each limit, and that what is below it is judged as
+//! ever.
 
 use std::fmt::Write;
 

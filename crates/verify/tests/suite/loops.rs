@@ -245,8 +245,8 @@ fn a_walk_over_a_hash_counts_all_its_slots() {
             prove(max_entries, stop, 1 << 30).unwrap_or_else(|r| panic!("{}", r.render()));
         verified.facts().cost
     };
-    // 4 instructions before the call and 2 after it, the helper, 19 for each slot; in each round 6, 11 for the node, and
-    // the callback's 2.
+    // 4 instructions before the call and 2 after it, the helper, 19 for each slot; in each round 6,
+    // 11 for the node, and the callback's 2.
     let expected = |slots: u64, rounds: u64| 4 + 2 + 20 + slots * 19 + rounds * (6 + 11 + 2);
     assert_eq!(cost(1, 0), expected(256, 1));
     assert_eq!(cost(16, 0), expected(256, 16));

@@ -1,4 +1,5 @@
-//! Tests of the verifier from outside: rules and their messages, facts, and soundness against the interpreter.
+//! Tests of the verifier from outside: rules and their messages, facts, and soundness against the
+//! interpreter.
 
 mod apart;
 mod bounded;

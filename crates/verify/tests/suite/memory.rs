@@ -1,4 +1,5 @@
-//! Programs that run by themselves, on memory of their own; misaligned accesses; and what the log tells.
+//! Programs that run by themselves, on memory of their own; misaligned accesses; and what the log
+//! tells.
 
 use crate::common::{accept, attempt, code, lookup, maps, platform, refuse_on};
 use warpbpf_ebpf::Pc;

@@ -1,4 +1,5 @@
-//! Aggregates over a block: every thread of the block makes the call exactly once, or the program is refused.
+//! Aggregates over a block: every thread of the block makes the call exactly once, or the program
+//! is refused.
 
 use warpbpf_abi::attach::{SITES, Scope, Site};
 use warpbpf_abi::helpers::{HELPERS, Warp};
@@ -195,7 +196,8 @@ fn what_it_gives_goes_to_the_stack() {
         )
     };
     let call = "r1 = 1\nr2 = r6\ncall 546\nr0 = 0\nexit";
-    // A global variable, a value that was looked up, one that each thread has for itself, and a record.
+    // A global variable, a value that was looked up, one that each thread has for itself, and a
+    // record.
     let global = format!("r6 = map[4][0] + 8\n{call}");
     let value = format!("{}r6 = r0\n{call}", lookup(0));
     let own = format!("{}r6 = r0\n{call}", lookup(6));
@@ -217,7 +219,8 @@ fn what_it_gives_goes_to_the_stack() {
             "let it write a local variable, and store that where the helper returned 1"
         );
     }
-    // A caller's part of the stack is of the thread, too; and other helpers write where they are told.
+    // A caller's part of the stack is of the thread, too; and other helpers write where they are
+    // told.
     accept(
         "r1 = r10\nr1 += -8\ncall f\nr0 = *(u64 *)(r10 - 8)\nexit\nf:\nr2 = r1\nr1 = 1\ncall 546\nexit",
     );

@@ -789,7 +789,8 @@ fn many_branches_do_not_multiply() {
     accept(&text);
 }
 
-/// The largest of 16 numbers, and where it is: 2^16 paths, and a position that is then used as an index.
+/// The largest of 16 numbers, and where it is: 2^16 paths, and a position that is then used as an
+/// index.
 #[test]
 fn states_are_joined_where_too_many_meet() {
     let largest = |bound: u32| {
@@ -1057,7 +1058,8 @@ fn a_default_platform_has_the_table_of_its_site() {
     );
 }
 
-/// What the first path to a meeting point proves holds for a second one only if nothing it relied on differs.
+/// What the first path to a meeting point proves holds for a second one only if nothing it relied
+/// on differs.
 #[test]
 fn a_path_is_dropped_only_if_an_earlier_one_covers_it() {
     // A byte that only the first path wrote.
@@ -1109,7 +1111,8 @@ fn a_path_is_dropped_only_if_an_earlier_one_covers_it() {
         6,
         "`r8` is read but holds nothing: nothing was written to it",
     );
-    // A pointer where the first path had a number: only one of them may be added to another number and stored.
+    // A pointer where the first path had a number: only one of them may be added to another number
+    // and stored.
     refuse(
         "r6 = *(u32 *)(r1 + 48)\n*(u64 *)(r10 - 8) = 5\nif r6 <= 3 goto second\ngoto meet\nsecond:\n*(u64 *)(r10 - 8) = r10\nmeet:\nr0 = *(u64 *)(r10 - 8)\nexit",
         6,

@@ -1,4 +1,5 @@
-//! Helpers with a size: what a call counts for grows with it, and what would be without limit is refused.
+//! Helpers with a size: what a call counts for grows with it, and what would be without limit is
+//! refused.
 
 use crate::common::{self, attempt, code, platform};
 use warpbpf_abi::maps::MapType;
@@ -177,7 +178,8 @@ fn constant_strings_have_a_limit() {
     );
 }
 
-/// What the code generator must know is one number on all paths, or the program is refused with the two.
+/// What the code generator must know is one number on all paths, or the program is refused with the
+/// two.
 #[test]
 fn a_size_that_the_code_needs_is_the_same_on_all_paths() {
     let either = |first: &str, second: &str, call: &str| {

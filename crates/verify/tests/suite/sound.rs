@@ -1,7 +1,7 @@
-//! What is proved is true: random programs that are accepted run on the reference interpreter, over memory that has
-//! nothing around its regions. They may not trap, nor execute more than the proved cost; and
-//! neither garbage in the stack nor the addresses of maps may change what they do, because a program that reads only
-//! what it wrote and leaks no pointer cannot see either.
+//! What is proved is true: random programs that are accepted run on the reference interpreter, over
+//! memory that has nothing around its regions. They may not trap, nor execute more than the proved
+//! cost; and neither garbage in the stack nor the addresses of maps may change what they do,
+//! because a program that reads only what it wrote and leaks no pointer cannot see either.
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -108,8 +108,8 @@ fn refill(insns: &mut Vec<Insn>) {
     }
 }
 
-/// The program and, if they are called, the function that it passes 16 bytes of its stack to, and one that `bpf_loop`
-/// calls back with them.
+/// The program and, if they are called, the function that it passes 16 bytes of its stack to, and
+/// one that `bpf_loop` calls back with them.
 fn code_of(main: &[Piece], callee: &[Piece]) -> Code {
     let mut insns = main_prologue();
     emit(&mut insns, main);
@@ -597,7 +597,8 @@ fn jump_op() -> impl Strategy<Value = JumpOp> {
     prop::sample::select(vec![Eq, Ne, Set, Gt, Ge, Lt, Le, SGt, SGe, SLt, SLe])
 }
 
-/// What programs mostly do: compute, compare, spill, and access memory at an offset that was compared.
+/// What programs mostly do: compute, compare, spill, and access memory at an offset that was
+/// compared.
 fn usual() -> impl Strategy<Value = Piece> {
     let slot = prop::sample::select(vec![-8i16, -16, -32, -40]);
     let base = prop::sample::select(vec![9u8, 9, 9, 0]).prop_map(reg);
@@ -756,7 +757,8 @@ impl World {
         world
     }
 
-    /// Regions are apart, so that a step outside is a trap. `kind` is the map's index plus 1, or the context.
+    /// Regions are apart, so that a step outside is a trap. `kind` is the map's index plus 1, or
+    /// the context.
     fn address(&self, kind: u64, item: u64) -> u64 {
         self.base + kind * STRIDE + item * 0x1000
     }

@@ -158,7 +158,8 @@ fn callbacks_and_maps() {
         "r1 = map[0]\nr2 = r10\nr3 = 0\ncall 1\nr0 = 0\nexit",
         "`bpf_map_lookup_elem` does not take map `jobs`, a map of type user_ringbuf",
     );
-    // Which lane drains is not known: what all lanes must do together has no place in the callback, nor behind its result.
+    // Which lane drains is not known: what all lanes must do together has no place in the callback,
+    // nor behind its result.
     refuse(
         "r1 = 1\ncall 528\nr0 = 0\nexit",
         "`bpf_gpu_warp_sum` needs all lanes that arrived together, but the branch at instruction 8 sends some of them \

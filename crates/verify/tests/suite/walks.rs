@@ -116,7 +116,8 @@ fn loops_with_a_count_that_comes_from_a_hash_vary() {
             Err(r) => assert_eq!(r.rule.name(), "not-together", "{}", r.render()),
         }
     };
-    // `bpf_loop`, an iterator over numbers, `may_goto` and a plain loop, as many times as there were elements.
+    // `bpf_loop`, an iterator over numbers, `may_goto` and a plain loop, as many times as there
+    // were elements.
     refused(
         "r6 &= 7\nr1 = r6\nr2 = subprog[g]\nr3 = 0\nr4 = 0\ncall 181\nr0 = 0\nexit\ng:\nr1 = 1\ncall 528\nr0 = 0\nexit\n",
     );
@@ -135,7 +136,8 @@ fn what_a_map_in_a_map_answers_varies_with_the_map() {
         inner: Some(Box::new(map(MapType::Array, 4, 8, 16))),
         ..map(MapType::ArrayOfMaps, 4, 4, 4)
     };
-    // The key is the same in all lanes; the maps may have different numbers of entries, or none of them the key.
+    // The key is the same in all lanes; the maps may have different numbers of entries, or none of
+    // them the key.
     let text = "r6 = *(u32 *)(r1 + 48)\n*(u32 *)(r10 - 4) = r6\n*(u32 *)(r10 - 8) = 1\nr1 = map[0]\nr2 = r10\nr2 += -4\ncall 1\nif r0 == 0 goto out\nr1 = r0\nr2 = r10\nr2 += -8\nr3 = r10\nr3 += -16\n*(u64 *)(r10 - 16) = 1\nr4 = 0\ncall 2\nr6 = r0\nout:\nr0 = 0\nexit";
     let verified = attempt(text, &[outer]).unwrap_or_else(|r| panic!("{}", r.render()));
     assert!(!verified.warp().at(0, Pc(16)).uniform);

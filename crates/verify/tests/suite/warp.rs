@@ -1,4 +1,5 @@
-//! The warp half from outside: what is uniform, which lanes are together, what that refuses, and the warnings.
+//! The warp half from outside: what is uniform, which lanes are together, what that refuses, and
+//! the warnings.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +10,8 @@ use warpbpf_abi::maps::MapType;
 use warpbpf_ebpf::Pc;
 use warpbpf_verify::{Platform, WarpFact, helpers_used, verify};
 
-/// The letters of a program's instructions: what it defines, or where it branches, is `u`niform or `v`arying; upper case
-/// where not all lanes of the group come together.
+/// The letters of a program's instructions: what it defines, or where it branches, is `u`niform or
+/// `v`arying; upper case where not all lanes of the group come together.
 fn letters(text: &str, scope: Scope) -> String {
     let verified = match verify(code(text), &maps(), &platform().with_scope(scope)) {
         Ok(verified) => verified,
@@ -47,8 +48,8 @@ fn context_fields_by_their_source() {
             of_thread(&text).remove(0)
         })
         .collect();
-    // block_idx, block_dim, thread_idx, grid_dim: three each; lane, warp, sm, active_mask, kernel_id, grid_id;
-    // dynamic_shared, cluster_rank, cluster_dim, arg_count; args; launch_id.
+    // block_idx, block_dim, thread_idx, grid_dim: three each; lane, warp, sm, active_mask,
+    // kernel_id, grid_id; dynamic_shared, cluster_rank, cluster_dim, arg_count; args; launch_id.
     assert_eq!(
         fields,
         format!("{}{}", "uuuuuuvvvuuuvuvuuu", "u".repeat(23))
@@ -123,7 +124,8 @@ fn memory_of_others_varies_constants_do_not() {
         let letters = of_thread(&text);
         (letters.as_bytes()[4] as char, letters.as_bytes()[8] as char)
     };
-    // The place in an array is the same for all lanes, what is in it not; a hash can change between two lookups.
+    // The place in an array is the same for all lanes, what is in it not; a hash can change between
+    // two lookups.
     assert_eq!(value(0), ('u', 'v'));
     assert_eq!(value(6), ('v', 'V'));
     assert_eq!(
@@ -205,8 +207,8 @@ fn branches_are_counted_and_found() {
     assert_eq!(verified.warp().at(7, Pc(0)), WarpFact::default());
 }
 
-/// The table with one helper changed: `bpf_gpu_membar` waits for the whole group, `bpf_map_update_elem` wants the same
-/// arguments in all of it.
+/// The table with one helper changed: `bpf_gpu_membar` waits for the whole group,
+/// `bpf_map_update_elem` wants the same arguments in all of it.
 fn demanding() -> Platform {
     let table: Vec<Helper> = HELPERS
         .iter()
@@ -624,8 +626,9 @@ fn calls_count_for_what_they_do() {
             ("ktime_get_ns", None, 1, 24, 24)
         ]
     );
-    // A hash with keys of 8 and values of 16 bytes and room for 1,024: 128 probes of 24 and 3 instructions. An update asks, up to
-    // 64 times, 32 shards for a node, and 64 words of a bitmap, 16 instructions each, and 16,384 times 32 shards for room.
+    // A hash with keys of 8 and values of 16 bytes and room for 1,024: 128 probes of 24 and 3
+    // instructions. An update asks, up to 64 times, 32 shards for a node, and 64 words of a bitmap,
+    // 16 instructions each, and 16,384 times 32 shards for room.
     let key = "*(u64 *)(r10 - 8) = 1\n*(u64 *)(r10 - 24) = 1\n*(u64 *)(r10 - 16) = 1\nr2 = r10\nr2 += -8\nr3 = r10\nr3 += -24\nr1 = map[2]\nr4 = 0\n";
     assert_eq!(
         used(&format!("{key}call 1\nr0 = 0\nexit")),

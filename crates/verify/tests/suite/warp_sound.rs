@@ -1,5 +1,5 @@
-//! The warp half against what lanes really do: random programs, run lane by lane, in which uniform values must be equal
-//! and instructions said to be reached together must be reached by all.
+//! The warp half against what lanes really do: random programs, run lane by lane, in which uniform
+//! values must be equal and instructions said to be reached together must be reached by all.
 
 use std::collections::BTreeMap;
 
@@ -38,8 +38,9 @@ fn draft() -> impl Strategy<Value = Draft> {
     ]
 }
 
-/// `r0` to `r4` are played with, of which `r0` is the block's number at first and `r1` the lane; `r6` counts the rounds of
-/// a loop around the body, up to a constant or to what `r7` is: the lane's last two bits, or the block's.
+/// `r0` to `r4` are played with, of which `r0` is the block's number at first and `r1` the lane;
+/// `r6` counts the rounds of a loop around the body, up to a constant or to what `r7` is: the
+/// lane's last two bits, or the block's.
 fn program(body: &[Draft], rounds: i32) -> String {
     let mut text = String::from(
         "r0 = *(u32 *)(r1 + 0)\nr7 = r0\nr8 = *(u32 *)(r1 + 48)\nr2 = 0\nr3 = 1\nr4 = 2\n*(u64 *)(r10 - 8) = 0\n*(u64 *)(r10 - 16) = 0\nr1 = r8\n",

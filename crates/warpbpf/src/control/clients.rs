@@ -1,5 +1,5 @@
-//! Programs of second tools in this tool's applications: each hears by a connection of its own what it would hear of an agent, with its
-//! programs and maps alone in it, and they go when that ends.
+//! Programs of second tools in this tool's applications: each hears by a connection of its own what
+//! it would hear of an agent, with its programs and maps alone in it, and they go when that ends.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -27,7 +27,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 const BUSY: Duration = Duration::from_millis(100);
 /// How long the last words to a second tool may be unread.
 const UNREAD: Duration = Duration::from_secs(10);
-/// How long kernels that were launched with a second tool's programs are waited for, for what they count.
+/// How long kernels that were launched with a second tool's programs are waited for, for what they
+/// count.
 const DRAINING: Duration = Duration::from_secs(60);
 
 /// What a second tool wants; the request's blob is the object file.
@@ -39,7 +40,8 @@ pub struct JoinRequest {
     pub tool: u32,
     /// What messages call the object.
     pub name: String,
-    /// How its programs are proved, and which launches they are in. All else is as for the tool that is asked.
+    /// How its programs are proved, and which launches they are in. All else is as for the tool
+    /// that is asked.
     pub options: Options,
     /// Milliseconds that it may take.
     pub limit_ms: u64,

@@ -8,7 +8,8 @@ use warpbpf_wire::{
 
 use super::*;
 
-/// Appends a chunk of records of 8 bytes that tell their numbers; a header of `None` is none that a device writes.
+/// Appends a chunk of records of 8 bytes that tell their numbers; a header of `None` is none that a
+/// device writes.
 fn chunk(writer: &mut SharedWriter, map: u32, records: &[Option<u64>]) {
     let words: Vec<u64> = records
         .iter()
@@ -22,7 +23,8 @@ fn chunk(writer: &mut SharedWriter, map: u32, records: &[Option<u64>]) {
     chunks.publish();
 }
 
-/// What a tool has of an application that said all it had to say, and is gone before anybody listened.
+/// What a tool has of an application that said all it had to say, and is gone before anybody
+/// listened.
 fn gone() -> ToolConnection {
     let (tool, agent) = ToolConnection::pair().unwrap();
     let mut agent = AgentConnection::trusted(agent).unwrap();

@@ -22,9 +22,11 @@ pub(super) const TAIL: u64 = 256;
 pub(super) const EPOCH: u64 = 320;
 pub(super) const WITHIN: u64 = 328;
 pub(super) const LOST_PRINTK: u64 = 384;
-/// In the header: 1 + the bound of the error of host time on the device, in ns; 0 before it is known.
+/// In the header: 1 + the bound of the error of host time on the device, in ns; 0 before it is
+/// known.
 pub(super) const CLOCK_ERROR: u64 = 48;
-/// Behind a count of lost events: those lost on the device before, because a ring was full or a retry ran out.
+/// Behind a count of lost events: those lost on the device before, because a ring was full or a
+/// retry ran out.
 pub(super) const LOSSES_FULL: u64 = 8;
 pub(super) const LOSSES_BUSY: u64 = 16;
 pub(super) const TABLE: u64 = PAGE;

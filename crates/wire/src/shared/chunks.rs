@@ -1,5 +1,5 @@
-//! Room in the event ring for chunks of device rings, which somebody else fills: the copy engine. They are published together,
-//! when all of them are whole.
+//! Room in the event ring for chunks of device rings, which somebody else fills: the copy engine.
+//! They are published together, when all of them are whole.
 
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
@@ -16,7 +16,8 @@ pub struct Span {
     pub bytes: u64,
 }
 
-/// The bytes of words. They may be written through the pointer: what is atomic may change behind a shared reference.
+/// The bytes of words. They may be written through the pointer: what is atomic may change behind a
+/// shared reference.
 pub(super) fn span(words: &[AtomicU64]) -> Span {
     Span {
         start: words.as_ptr().cast_mut().cast(),
@@ -24,7 +25,8 @@ pub(super) fn span(words: &[AtomicU64]) -> Span {
     }
 }
 
-/// Chunks behind the ring's head that no consumer sees yet. Those that are not published are forgotten.
+/// Chunks behind the ring's head that no consumer sees yet. Those that are not published are
+/// forgotten.
 #[derive(Debug)]
 pub struct Chunks<'w> {
     writer: &'w mut SharedWriter,
@@ -46,8 +48,9 @@ impl Chunks<'_> {
         ring(&writer.words, writer.ring, writer.ring_bytes).chunk_room(self.next)
     }
 
-    /// Room for a chunk of a map ([`super::PRINTK`] too) and a shard; in two parts where it lies over the end of the ring, else the
-    /// second is empty. Every byte of it must be written before it is published. `None` if it is larger than [`Chunks::room`].
+    /// Room for a chunk of a map ([`super::PRINTK`] too) and a shard; in two parts where it lies
+    /// over the end of the ring, else the second is empty. Every byte of it must be written before
+    /// it is published. `None` if it is larger than [`Chunks::room`].
     pub fn reserve(&mut self, map: u32, shard: u32, bytes: u64) -> Option<[Span; 2]> {
         let writer = &self.writer;
         let ring = ring(&writer.words, writer.ring, writer.ring_bytes);
@@ -75,8 +78,8 @@ impl SharedWriter {
         Chunks::new(self)
     }
 
-    /// The pages of the ring: what a driver can lock, so that its copy engine writes into them. They stay where they are as long as
-    /// the writer lives.
+    /// The pages of the ring: what a driver can lock, so that its copy engine writes into them.
+    /// They stay where they are as long as the writer lives.
     pub fn ring_pages(&self) -> Span {
         span(self.words.slice(self.ring, self.ring_bytes))
     }

@@ -1,5 +1,5 @@
-//! Every order in which the threads of a writer and its readers can meet, and what memory may show each of them then, by
-//! loom.
+//! Every order in which the threads of a writer and its readers can meet, and what memory may show
+//! each of them then, by loom.
 
 use std::sync::atomic::Ordering;
 
@@ -13,11 +13,12 @@ use super::ring::{Consumer, Ring};
 use super::{SharedError, snapshot};
 use crate::words::word;
 
-/// Words of the ring's data: two events of 24 bytes and a part of a third, so that events wrap; or a chunk of two records with its
-/// header, so that one more has no room.
+/// Words of the ring's data: two events of 24 bytes and a part of a third, so that events wrap; or
+/// a chunk of two records with its header, so that one more has no room.
 const WORDS: usize = 8;
 
-/// How often a thread may be interrupted where it need not be. Bugs of such protocols need one or two.
+/// How often a thread may be interrupted where it need not be. Bugs of such protocols need one or
+/// two.
 const PREEMPTIONS: usize = 3;
 
 fn check(model: impl Fn() + Sync + Send + 'static) {
@@ -62,7 +63,8 @@ impl Shared {
         self.ring().try_push(head, number, number, &payload)
     }
 
-    /// A chunk of records, each of which tells its number; the map is 0, so that it is told from an event.
+    /// A chunk of records, each of which tells its number; the map is 0, so that it is told from an
+    /// event.
     fn push_chunk(&self, head: &mut u64, numbers: &[u8]) -> bool {
         let ring = self.ring();
         let mut next = *head;
@@ -82,7 +84,8 @@ impl Shared {
     }
 }
 
-/// Numbers of the events that are handed out, each of which is whole; whether another reader has taken over.
+/// Numbers of the events that are handed out, each of which is whole; whether another reader has
+/// taken over.
 fn read(shared: &Shared, consumer: &mut Consumer, numbers: &mut Vec<u32>) -> bool {
     let told = consumer.events_while(&shared.ring(), |event| {
         let number = match event.map {
@@ -146,7 +149,8 @@ fn who_takes_over_goes_on_where_the_other_was() {
                 numbers
             })
         };
-        // It writes over the room of what was read, while the reader that was taken over may still be looking there.
+        // It writes over the room of what was read, while the reader that was taken over may still
+        // be looking there.
         let writer = {
             let shared = shared.clone();
             thread::spawn(move || {
@@ -157,7 +161,8 @@ fn who_takes_over_goes_on_where_the_other_was() {
         let (mut consumer, mut second) = (Consumer::default(), Vec::new());
         let taken_over = read(&shared, &mut consumer, &mut second);
         let (first, (_, pushed)) = (first.join().unwrap(), writer.join().unwrap());
-        // Whoever came last goes on, and if that is nobody here, the next one does: nothing is lost.
+        // Whoever came last goes on, and if that is nobody here, the next one does: nothing is
+        // lost.
         if taken_over || read(&shared, &mut consumer, &mut second) {
             read(&shared, &mut Consumer::default(), &mut second);
         }

@@ -24,7 +24,8 @@ pub struct SharedReader {
 }
 
 impl SharedReader {
-    /// Maps a memfd from an agent after checking that it cannot shrink and that every offset in it is inside.
+    /// Maps a memfd from an agent after checking that it cannot shrink and that every offset in it
+    /// is inside.
     pub fn open(fd: impl AsFd) -> Result<SharedReader, SharedError> {
         SharedReader::open_bounded(fd, u64::MAX)
     }
@@ -114,7 +115,8 @@ impl SharedReader {
         self.areas.all.len()
     }
 
-    /// Copies the last published snapshot of a map and returns its sequence; `None` before the first one.
+    /// Copies the last published snapshot of a map and returns its sequence; `None` before the
+    /// first one.
     pub fn snapshot(&self, map: usize, into: &mut Vec<u8>) -> Result<Option<u64>, SharedError> {
         self.areas.snapshot(&self.words, map, into)
     }
@@ -130,12 +132,12 @@ impl SharedReader {
         sequence.map_or(0, |word| word.load(Ordering::Acquire))
     }
 
-    /// Hands every event that is there to `sink` and gives its room back. Returns how many. The first call takes the ring
-    /// over from whoever read it before.
+    /// Hands every event that is there to `sink` and gives its room back. Returns how many. The
+    /// first call takes the ring over from whoever read it before.
     ///
     /// # Errors
-    /// [`SharedError::Ring`], [`SharedError::TakenOver`]; [`SharedError::Record`], after which the next call goes on behind the
-    /// damaged chunk. What came before an error was handed out.
+    /// [`SharedError::Ring`], [`SharedError::TakenOver`]; [`SharedError::Record`], after which the
+    /// next call goes on behind the damaged chunk. What came before an error was handed out.
     pub fn events(&mut self, mut sink: impl FnMut(Event<'_>)) -> Result<u64, SharedError> {
         self.events_while(|event| {
             sink(event);
@@ -143,7 +145,8 @@ impl SharedReader {
         })
     }
 
-    /// As [`SharedReader::events`], until `sink` says false: the event that it was given then counts as handed out.
+    /// As [`SharedReader::events`], until `sink` says false: the event that it was given then
+    /// counts as handed out.
     pub fn events_while(
         &mut self,
         sink: impl FnMut(Event<'_>) -> bool,

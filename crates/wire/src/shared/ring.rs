@@ -1,5 +1,5 @@
-//! The protocol of the event ring, over any kind of atomic words: a model checker runs the same code as the mapping does
-//! (`models`).
+//! The protocol of the event ring, over any kind of atomic words: a model checker runs the same
+//! code as the mapping does (`models`).
 
 use std::ops::Range;
 use std::sync::atomic::Ordering;
@@ -20,13 +20,15 @@ const EVENT: u32 = 0;
 /// In an entry's header: a chunk of a device ring.
 pub(super) const CHUNK: u32 = 1;
 
-/// The ring in shared memory: what the writer moves, what consumers move, and a power of two of bytes.
+/// The ring in shared memory: what the writer moves, what consumers move, and a power of two of
+/// bytes.
 pub(super) struct Ring<'a, W> {
     /// Bytes ever written.
     pub head: &'a W,
     /// Bytes ever read: where an entry begins.
     pub tail: &'a W,
-    /// Where the first record lies that has not been handed out, if that is in the chunk at the tail.
+    /// Where the first record lies that has not been handed out, if that is in the chunk at the
+    /// tail.
     pub within: &'a W,
     /// How many consumers there were.
     pub epoch: &'a W,
@@ -45,8 +47,8 @@ struct Entry {
 }
 
 impl Entry {
-    /// The entry at `position` with a payload of `len` bytes. Positions do not overflow: a ring would have to be used for
-    /// centuries.
+    /// The entry at `position` with a payload of `len` bytes. Positions do not overflow: a ring
+    /// would have to be used for centuries.
     fn new<W: Word>(position: u64, [map, shard, len, kind]: [u32; 4]) -> Entry {
         let is_chunk = kind == CHUNK;
         let start = match is_chunk {
@@ -71,11 +73,13 @@ impl<W: Word> Ring<'_, W> {
     /// Bytes that may be written behind `head`.
     fn free(&self, head: u64) -> u64 {
         let tail = self.tail.load(Ordering::Acquire);
-        // A tail that is ahead or far behind comes from a broken reader: it only costs that reader its events.
+        // A tail that is ahead or far behind comes from a broken reader: it only costs that reader
+        // its events.
         self.bytes().saturating_sub(head.wrapping_sub(tail))
     }
 
-    /// Appends an event at `head`, which is the only writer's; false when consumers have not made room.
+    /// Appends an event at `head`, which is the only writer's; false when consumers have not made
+    /// room.
     pub(super) fn try_push(&self, head: &mut u64, map: u32, shard: u32, payload: &[u8]) -> bool {
         let Ok(len) = u32::try_from(payload.len()) else {
             return false;
@@ -88,15 +92,17 @@ impl<W: Word> Ring<'_, W> {
         true
     }
 
-    /// Most bytes of a chunk that there is room for behind `next`: a multiple of what records begin at.
+    /// Most bytes of a chunk that there is room for behind `next`: a multiple of what records begin
+    /// at.
     pub(super) fn chunk_room(&self, next: u64) -> u64 {
         let before = Entry::new::<W>(next, [0, 0, 0, CHUNK]).bytes.start - next;
         let room = self.free(next).saturating_sub(before).min(1 << 31);
         room / RingLayout::ALIGN * RingLayout::ALIGN
     }
 
-    /// Room behind `next` for a chunk of so many bytes, which the caller fills before [`Ring::publish`]: its place in the
-    /// data, in two parts if it lies over the end. `None` when consumers have not made room.
+    /// Room behind `next` for a chunk of so many bytes, which the caller fills before
+    /// [`Ring::publish`]: its place in the data, in two parts if it lies over the end. `None` when
+    /// consumers have not made room.
     pub(super) fn reserve(
         &self,
         next: &mut u64,
@@ -115,8 +121,9 @@ impl<W: Word> Ring<'_, W> {
         if entry.end - *next > self.free(*next) {
             return None;
         }
-        // A reader that has been taken over may still be looking at this room. If it sees a word that is stored from here on, it
-        // must also see that there was another consumer, who gave the room back.
+        // A reader that has been taken over may still be looking at this room. If it sees a word
+        // that is stored from here on, it must also see that there was another consumer, who gave
+        // the room back.
         W::fence(Ordering::Release);
         let mut bytes = [0u8; ENTRY_HEADER as usize];
         for (to, field) in bytes.as_chunks_mut::<4>().0.iter_mut().zip(header) {
@@ -179,7 +186,8 @@ enum Came {
 }
 
 impl Consumer {
-    /// Hands events to `sink` until it says false: the event that it was given then counts as handed out. Returns how many.
+    /// Hands events to `sink` until it says false: the event that it was given then counts as
+    /// handed out. Returns how many.
     pub(super) fn events_while<W: Word>(
         &mut self,
         ring: &Ring<'_, W>,
@@ -341,8 +349,9 @@ impl Consumer {
         Ok(entry)
     }
 
-    /// What was read before this is as it was written, if its room has not been given back: by a consumer that came after
-    /// this one, which is an error, or by the one before, which was about to when this one came.
+    /// What was read before this is as it was written, if its room has not been given back: by a
+    /// consumer that came after this one, which is an error, or by the one before, which was about
+    /// to when this one came.
     fn is_as_read<W: Word>(&self, ring: &Ring<'_, W>) -> Result<bool, SharedError> {
         W::fence(Ordering::Acquire);
         if !self.is_consumer(ring) {

@@ -1,4 +1,5 @@
-//! The protocol of a snapshot, over any kind of atomic words: two copies, and a sequence that says which one is whole.
+//! The protocol of a snapshot, over any kind of atomic words: two copies, and a sequence that says
+//! which one is whole.
 
 use std::sync::atomic::Ordering;
 
@@ -16,7 +17,8 @@ pub(super) fn tries(bytes: u64) -> u32 {
     (BYTES / bytes.max(1)).clamp(LEAST, MOST) as u32
 }
 
-/// Publishes `bytes` bytes that `fill` brings part by part. False when it failed: then the last snapshot stays.
+/// Publishes `bytes` bytes that `fill` brings part by part. False when it failed: then the last
+/// snapshot stays.
 pub(super) fn publish<W: Word, E>(
     sequence: &W,
     copies: [&[W]; 2],
@@ -25,7 +27,8 @@ pub(super) fn publish<W: Word, E>(
     mut fill: impl FnMut(&mut [u8]) -> Result<(), E>,
 ) -> bool {
     let next = sequence.load(Ordering::Relaxed).wrapping_add(1);
-    // A reader that sees any word stored below must also see the sequence that was published before.
+    // A reader that sees any word stored below must also see the sequence that was published
+    // before.
     W::fence(Ordering::Release);
     let copy = copies[(next & 1) as usize];
     // Whole words, but for the last one.
@@ -47,8 +50,8 @@ pub(super) fn publish<W: Word, E>(
     true
 }
 
-/// Copies the snapshot that was published last, and gives its sequence: 0 before the first one. `None` if it was published
-/// faster than it could be copied.
+/// Copies the snapshot that was published last, and gives its sequence: 0 before the first one.
+/// `None` if it was published faster than it could be copied.
 pub(super) fn read<W: Word>(sequence: &W, copies: [&[W]; 2], into: &mut [u8]) -> Option<u64> {
     for _ in 0..tries(into.len() as u64) {
         let before = sequence.load(Ordering::Acquire);

@@ -385,14 +385,16 @@ fn a_consumer_goes_on_where_the_last_one_stopped() {
     assert_eq!(all(&mut second), [(0, 0, vec![4])]);
 }
 
-/// Consumers that come while another one reads: every event is handed out, and at most one more often for each of them.
+/// Consumers that come while another one reads: every event is handed out, and at most one more
+/// often for each of them.
 #[test]
 fn consumers_that_follow_each_other_miss_nothing() {
     const EVENTS: u32 = 40_000;
     const CONSUMERS: u32 = 200;
     let (mut writer, fd) = SharedWriter::create(&[8], PAGE).unwrap();
     let mut counts = vec![0u32; EVENTS as usize];
-    // The last event may go to the one that is being chased away, and then the other one never sees it.
+    // The last event may go to the one that is being chased away, and then the other one never sees
+    // it.
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
         scope.spawn(|| {

@@ -24,8 +24,8 @@ pub struct SharedWriter {
 }
 
 impl SharedWriter {
-    /// Makes the memfd for maps of these snapshot sizes (0: no snapshot) and a ring of at least `ring_bytes`.
-    /// The descriptor is sealed against any change of size.
+    /// Makes the memfd for maps of these snapshot sizes (0: no snapshot) and a ring of at least
+    /// `ring_bytes`. The descriptor is sealed against any change of size.
     pub fn create(sizes: &[u64], ring_bytes: u64) -> Result<(SharedWriter, OwnedFd), SharedError> {
         let ring_bytes = ring_bytes.clamp(PAGE, 1 << 40).next_power_of_two();
         let page = |n: u128| n.next_multiple_of(u128::from(PAGE));
@@ -82,7 +82,8 @@ impl SharedWriter {
         Ok((writer, fd))
     }
 
-    /// The writer of a memfd whose writer in this process is gone. Its ring is not written to any more.
+    /// The writer of a memfd whose writer in this process is gone. Its ring is not written to any
+    /// more.
     ///
     /// # Errors
     /// Those of [`SharedReader::open`].
@@ -97,7 +98,8 @@ impl SharedWriter {
         })
     }
 
-    /// Copies the snapshot that was published last and returns its sequence; `None` before the first one.
+    /// Copies the snapshot that was published last and returns its sequence; `None` before the
+    /// first one.
     ///
     /// # Errors
     /// [`SharedError::Map`].
@@ -105,8 +107,8 @@ impl SharedWriter {
         self.areas.snapshot(&self.words, map, into)
     }
 
-    /// Takes in maps that have one memfd of their own: their numbers follow those that there are. Readers of this one must append a reader
-    /// of that one.
+    /// Takes in maps that have one memfd of their own: their numbers follow those that there are.
+    /// Readers of this one must append a reader of that one.
     pub fn append(&mut self, maps: SharedWriter) {
         self.areas.append(maps.words, maps.areas.all);
     }
@@ -136,8 +138,9 @@ impl SharedWriter {
         .map(|_| ())
     }
 
-    /// Publishes a snapshot that `fill` brings part by part, in order, so that a large map needs little memory on its
-    /// way: as large as `scratch`, and at most [`SNAPSHOT_PART`] bytes. `Ok(false)` when `fill` failed: then the last snapshot stays.
+    /// Publishes a snapshot that `fill` brings part by part, in order, so that a large map needs
+    /// little memory on its way: as large as `scratch`, and at most [`SNAPSHOT_PART`] bytes.
+    /// `Ok(false)` when `fill` failed: then the last snapshot stays.
     pub fn publish_parts<E>(
         &mut self,
         map: usize,
@@ -175,7 +178,8 @@ impl SharedWriter {
         }
     }
 
-    /// How far the tool has come: bytes that it has read since the start, and its place in a chunk. It changes while the tool reads.
+    /// How far the tool has come: bytes that it has read since the start, and its place in a chunk.
+    /// It changes while the tool reads.
     pub fn read_so_far(&self) -> [u64; 2] {
         [TAIL, WITHIN].map(|at| self.words.word(at).load(Ordering::Acquire))
     }

@@ -1,7 +1,7 @@
 //! Helpers and maps.
 //!
-//! A program that runs alone does to its maps what it likes. In one that many threads run, what they do must come out
-//! the same in any order: they add to values and see no result.
+//! A program that runs alone does to its maps what it likes. In one that many threads run, what
+//! they do must come out the same in any order: they add to values and see no result.
 
 use warpbpf_abi::helpers::HelperId;
 use warpbpf_ebpf::{AluOp, AtomicOp, Callee, Imm64, Insn, JumpOp, Reg, Source, Width};

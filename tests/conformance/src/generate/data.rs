@@ -1,4 +1,5 @@
-//! Statements without branches of their own: arithmetic, and memory in every way that it can be reached.
+//! Statements without branches of their own: arithmetic, and memory in every way that it can be
+//! reached.
 
 use warpbpf_ebpf::{AluOp, AtomicOp, EndKind, Insn, JumpOp, Reg, Source, Width};
 
@@ -179,7 +180,8 @@ impl Generator<'_> {
         });
     }
 
-    /// An access whose place depends on a number that was brought into its range in one of several ways.
+    /// An access whose place depends on a number that was brought into its range in one of several
+    /// ways.
     pub fn varying_access(&mut self) {
         let area = self.area();
         let width = self.rng.pick(&WIDTHS);
@@ -235,8 +237,8 @@ impl Generator<'_> {
         }
     }
 
-    /// An access that some arithmetic and some comparisons may or may not keep inside: the verifier has to know. What it
-    /// accepts wrongly traps in the interpreter.
+    /// An access that some arithmetic and some comparisons may or may not keep inside: the verifier
+    /// has to know. What it accepts wrongly traps in the interpreter.
     pub fn daring_access(&mut self) {
         let area = self.area();
         let width = self.rng.pick(&WIDTHS);
@@ -329,7 +331,8 @@ pub(super) fn is_aligned(area: Area, off: i16, width: Width) -> bool {
     area.align >= bytes && off.rem_euclid(bytes) == 0
 }
 
-/// An immediate that encodes something that the verifier takes: shifts inside the width, divisors other than 0.
+/// An immediate that encodes something that the verifier takes: shifts inside the width, divisors
+/// other than 0.
 fn allowed(op: AluOp, wide: bool, imm: i32) -> i32 {
     match op {
         AluOp::Lsh | AluOp::Rsh | AluOp::Arsh => imm & if wide { 63 } else { 31 },

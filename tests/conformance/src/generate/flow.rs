@@ -1,4 +1,5 @@
-//! Control flow: functions, branches, loops of every shape that clang makes, and some that it does not.
+//! Control flow: functions, branches, loops of every shape that clang makes, and some that it does
+//! not.
 
 use warpbpf_ebpf::{AluOp, Callee, Imm64, Insn, JumpOp, Pc, Reg, Source, Width};
 
@@ -263,7 +264,8 @@ impl Generator<'_> {
         }
     }
 
-    /// A register that holds a pointer on one path and null on the other, and the test that tells them apart.
+    /// A register that holds a pointer on one path and null on the other, and the test that tells
+    /// them apart.
     fn pointer_or_null(&mut self) {
         let (by, src) = (self.number(), self.source());
         // An operand may have been made where the other was.
@@ -451,7 +453,8 @@ impl Generator<'_> {
         self.iterator(KfuncId::IterNumDestroy);
     }
 
-    /// Calls a function of the iterator on the stack. What it leaves in `r0` is for the caller to know.
+    /// Calls a function of the iterator on the stack. What it leaves in `r0` is for the caller to
+    /// know.
     fn iterator(&mut self, kfunc: KfuncId) {
         self.copy(reg(1), Reg::FP);
         self.alu(true, AluOp::Add, reg(1), Source::Imm(i32::from(ITERATOR)));

@@ -1,4 +1,5 @@
-//! What the generator knows while it writes: the code so far, what each register holds, and where memory is.
+//! What the generator knows while it writes: the code so far, what each register holds, and where
+//! memory is.
 
 use warpbpf_ebpf::{AluOp, Callee, Imm64, Insn, JumpOp, Pc, Reg, Source, Width};
 
@@ -117,7 +118,8 @@ impl<'a> Generator<'a> {
         }
     }
 
-    // --- writing ------------------------------------------------------------------------------------------------
+    // --- writing
+    // ---------------------------------------------------------------------------------------------
 
     pub fn emit(&mut self, insn: Insn) -> usize {
         self.code.push(insn);
@@ -205,7 +207,8 @@ impl<'a> Generator<'a> {
         }
     }
 
-    // --- registers ----------------------------------------------------------------------------------------------
+    // --- registers
+    // ---------------------------------------------------------------------------------------------
 
     /// A register that may be written.
     pub fn free(&mut self) -> Reg {

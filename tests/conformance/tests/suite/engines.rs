@@ -46,8 +46,8 @@ fn agreed(test: &Test) -> Output {
     ran
 }
 
-/// `r0` is the result of a call of helper `helper` with key 1, value 5 and `flags`, after the same keys were made in
-/// `before` calls.
+/// `r0` is the result of a call of helper `helper` with key 1, value 5 and `flags`, after the same
+/// keys were made in `before` calls.
 fn update(map: MapSpec, keys: &[i32], flags: i32) -> i64 {
     let mut asm = String::new();
     for (n, key) in keys.iter().enumerate() {

@@ -1,4 +1,5 @@
-//! What the fuzzer has found, in the smallest form, where it takes more than a case of `suites/found`.
+//! What the fuzzer has found, in the smallest form, where it takes more than a case of
+//! `suites/found`.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +53,8 @@ fn a_callback_that_is_never_called() {
     }
 }
 
-/// Adding a zero that only the optimiser sees became a load and a store, which took back what others had added.
+/// Adding a zero that only the optimiser sees became a load and a store, which took back what
+/// others had added.
 #[test]
 fn adding_nothing_loses_nothing() {
     let value = MapSpec::Array {

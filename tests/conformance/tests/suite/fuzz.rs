@@ -1,4 +1,5 @@
-//! A slice of the fuzzer for every build: other programs with each `PROPTEST_RNG_SEED`, the same ones with the same.
+//! A slice of the fuzzer for every build: other programs with each `PROPTEST_RNG_SEED`, the same
+//! ones with the same.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Programs on every engine that each machine has: the published suite, generated programs, and what the fuzzer found.
+//! Programs on every engine that each machine has: the published suite, generated programs, and
+//! what the fuzzer found.
 
 mod cases;
 mod engines;
@@ -7,7 +8,8 @@ mod fuzz;
 mod interpreter;
 mod operands;
 
-/// Searches by chance are to be as long as they can be of use (`cargo xtask test --deep`), and not as short as a gate needs.
+/// Searches by chance are to be as long as they can be of use (`cargo xtask test --deep`), and not
+/// as short as a gate needs.
 fn is_deep() -> bool {
     std::env::var_os("WARPBPF_DEEP").is_some()
 }

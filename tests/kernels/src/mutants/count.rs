@@ -1,7 +1,8 @@
 //! The same kernel, counting its own accesses and branches: what programs in it must count.
 //!
-//! It shares nothing with the splicer: it goes by the words of opcodes, adds one to global memory in front of each statement
-//! that it knows, under the same predicate, and is run on the soft GPU only.
+//! It shares nothing with the splicer: it goes by the words of opcodes, adds one to global memory
+//! in front of each statement that it knows, under the same predicate, and is run on the soft GPU
+//! only.
 
 use std::collections::BTreeMap;
 
@@ -43,7 +44,8 @@ impl Counting {
             let old = std::mem::take(lines);
             for line in old {
                 let added = line.parts().map(|parts| added(&parts, &mut counters));
-                // Nothing may come between a label and what declares its targets, but that is one line.
+                // Nothing may come between a label and what declares its targets, but that is one
+                // line.
                 lines.extend(added.into_iter().flatten());
                 lines.push(line);
             }

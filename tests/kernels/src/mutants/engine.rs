@@ -1,4 +1,5 @@
-//! A driver, real or soft, and sessions with the probes: runs a mutant as it is, recompiled without programs, and with them.
+//! A driver, real or soft, and sessions with the probes: runs a mutant as it is, recompiled without
+//! programs, and with them.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,7 +15,8 @@ use crate::probes::{Counts, PROBES, Probe};
 /// Probes that are put into every mutant.
 const PUT_IN: &[&str] = &["entry+exit", "mem", "branch", "all", "out-of-line"];
 
-/// Leaves a word in the shared memory of every processor: what a kernel reads there before it writes is then seen.
+/// Leaves a word in the shared memory of every processor: what a kernel reads there before it
+/// writes is then seen.
 const STAIN: &str = "\
 .version 7.0
 .target sm_75

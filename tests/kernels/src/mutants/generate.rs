@@ -1,8 +1,10 @@
-//! Kernels that nobody wrote: random PTX whose threads keep to memory of their own, whatever else is changed in it.
+//! Kernels that nobody wrote: random PTX whose threads keep to memory of their own, whatever else
+//! is changed in it.
 //!
-//! Names say what may be changed. `%r`, `%l`, `%f`, `%h`, `%p` are values: any change of them gives another kernel that is as
-//! good. `%a` and `%b` are addresses and what they are made of, `%c` and `%q` count rounds of loops: with them as they are, no
-//! thread leaves its rows, no loop goes on for ever, and all threads come to each barrier.
+//! Names say what may be changed. `%r`, `%l`, `%f`, `%h`, `%p` are values: any change of them gives
+//! another kernel that is as good. `%a` and `%b` are addresses and what they are made of, `%c` and
+//! `%q` count rounds of loops: with them as they are, no thread leaves its rows, no loop goes on
+//! for ever, and all threads come to each barrier.
 
 use std::fmt::Write as _;
 
@@ -300,7 +302,8 @@ impl Writer<'_> {
         self.line(&text);
     }
 
-    /// An address in one of the rows, for an access of so many bytes: base and offset, or a base that was computed.
+    /// An address in one of the rows, for an access of so many bytes: base and offset, or a base
+    /// that was computed.
     fn place(&mut self, bytes: u32, base: &str, row: u32) -> String {
         if self.rng.one_in(3) {
             // Computed from a value, and masked.

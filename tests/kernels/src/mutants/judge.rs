@@ -1,5 +1,5 @@
-//! Which mutants may go to a GPU: those that the soft GPU finishes without a trap, and in every order of warps with the same
-//! result. What it computes and counts is what others must.
+//! Which mutants may go to a GPU: those that the soft GPU finishes without a trap, and in every
+//! order of warps with the same result. What it computes and counts is what others must.
 
 use warpbpf_softgpu as soft;
 

@@ -1,5 +1,5 @@
-//! Writes a text in ways that compilers do not, and that the ISA allows: several statements in a line, comments that look like
-//! statements, any space.
+//! Writes a text in ways that compilers do not, and that the ISA allows: several statements in a
+//! line, comments that look like statements, any space.
 
 use warpbpf_conformance::rng::Rng;
 

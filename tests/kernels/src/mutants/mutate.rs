@@ -1,7 +1,8 @@
 //! Small changes of a kernel: some keep what it computes, others only keep it harmless.
 //!
-//! In a generated kernel everything that is a value may become another (see `generate`). In a kernel of the corpus only what
-//! reaches neither an address nor a branch may: else threads would meet at one place, and their order would decide.
+//! In a generated kernel everything that is a value may become another (see `generate`). In a
+//! kernel of the corpus only what reaches neither an address nor a branch may: else threads would
+//! meet at one place, and their order would decide.
 
 use warpbpf_conformance::rng::Rng;
 
@@ -166,7 +167,8 @@ impl<'r> Mutator<'r> {
         for line in lines.iter_mut() {
             *line = line.renamed(&from, &to);
         }
-        // A register that is declared by its own name took its declaration with it; one of a range did not.
+        // A register that is declared by its own name took its declaration with it; one of a range
+        // did not.
         if declared_as(lines, &to).is_none() {
             lines.insert(0, Line(format!(".reg .{declared} {to};")));
         }

@@ -1,4 +1,5 @@
-//! Where in a kernel what may be changed: what its lines depend on, and which of them belong together.
+//! Where in a kernel what may be changed: what its lines depend on, and which of them belong
+//! together.
 
 use std::collections::BTreeSet;
 
@@ -48,7 +49,8 @@ pub(super) struct Scene {
 impl Scene {
     pub(super) fn of(lines: &[Line], generated: bool) -> Scene {
         let begin = match generated {
-            // The first values, and what was written to shared and local memory, come before. Registers may have other names.
+            // The first values, and what was written to shared and local memory, come before.
+            // Registers may have other names.
             true => lines
                 .iter()
                 .position(|l| l.0.starts_with("st.local.v4.u32 [") && l.0.contains("+16]"))
@@ -201,7 +203,8 @@ fn independent(one: &Parts<'_>, next: &Line) -> bool {
     written(one).is_disjoint(&all(&other)) && written(&other).is_disjoint(&all(one))
 }
 
-/// Between the parts of a call, and between a pragma and what it is for, nothing goes; nor before a declaration.
+/// Between the parts of a call, and between a pragma and what it is for, nothing goes; nor before a
+/// declaration.
 fn closed(lines: &[Line]) -> Vec<bool> {
     let mut closed = vec![false; lines.len()];
     let mut open: Vec<usize> = Vec::new();
@@ -227,7 +230,8 @@ fn closed(lines: &[Line]) -> Vec<bool> {
     closed
 }
 
-/// Registers that reach an address, a predicate of anything but a choice of values, or what is not understood.
+/// Registers that reach an address, a predicate of anything but a choice of values, or what is not
+/// understood.
 fn deciding(lines: &[Line]) -> BTreeSet<String> {
     let mut deciding: BTreeSet<String> = BTreeSet::new();
     let parts: Vec<Parts<'_>> = lines.iter().filter_map(Line::parts).collect();

@@ -48,7 +48,8 @@ pub struct Subject {
     pub shape: Shape,
     /// It is one of ours: see [`super::mutate`].
     pub generated: bool,
-    /// The compiler may fuse products and sums, so that bits may differ from what the soft GPU computes.
+    /// The compiler may fuse products and sums, so that bits may differ from what the soft GPU
+    /// computes.
     pub fused: bool,
 }
 
@@ -97,8 +98,8 @@ fn fuses(text: &str) -> bool {
 /// A row of [`CORPUS`].
 type Row = (&'static str, &'static str, [u32; 3], [u32; 3], &'static str);
 
-/// A kernel of the corpus: its group, its name, blocks, threads, arguments. Of these, `iN` are N words of small numbers, `oN` N
-/// words of zeros, `uN` is the number N.
+/// A kernel of the corpus: its group, its name, blocks, threads, arguments. Of these, `iN` are N
+/// words of small numbers, `oN` N words of zeros, `uN` is the number N.
 const CORPUS: &[Row] = &[
     (
         "tiling",

@@ -456,8 +456,8 @@ fn silence(bench: &Bench) -> Told {
     Ok(format!("{} agents that fell silent", agents.len() + 1))
 }
 
-/// It says who it is, or what it has, too, and does not answer when it is to let go: the tool ends all
-/// the same, and says of which process it knows no more.
+/// It says who it is, or what it has, too, and does not answer when it is to let go: the tool ends
+/// all the same, and says of which process it knows no more.
 fn unanswered(bench: &Bench) -> Told {
     let tool = Served::start(bench)?;
     let socket = tool.socket()?;

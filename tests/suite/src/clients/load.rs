@@ -1,4 +1,5 @@
-//! Tools that come and go while an application launches from all its threads: every launch is somebody's, and counted once.
+//! Tools that come and go while an application launches from all its threads: every launch is
+//! somebody's, and counted once.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

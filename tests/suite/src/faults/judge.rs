@@ -1,5 +1,5 @@
-//! What has to hold after a run, whatever failed in it: the application did what it does, what was counted is exact or told
-//! to be missing, and each thing is told once.
+//! What has to hold after a run, whatever failed in it: the application did what it does, what was
+//! counted is exact or told to be missing, and each thing is told once.
 
 use std::collections::BTreeSet;
 
@@ -142,7 +142,8 @@ fn lost(scenario: &Scenario, all: &Seen<'_>, seen: &Seen<'_>, told: bool) -> Res
         if scenario.how == How::Attach || made(now) == made(kernel) {
             continue;
         }
-        // Launches that are not counted at all: of a kernel that says so itself, or because nothing was in force any more.
+        // Launches that are not counted at all: of a kernel that says so itself, or because nothing
+        // was in force any more.
         let refused = now["method"] != kernel["method"];
         if !told && !refused {
             return Err(format!(
@@ -222,7 +223,8 @@ fn counted(scenario: &Scenario, all: &Seen<'_>, seen: &Seen<'_>) -> Result<(), S
     }
 }
 
-/// Every launch with probes had those of one version, from its start to its end. Programs that came besides count where no version does.
+/// Every launch with probes had those of one version, from its start to its end. Programs that came
+/// besides count where no version does.
 fn versions(seen: &Seen<'_>) -> Result<(), String> {
     const BESIDES: u64 = 1000;
     let counts = |map: &str| -> Vec<(u64, u64)> {

@@ -17,7 +17,8 @@ const BEFORE: u64 = 3;
 const MEANWHILE: u64 = 15;
 const AFTER: u64 = 5;
 
-/// Starts an application, attaches to it, launches, detaches, launches. Its results are checked at each step.
+/// Starts an application, attaches to it, launches, detaches, launches. Its results are checked at
+/// each step.
 pub fn attach(
     bench: &Bench,
     scenario: &Scenario,

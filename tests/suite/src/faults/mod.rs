@@ -1,8 +1,10 @@
 //! Whatever of ours fails, the application goes on as if we were not there, and the user is told.
 //!
-//! Every build of the agent but a release build has sites that can be made to fail (`warpbpf-faults`). A run without a fault tells
-//! which sites there are and how often each is passed; then each is made to fail at several of its passes, for good, and at
-//! some the tool is killed. Nothing here knows a site by its name but where a fault is none that a program can survive.
+//! Every build of the agent but a release build has sites that can be made to fail
+//! (`warpbpf-faults`). A run without a fault tells which sites there are and how often each is
+//! passed; then each is made to fail at several of its passes, for good, and at some the tool is
+//! killed. Nothing here knows a site by its name but where a fault is none that a program can
+//! survive.
 
 mod judge;
 mod live;
@@ -26,7 +28,8 @@ const FEW: [usize; 2] = [24, 80];
 /// What a whole run must have had, or it is no proof.
 const LEAST_FAULTS: usize = 500;
 const LEAST_SITES: usize = 60;
-/// For how many seconds trials of a whole run begin, where a machine is lent for less than all of them take. What is left out is said.
+/// For how many seconds trials of a whole run begin, where a machine is lent for less than all of
+/// them take. What is left out is said.
 const SECONDS: &str = "WARPBPF_FAULTS_SECONDS";
 /// Trials at once.
 const AT_ONCE: usize = 4;
@@ -105,7 +108,8 @@ fn few(bench: &Bench) -> Told {
     }
 }
 
-/// Everything, as a command: `warpbpf-suite faults soft|gpu BUNDLE [SCENARIO]`. True if all is well.
+/// Everything, as a command: `warpbpf-suite faults soft|gpu BUNDLE [SCENARIO]`. True if all is
+/// well.
 pub fn all(bench: &Bench, only: &str) -> bool {
     if !trial::agent_has_sites(bench) {
         say!(
@@ -201,7 +205,8 @@ fn run_all(faults: &[(Trial<'_>, Fault)], until: Option<Instant>) -> Tally {
                         one.felt = usize::from(done.felt);
                         one.sites.insert(fault.site.clone());
                     }
-                    // Also where the fault did not happen: then the same run is to be as without it.
+                    // Also where the fault did not happen: then the same run is to be as without
+                    // it.
                     if let Some(reason) = done.wrong {
                         crate::say::write(
                             2,
@@ -225,7 +230,8 @@ fn run_all(faults: &[(Trial<'_>, Fault)], until: Option<Instant>) -> Tally {
     tally
 }
 
-/// A step that comes to each of so many, far from the one before: what is left out is then left out everywhere.
+/// A step that comes to each of so many, far from the one before: what is left out is then left out
+/// everywhere.
 fn stride(of: usize) -> usize {
     let coprime = |step: &usize| {
         let (mut a, mut b) = (*step, of);

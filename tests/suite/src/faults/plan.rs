@@ -29,8 +29,8 @@ impl Fault {
     }
 }
 
-/// What does not fail for good. If a driver does not undo what was done just before, nobody can do anything about it; and no kernel
-/// interrupts a call for ever.
+/// What does not fail for good. If a driver does not undo what was done just before, nobody can do
+/// anything about it; and no kernel interrupts a call for ever.
 fn only_passes(site: &str) -> bool {
     site == "cuCtxPopCurrent_v2" || site.ends_with("-interrupted")
 }
@@ -59,8 +59,8 @@ pub fn has_struck(log: &str, fault: &Fault) -> bool {
     })
 }
 
-/// For each site its first passes, one in the middle and the last one; all of them from the first and from the middle on; and at
-/// some the tool's end.
+/// For each site its first passes, one in the middle and the last one; all of them from the first
+/// and from the middle on; and at some the tool's end.
 pub fn faults(sites: &[Site]) -> Vec<Fault> {
     let mut all = Vec::new();
     for (number, site) in sites.iter().enumerate() {

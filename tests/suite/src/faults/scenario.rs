@@ -22,12 +22,14 @@ pub struct Scenario {
     pub falls_back: bool,
 }
 
-/// What is counted on the device, and has to agree with the launches that the agent says had probes.
+/// What is counted on the device, and has to agree with the launches that the agent says had
+/// probes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Counts {
     /// `launchcount`: launches by kernel.
     Launches,
-    /// `scopes`: threads, warps and blocks; each kernel is launched in one shape only, but for those named.
+    /// `scopes`: threads, warps and blocks; each kernel is launched in one shape only, but for
+    /// those named.
     Scopes(&'static [&'static str]),
     /// `replace`: launches by version, at their start and at their end.
     Versions,

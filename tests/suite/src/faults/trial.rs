@@ -134,11 +134,13 @@ impl<'b> Trial<'b> {
         let files = std::fs::read_dir(&made).map_err(text)?.flatten();
         let mut entries: Vec<PathBuf> = files.map(|file| file.path()).collect();
         entries.retain(|path| path.extension().is_some_and(|e| e == "code"));
-        // The one that was made last goes: what is made before it is found, where room for it would take that away.
+        // The one that was made last goes: what is made before it is found, where room for it would
+        // take that away.
         entries.sort_by_cached_key(|path| path.metadata().and_then(|m| m.modified()).ok());
         let one = entries.pop().filter(|_| !entries.is_empty());
-        // Too little for all that is made. A GPU gives the application's variables other addresses in each run, so that most is made again, in an order that
-        // may take what is to be found out before it is looked for: there it is enough.
+        // Too little for all that is made. A GPU gives the application's variables other addresses
+        // in each run, so that most is made again, in an order that may take what is to be found
+        // out before it is looked for: there it is enough.
         let sizes = entries.iter().map(|path| path.metadata().map(|m| m.len()));
         let bytes: u64 = sizes.sum::<Result<u64, _>>().map_err(text)?;
         let room = match self.bench.soft {
@@ -225,7 +227,8 @@ impl<'b> Trial<'b> {
             flags,
             ..
         } = *self.scenario;
-        // The first shell's number becomes the tool's; the second one tells how the application ended, even if nobody waits for it.
+        // The first shell's number becomes the tool's; the second one tells how the application
+        // ended, even if nobody waits for it.
         let mut command = Command::new("sh");
         command.args(["-c", r#"WARPBPF_FAULT_TOOL=$$ exec "$@""#, "sh"]);
         let run = self.bench.warpbpf("run");
@@ -303,7 +306,8 @@ impl Files {
     }
 }
 
-/// Waits for a child, which ends with all its group if it takes longer than `limit`. `None` if it was killed.
+/// Waits for a child, which ends with all its group if it takes longer than `limit`. `None` if it
+/// was killed.
 pub fn within(child: &mut Owned, what: &str, limit: Duration) -> Result<Option<i32>, String> {
     let end = Instant::now() + limit;
     loop {

@@ -1,5 +1,5 @@
-//! Bodies of conditional nodes. The driver has no call that tells them of a node, or the node of a kernel's body, so both are
-//! remembered from when they were added.
+//! Bodies of conditional nodes. The driver has no call that tells them of a node, or the node of a
+//! kernel's body, so both are remembered from when they were added.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -101,7 +101,8 @@ impl Bodies {
         !self.are_none() && lock(&self.known).of_kernels.contains_key(&(node as usize))
     }
 
-    /// A node goes, with its bodies, if `destroy` gives true. Others may be given their handles then, so they are forgotten before.
+    /// A node goes, with its bodies, if `destroy` gives true. Others may be given their handles
+    /// then, so they are forgotten before.
     pub(crate) fn without_node(&self, node: CUgraphNode, destroy: impl FnOnce() -> bool) {
         let node = node as usize;
         self.without(destroy, |known| {

@@ -1,5 +1,6 @@
-//! Executable graphs that the application had instantiated before we came: the driver does not say what is in one, so their kernels stay as they are. Their
-//! launches are counted, which is all that can be told of them.
+//! Executable graphs that the application had instantiated before we came: the driver does not say
+//! what is in one, so their kernels stay as they are. Their launches are counted, which is all that
+//! can be told of them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Mutex;
@@ -62,7 +63,8 @@ impl Older {
         }
     }
 
-    /// One was launched. Programs that came into a single node of an older one since do not make it a newer one.
+    /// One was launched. Programs that came into a single node of an older one since do not make it
+    /// a newer one.
     pub(crate) fn launched(&self, exec: CUgraphExec) {
         if !self.is_wanted() {
             return;

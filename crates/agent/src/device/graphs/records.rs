@@ -53,8 +53,9 @@ impl Records {
         Records(records)
     }
 
-    /// One of at least so many bytes in the variant's context: the smallest of those that are left, so that updates with the same nodes need no
-    /// others, else a new one. `None` if there is no room.
+    /// One of at least so many bytes in the variant's context: the smallest of those that are left,
+    /// so that updates with the same nodes need no others, else a new one. `None` if there is no
+    /// room.
     pub(crate) fn take(
         &mut self,
         variant: &LoadedVariant,

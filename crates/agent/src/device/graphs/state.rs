@@ -26,13 +26,15 @@ pub(crate) struct Graphs {
     pub(crate) used: AtomicBool,
     /// A variant was put into a graph, which may be anywhere by now.
     pub(crate) held: AtomicBool,
-    /// Not all of the driver's functions for graphs are hooked: no variant comes into one, because the application could see it there.
+    /// Not all of the driver's functions for graphs are hooked: no variant comes into one, because
+    /// the application could see it there.
     pub(crate) blind: AtomicBool,
     /// From a variant's function to what it is.
     pub(crate) variants: Table<Variant>,
     pub(crate) known: Arena<Variant>,
     pub(crate) captures: Captures,
-    /// Executable graphs that hold kernels which programs want; all of them, if there is a timeline.
+    /// Executable graphs that hold kernels which programs want; all of them, if there is a
+    /// timeline.
     pub(crate) execs: RwLock<HashMap<usize, Arc<Mutex<Exec>>>>,
     pub(crate) n_execs: AtomicUsize,
     /// Graphs that were instantiated.
@@ -94,7 +96,8 @@ impl Graphs {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// An executable graph holds kernels which programs want, or there may be some of which nobody knows what they hold.
+    /// An executable graph holds kernels which programs want, or there may be some of which nobody
+    /// knows what they hold.
     #[inline]
     pub(crate) fn sees_launches(&self) -> bool {
         self.n_execs.load(Ordering::Relaxed) > 0 || self.older.is_wanted()
@@ -163,8 +166,8 @@ impl Graphs {
         self.variants.remove(variant as usize);
     }
 
-    /// A context is gone, its variants with it ([`Graphs::forget`] was called for each), and the graphs that held them cannot
-    /// run.
+    /// A context is gone, its variants with it ([`Graphs::forget`] was called for each), and the
+    /// graphs that held them cannot run.
     pub(crate) fn context_gone(&self, context: usize) {
         self.captures.context_gone(context);
         lock(&self.spare).forget(context);
@@ -195,7 +198,8 @@ impl Graphs {
                 self.captures.not_found(driver, stream);
                 return None;
             }
-            // Another stream is captured, and the legacy stream must not be used meanwhile: the launch is the driver's to refuse.
+            // Another stream is captured, and the legacy stream must not be used meanwhile: the
+            // launch is the driver's to refuse.
             Err(code) if CAPTURE_ERRORS.contains(&code) => return None,
             Err(code) => return Some(Captured::Unknown(code)),
         }
@@ -205,7 +209,8 @@ impl Graphs {
         })
     }
 
-    /// A launch of a kernel that is nobody's business may be the only one in a capture that began before us.
+    /// A launch of a kernel that is nobody's business may be the only one in a capture that began
+    /// before us.
     #[inline]
     pub(crate) fn look_for_capture(&self, driver: &Driver, stream: StreamName) {
         if self.captures.is_unseen() && is_capturing(driver, stream) == Ok(true) {
@@ -279,8 +284,8 @@ impl Graphs {
         }
     }
 
-    /// Launch records of executable graphs that are gone and have ended, to choose from; what is left goes back by
-    /// [`Graphs::give_back`].
+    /// Launch records of executable graphs that are gone and have ended, to choose from; what is
+    /// left goes back by [`Graphs::give_back`].
     pub(crate) fn spare_records(&self, driver: &Driver) -> Records {
         let mut spare = std::mem::take(&mut *lock(&self.spare));
         let mut leftovers = lock(&self.leftovers);
@@ -305,7 +310,8 @@ impl Graphs {
     }
 }
 
-/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` to `CUDA_ERROR_CAPTURED_EVENT`: what the driver says of captures themselves.
+/// `CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED` to `CUDA_ERROR_CAPTURED_EVENT`: what the driver says of
+/// captures themselves.
 const CAPTURE_ERRORS: std::ops::RangeInclusive<CUresult> = 900..=907;
 
 #[cfg(test)]

@@ -1,5 +1,5 @@
-//! What a timeline is told of an executable graph: which one it is, how often it was launched, and what its kernels are, each time that
-//! they are others.
+//! What a timeline is told of an executable graph: which one it is, how often it was launched, and
+//! what its kernels are, each time that they are others.
 
 use warpbpf_wire::{GraphLaunch, GraphNode};
 

@@ -1,5 +1,5 @@
-//! Executable graphs: their nodes get launch records when they are made, and their launches are those of the kernels in
-//! them.
+//! Executable graphs: their nodes get launch records when they are made, and their launches are
+//! those of the kernels in them.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_char, c_uint, c_void};
@@ -304,8 +304,9 @@ pub(super) fn change_child(
     code
 }
 
-/// Has a node of an executable graph run another kernel, by `set`, which asks for the launch record, and is told what programs are
-/// told of the node and whether it is in the body of a conditional node.
+/// Has a node of an executable graph run another kernel, by `set`, which asks for the launch
+/// record, and is told what programs are told of the node and whether it is in the body of a
+/// conditional node.
 pub(super) fn change_node(
     agent: &'static Agent,
     exec: CUgraphExec,

@@ -32,8 +32,9 @@ fn for_later(place: &Place, node: &KernelNodeParams) -> Option<u64> {
     variant.record_to_replace(node.grid, node.block)
 }
 
-/// Has `set` use the variant of the kernel that the application gave, or what it gave: `set` is called with the parameters
-/// to use instead, or with none. `node` is what programs are told of it; 0 for nodes that do not run.
+/// Has `set` use the variant of the kernel that the application gave, or what it gave: `set` is
+/// called with the parameters to use instead, or with none. `node` is what programs are told of it;
+/// 0 for nodes that do not run.
 ///
 /// # Safety
 /// The parameters are what CUDA asks for.
@@ -191,7 +192,8 @@ impl Params for KernelNodeParams2 {
 }
 
 /// # Safety
-/// `params` is null or valid, and so is what it points to; `node` is written by a `set` that succeeds.
+/// `params` is null or valid, and so is what it points to; `node` is written by a `set` that
+/// succeeds.
 unsafe fn add_kernel<P: Params>(
     agent: &'static Agent,
     outcome: &Outcome,
@@ -281,8 +283,8 @@ unsafe fn tell_original<P: Params>(agent: &'static Agent, code: CUresult, params
     let Some(variant) = place.variant.as_deref() else {
         return;
     };
-    // An H200's driver tells the function, the library's kernel and the context, however the application named it, and the runtime
-    // finds its own kernels by the second.
+    // An H200's driver tells the function, the library's kernel and the context, however the
+    // application named it, and the runtime finds its own kernels by the second.
     let kernel = entry
         .library_kernel()
         .map_or(ptr::null_mut(), |kernel| kernel as CUkernel);
@@ -298,7 +300,8 @@ macro_rules! kernel_nodes {
             agent: &'static Agent, outcome: &Outcome, node: *mut CUgraphNode, graph: CUgraph, behind: *const CUgraphNode,
             count: usize, params: *const $params,
         ) -> CUresult {
-            // SAFETY: the application's own arguments, with another function of the same parameters.
+            // SAFETY: the application's own arguments, with another function of the same
+            // parameters.
             let add = |params| unsafe { original::$add_original(node, graph, behind, count, params) };
             // SAFETY: as above.
             unsafe { add_kernel(agent, outcome, (node, graph), params, &add) }

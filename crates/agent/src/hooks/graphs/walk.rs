@@ -1,4 +1,5 @@
-//! What is in a graph, as the driver tells it, and the nodes in it made ready for an executable graph.
+//! What is in a graph, as the driver tells it, and the nodes in it made ready for an executable
+//! graph.
 
 use std::cell::OnceCell;
 use std::ffi::c_int;
@@ -54,7 +55,8 @@ impl Level {
     }
 }
 
-/// All kernel nodes, those in bodies of conditional nodes too. What the driver does not tell is left out.
+/// All kernel nodes, those in bodies of conditional nodes too. What the driver does not tell is
+/// left out.
 pub(super) fn kernels(agent: &'static Agent, graph: CUgraph) -> Vec<Found> {
     let mut found = Vec::new();
     collect(agent, (graph, false), &mut Vec::new(), &mut found);
@@ -139,7 +141,8 @@ fn collect(
     }
 }
 
-/// The driver tells what is in a graph. What it does not tell cannot be made ready, and the user hears of it.
+/// The driver tells what is in a graph. What it does not tell cannot be made ready, and the user
+/// hears of it.
 fn is_told(agent: &'static Agent, call: &str, code: sys::CUresult) -> bool {
     if code != sys::SUCCESS {
         agent.note(
@@ -160,8 +163,9 @@ struct Shared {
     level: Rc<Level>,
 }
 
-/// Gives nodes that count arrivals launch records, for an executable graph of this number that is about to be made of this graph, or to
-/// have it in it with its kernels numbered from `first`, and tells what its kernels are. Only nodes that never run at once share a record.
+/// Gives nodes that count arrivals launch records, for an executable graph of this number that is
+/// about to be made of this graph, or to have it in it with its kernels numbered from `first`, and
+/// tells what its kernels are. Only nodes that never run at once share a record.
 pub(super) fn prepare(
     agent: &'static Agent,
     graph: CUgraph,
@@ -323,7 +327,8 @@ fn prepare_one(
     it
 }
 
-/// Its programs run in the body of a conditional node, where no launch is counted. Noted once, by its text.
+/// Its programs run in the body of a conditional node, where no launch is counted. Noted once, by
+/// its text.
 fn tell_of_body(agent: &Agent, entry: &Entry) {
     agent.note(
         warpbpf_wire::NoteLevel::Info,
@@ -334,7 +339,8 @@ fn tell_of_body(agent: &Agent, entry: &Entry) {
     );
 }
 
-/// What programs are told of a node. 0 in graphs that have no number: their nodes would be taken for one another's.
+/// What programs are told of a node. 0 in graphs that have no number: their nodes would be taken
+/// for one another's.
 pub(super) fn number_of(graph: u32, at: u32) -> u64 {
     match graph {
         0 => 0,
@@ -413,7 +419,8 @@ unsafe fn set_hidden(
     }
 }
 
-/// Has a node run the original. The parameters that the variant got more are behind the original's own.
+/// Has a node run the original. The parameters that the variant got more are behind the original's
+/// own.
 fn restore(
     agent: &'static Agent,
     node: CUgraphNode,

@@ -9,8 +9,8 @@ use crate::kernels::entry::{self, Entry};
 use crate::runtime::agent::Agent;
 use crate::sources::images::{Handle, Image};
 
-/// Enters the handles that the application will launch by, before it asks for them: it may get them in ways that are not
-/// hooked.
+/// Enters the handles that the application will launch by, before it asks for them: it may get them
+/// in ways that are not hooked.
 pub(crate) fn enter_known_handles(agent: &Agent, image: &Image, entry: &'static Entry) {
     let Ok(name) = CString::new(entry.mangled.as_str()) else {
         return;

@@ -21,11 +21,12 @@ use crate::sys::lock::lock;
 
 type Results = HashMap<String, Result<Arc<LoadedVariant>, String>>;
 
-/// What others have alone, by kernel: it runs where a variant with a second tool's programs too cannot.
+/// What others have alone, by kernel: it runs where a variant with a second tool's programs too
+/// cannot.
 type Alone = HashMap<String, Arc<LoadedVariant>>;
 
-/// What stands for a kernel of an image, made now if nobody wanted it before: launches by the handles that are known already
-/// are counted from here on.
+/// What stands for a kernel of an image, made now if nobody wanted it before: launches by the
+/// handles that are known already are counted from here on.
 pub(crate) fn enlist(
     agent: &'static Agent,
     image: &Image,
@@ -47,8 +48,8 @@ pub(crate) fn enlist(
     entry
 }
 
-/// Instruments an image in the current context with the programs in force, if that was not done yet and the context is alive.
-/// Never waits for another thread that does.
+/// Instruments an image in the current context with the programs in force, if that was not done yet
+/// and the context is alive. Never waits for another thread that does.
 pub(crate) fn instrument_here(agent: &'static Agent, image: &Image) {
     loop {
         let generation = agent.generations.now().number;
@@ -139,7 +140,8 @@ pub(crate) fn instrument_in(agent: &'static Agent, image: &Image, version: &Vers
     pends_no_more(agent, image);
 }
 
-/// Kernels whose code with second tools' programs too the driver does not load keep what others have in them.
+/// Kernels whose code with second tools' programs too the driver does not load keep what others
+/// have in them.
 fn fall_back(
     agent: &'static Agent,
     image: &Image,
@@ -186,7 +188,8 @@ fn fall_back(
     }
 }
 
-/// Kernels whose code with second tools' programs too the driver does not load, and of which there is none without: the same with the first tool's programs alone.
+/// Kernels whose code with second tools' programs too the driver does not load, and of which there
+/// is none without: the same with the first tool's programs alone.
 fn own_alone(version: &Version, image: &Image, results: &Results) -> Option<Prepared> {
     let is_lost = |name: &str| results.get(name).is_some_and(Result::is_err);
     if !version.session.has_clients() || results.values().all(Result::is_ok) {
@@ -225,7 +228,8 @@ fn take_own(
     }
 }
 
-/// Of kernels that a second tool has programs in, what those had before that it came to; of its own programs the first tool's are all there.
+/// Of kernels that a second tool has programs in, what those had before that it came to; of its own
+/// programs the first tool's are all there.
 fn alone(image: &Image, version: &Version, context: usize, results: &Results) -> Alone {
     let entries = lock(&image.entries);
     let of = |(name, result): (&String, &Result<Arc<LoadedVariant>, String>)| {
@@ -273,7 +277,8 @@ fn unchanged(image: &Image, version: &Version, context: usize) -> Results {
         Some((name.clone(), Ok(place.variant.clone()?)))
     });
     let mut kept: Results = kept.collect();
-    // Programs that were there before others came beside them are in code that is still loaded, as a rule.
+    // Programs that were there before others came beside them are in code that is still loaded, as
+    // a rule.
     for kernel in version.prepared.kernels.iter().filter(|k| k.wanted) {
         let Some(entry) = entries.get(&kernel.mangled) else {
             continue;

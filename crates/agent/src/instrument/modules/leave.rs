@@ -22,7 +22,8 @@ pub(crate) struct Leaving {
     kernels: Vec<(entry::Handle, &'static Entry)>,
 }
 
-/// Takes an image out, before the driver forgets it: another thread may get the same handles at once.
+/// Takes an image out, before the driver forgets it: another thread may get the same handles at
+/// once.
 pub(crate) fn forget(agent: &Agent, handle: Handle) -> Option<Leaving> {
     let mut images = lock(&agent.images.by_handle);
     warpbpf_faults::bug("agent/unload-panics");
@@ -57,7 +58,8 @@ pub(crate) fn forget(agent: &Agent, handle: Handle) -> Option<Leaving> {
 }
 
 impl Leaving {
-    /// The driver has unloaded it. Our code for it goes too: the application promised that none of it runs or will.
+    /// The driver has unloaded it. Our code for it goes too: the application promised that none of
+    /// it runs or will.
     pub(crate) fn gone(self, agent: &Agent) {
         let images = &agent.images;
         images
@@ -102,8 +104,8 @@ impl Leaving {
     }
 }
 
-/// A context is gone, and all modules and functions in it. Libraries and their kernels are of no context: they go on in
-/// others.
+/// A context is gone, and all modules and functions in it. Libraries and their kernels are of no
+/// context: they go on in others.
 pub(crate) fn context_gone(agent: &Agent, context: usize) {
     let mut images = lock(&agent.images.by_handle);
     let mut dead: Vec<&'static Entry> = Vec::new();

@@ -1,4 +1,5 @@
-//! An image on its way to the driver: with our kernels in its text, and where the driver does not take that, as it was.
+//! An image on its way to the driver: with our kernels in its text, and where the driver does not
+//! take that, as it was.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -67,12 +68,14 @@ pub(crate) fn load(
     code
 }
 
-/// What a driver says of a text that it does not take: `CUDA_ERROR_INVALID_IMAGE`, `NO_BINARY_FOR_GPU`, `INVALID_PTX`, `JIT_COMPILER_NOT_FOUND`,
-/// `UNSUPPORTED_PTX_VERSION`, `JIT_COMPILATION_DISABLED`, `INVALID_SOURCE` (CUDA driver API, "Data types").
+/// What a driver says of a text that it does not take: `CUDA_ERROR_INVALID_IMAGE`,
+/// `NO_BINARY_FOR_GPU`, `INVALID_PTX`, `JIT_COMPILER_NOT_FOUND`, `UNSUPPORTED_PTX_VERSION`,
+/// `JIT_COMPILATION_DISABLED`, `INVALID_SOURCE` (CUDA driver API, "Data types").
 const REFUSALS: [CUresult; 7] = [200, 209, 218, 221, 222, 223, 300];
 
-/// Whether the driver takes our text after all. One that loads lazily takes any text for a library, and looks at it when somebody
-/// asks for a kernel; by then it would be too late for the original. If it does not, the library is gone.
+/// Whether the driver takes our text after all. One that loads lazily takes any text for a library,
+/// and looks at it when somebody asks for a kernel; by then it would be too late for the original.
+/// If it does not, the library is gone.
 fn taken(agent: &Agent, handle: Handle, prepared: &Prepared) -> CUresult {
     let Handle::Library(handle) = handle else {
         return sys::SUCCESS;

@@ -104,8 +104,9 @@ pub(crate) fn loaded(agent: &'static Agent, incoming: Incoming, jit: JitOptions,
         }
     }
     instrument_here(agent, &image);
-    // A driver that does not load lazily has put the library into all contexts now. So is what stands in for it, since later,
-    // at a launch, a load could wait for kernels which wait for this launch.
+    // A driver that does not load lazily has put the library into all contexts now. So is what
+    // stands in for it, since later, at a launch, a load could wait for kernels which wait for this
+    // launch.
     if image.home.is_none() && !agent.loads_lazily() {
         for context in agent.known_contexts() {
             agent

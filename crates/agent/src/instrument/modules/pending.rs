@@ -44,8 +44,9 @@ pub(crate) fn instrument_pending(agent: &'static Agent) {
     }
 }
 
-/// The place of a kernel in a context where it is launched for the first time. A driver that loads lazily loads the kernel itself
-/// now, and applications that cannot bear this ask it not to; any other has loaded it long ago, and nothing is done here.
+/// The place of a kernel in a context where it is launched for the first time. A driver that loads
+/// lazily loads the kernel itself now, and applications that cannot bear this ask it not to; any
+/// other has loaded it long ago, and nothing is done here.
 pub(crate) fn place_at_launch(
     agent: &'static Agent,
     entry: &Entry,

@@ -117,7 +117,8 @@ pub(crate) fn prepare(agent: &Agent, session: &Arc<Session>, info: ImageInfo) ->
         info.machine_code = None;
     }
     send_site_names(agent, session);
-    // A library with our text in place of machine code for each kind of device would run on one kind only.
+    // A library with our text in place of machine code for each kind of device would run on one
+    // kind only.
     let alike = agent.devices().iter().all(|d| d.capability == capability);
     let text = prepared.rewritten.take().filter(|_| alike);
     let text = text.and_then(|text| {

@@ -38,7 +38,8 @@ fn all(agent: &Agent) -> Vec<Arc<Image>> {
     images
 }
 
-/// Makes all that launches need once a session's programs are in force, as long as `goes_on`. True when nothing is left to do.
+/// Makes all that launches need once a session's programs are in force, as long as `goes_on`. True
+/// when nothing is left to do.
 pub(crate) fn make_ready(
     agent: &'static Agent,
     session: &Arc<Session>,
@@ -239,8 +240,8 @@ pub(crate) fn make_maps(agent: &'static Agent, session: &Arc<Session>) -> Result
     Ok(())
 }
 
-/// Puts a session's programs in force, unless `agreed` says no, or something has come up that they are not made for and `patient`
-/// lets it. What was in force before.
+/// Puts a session's programs in force, unless `agreed` says no, or something has come up that they
+/// are not made for and `patient` lets it. What was in force before.
 pub(crate) fn put_in_force(
     agent: &Agent,
     session: &Arc<Session>,
@@ -314,7 +315,8 @@ pub(crate) fn unmade(agent: &Agent, generation: u64) -> Option<String> {
     })
 }
 
-/// Images were loaded that are not known any more, because no program wanted a kernel of them and there were too many.
+/// Images were loaded that are not known any more, because no program wanted a kernel of them and
+/// there were too many.
 pub(crate) fn forgot_images(agent: &Agent) -> bool {
     agent.images.too_many.load(Ordering::Relaxed)
 }
@@ -354,9 +356,10 @@ pub(crate) fn take_back(agent: &'static Agent, generation: u64) {
     agent.shed();
 }
 
-/// Unloads what of a generation that is in force no more was never launched, and is in no graph. The driver does not tell when a
-/// kernel has ended, and an unload that waited for one could stand in the way of launches: so what was launched stays until its image goes, or its
-/// context. No launch of that generation is under way.
+/// Unloads what of a generation that is in force no more was never launched, and is in no graph.
+/// The driver does not tell when a kernel has ended, and an unload that waited for one could stand
+/// in the way of launches: so what was launched stays until its image goes, or its context. No
+/// launch of that generation is under way.
 pub(crate) fn retire(agent: &'static Agent, generation: u64) {
     let mut unneeded = Vec::new();
     for image in all(agent) {
@@ -385,8 +388,8 @@ pub(crate) fn n_kept(agent: &Agent) -> usize {
     all(agent).iter().map(of_image).sum()
 }
 
-/// Unloads variants that nobody launches, in the contexts where they are. The driver may take its time: the caller holds no lock that a launch,
-/// or a context that ends, waits for.
+/// Unloads variants that nobody launches, in the contexts where they are. The driver may take its
+/// time: the caller holds no lock that a launch, or a context that ends, waits for.
 fn unload_all(agent: &'static Agent, variants: Vec<(usize, Arc<LoadedVariant>)>) {
     let mut by_context: BTreeMap<usize, Vec<Arc<LoadedVariant>>> = BTreeMap::new();
     for (context, variant) in variants {

@@ -105,7 +105,8 @@ pub(crate) fn report(
     );
 }
 
-/// Tells second tools that want a kernel, and have no program in what runs there, why. Others are told nothing: for them it is as it was.
+/// Tells second tools that want a kernel, and have no program in what runs there, why. Others are
+/// told nothing: for them it is as it was.
 pub(crate) fn tell_left_out(
     agent: &Agent,
     summaries: &Summaries<'_>,

@@ -14,7 +14,8 @@ use crate::sources::artefacts;
 use crate::sources::preloaded::jobs::ADVICE;
 use crate::sources::preloaded::jobs::{Job, are_same, registers};
 
-/// The one that Triton keeps of this name, with PTX, and with the parameters and as many registers as the driver says.
+/// The one that Triton keeps of this name, with PTX, and with the parameters and as many registers
+/// as the driver says.
 ///
 /// # Errors
 /// Why there is none, for the user.

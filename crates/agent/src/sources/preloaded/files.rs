@@ -1,7 +1,9 @@
-//! The images in files that are mapped into this process: which file, where in it, and which kernels that programs want.
+//! The images in files that are mapped into this process: which file, where in it, and which
+//! kernels that programs want.
 //!
-//! Files are read where they are mapped again, a piece at a time and only as it is looked at: libraries of kernels are large. PyTorch's hold gigabytes
-//! of code, compressed, so several threads take it out, with the lowest priority that there is.
+//! Files are read where they are mapped again, a piece at a time and only as it is looked at:
+//! libraries of kernels are large. PyTorch's hold gigabytes of code, compressed, so several threads
+//! take it out, with the lowest priority that there is.
 
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -25,7 +27,8 @@ use crate::sys::lock::lock;
 /// Files of the driver itself, whose kernels are its own affair, and ours.
 const NOT_THE_APPLICATIONS: &[&str] = &["libcuda.so", "libnvidia-", "libwarpbpf_", "memfd:warpbpf"];
 
-/// Bytes of a file that are looked at before its pages are let go: the process is charged for them meanwhile.
+/// Bytes of a file that are looked at before its pages are let go: the process is charged for them
+/// meanwhile.
 const PIECE: usize = 16 << 20;
 
 /// Threads that help to look into a file: one for so many cores and so many images, and not more.
@@ -63,7 +66,8 @@ impl Found {
 }
 
 impl Files {
-    /// Looks at all files that are mapped now and were not looked at before, as long as it `goes_on`.
+    /// Looks at all files that are mapped now and were not looked at before, as long as it
+    /// `goes_on`.
     pub(crate) fn index(
         known: Option<Files>,
         capability: (u32, u32),
@@ -178,7 +182,8 @@ impl Looking<'_> {
                 let help = || {
                     let _guard = Guard::enter();
                     if may_be_nice {
-                        // SAFETY: of the calling thread only, by which it does not get more than it has.
+                        // SAFETY: of the calling thread only, by which it does not get more than it
+                        // has.
                         unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS) };
                     }
                     work();
@@ -192,7 +197,8 @@ impl Looking<'_> {
     }
 }
 
-/// No filter (seccomp) says which system calls this process may make: some end it at those that they do not expect.
+/// No filter (seccomp) says which system calls this process may make: some end it at those that
+/// they do not expect.
 fn is_unfiltered() -> bool {
     let status = std::fs::read("/proc/thread-self/status").unwrap_or_default();
     let mut lines = status.split(|byte| *byte == b'\n');
@@ -237,7 +243,8 @@ unsafe impl Sync for Mapped {}
 impl Mapped {
     fn new(file: &File, path: &Path) -> Option<Mapped> {
         let length = usize::try_from(file.metadata().ok()?.len()).ok()?;
-        // SAFETY: fresh memory; a program's file that is cut short while it runs would end the program without us too.
+        // SAFETY: fresh memory; a program's file that is cut short while it runs would end the
+        // program without us too.
         let start = unsafe {
             mmap(
                 ptr::null_mut(),
@@ -260,9 +267,11 @@ impl Mapped {
         unsafe { std::slice::from_raw_parts(self.start.cast(), self.length) }
     }
 
-    /// Its pages are no longer this process's; whoever looks at them again has them again, from the system's cache.
+    /// Its pages are no longer this process's; whoever looks at them again has them again, from the
+    /// system's cache.
     fn let_go(&self) {
-        // SAFETY: nobody writes to them, so they are what the file has, before and after. If it fails they stay.
+        // SAFETY: nobody writes to them, so they are what the file has, before and after. If it
+        // fails they stay.
         let _ = unsafe { madvise(self.start, self.length, Advice::LinuxDontNeed) };
     }
 }

@@ -42,7 +42,8 @@ pub(crate) struct Preloaded {
     pub(crate) more: Condvar,
     /// Held while one is worked on: its image must not be unloaded meanwhile.
     pub(crate) working: Mutex<()>,
-    /// Kernels that the tool was told of, by image and name; true if that was as the session ended, before anything came of them.
+    /// Kernels that the tool was told of, by image and name; true if that was as the session ended,
+    /// before anything came of them.
     pub(crate) told: Mutex<HashMap<(Handle, String), bool>>,
 }
 
@@ -131,7 +132,8 @@ impl Questions {
         }
     }
 
-    /// The kernel's parameters, each with its offset and bytes, if the driver says them (CUDA 12.4).
+    /// The kernel's parameters, each with its offset and bytes, if the driver says them (CUDA
+    /// 12.4).
     pub(crate) fn params(&self, job: &Job) -> Option<Vec<(usize, usize)>> {
         let ask = match job.image {
             Handle::Module(_) => self.func_param?,
@@ -158,12 +160,14 @@ impl Questions {
         }
     }
 
-    /// The kernel's name, and what it is of. A handle may be a function of a context, or a library's kernel.
+    /// The kernel's name, and what it is of. A handle may be a function of a context, or a
+    /// library's kernel.
     pub(crate) fn ask(&self, handle: CUfunction) -> Option<(String, Handle)> {
         warpbpf_faults::check("late/name", || ()).ok()?;
         if let (Some(of), Some(name)) = (self.kernel_library, self.kernel_name) {
             let mut library: CUlibrary = ptr::null_mut();
-            // SAFETY: a handle that the application launches by, and writable locals. The driver knows handles of each kind.
+            // SAFETY: a handle that the application launches by, and writable locals. The driver
+            // knows handles of each kind.
             if unsafe { of(&mut library, handle as CUkernel) } == sys::SUCCESS && !library.is_null()
             {
                 // SAFETY: as above.
@@ -204,7 +208,8 @@ impl Preloaded {
         self.open.store(false, Ordering::Relaxed);
     }
 
-    /// The tool is about to be told what came of a kernel. False if it was told as the session ended that nothing had.
+    /// The tool is about to be told what came of a kernel. False if it was told as the session
+    /// ended that nothing had.
     pub(crate) fn may_tell(&self, image: Handle, name: &str) -> bool {
         // Only those that nobody saw coming are told as waiting.
         if self.driver.get().is_none() {

@@ -1,5 +1,5 @@
-//! Who was answered whether a range is what it wants, so that each range is compared once for each choice: a kernel's programs may have
-//! several, and every launch asks for all of them.
+//! Who was answered whether a range is what it wants, so that each range is compared once for each
+//! choice: a kernel's programs may have several, and every launch asks for all of them.
 
 /// Choices whose answers are kept: as many as a kernel's programs can have.
 const MOST: usize = u64::BITS as usize;

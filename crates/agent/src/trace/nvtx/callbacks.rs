@@ -1,4 +1,5 @@
-//! The functions that NVTX is given, and where in its tables they go. Numbers and layouts are those of NVTX 3.
+//! The functions that NVTX is given, and where in its tables they go. Numbers and layouts are those
+//! of NVTX 3.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
 
@@ -67,7 +68,8 @@ fn do_so<T: Default>(work: impl FnOnce() -> T) -> T {
     quietly(work).unwrap_or_default()
 }
 
-/// One function for each row: `reads` follows what the application points to, `knows` takes numbers.
+/// One function for each row: `reads` follows what the application points to, `knows` takes
+/// numbers.
 macro_rules! callbacks {
     ($( $module:literal: { $( $id:literal = $how:ident $name:ident($($arg:ident: $type:ty),*) $(-> $result:ty)? $(= $answer:expr)? ; $work:expr; )* } )*) => {
         $($(
@@ -130,7 +132,8 @@ callbacks! {
     }
 }
 
-/// Fills our functions into the tables of one of NVTX's users. False: its tables are not what we know.
+/// Fills our functions into the tables of one of NVTX's users. False: its tables are not what we
+/// know.
 ///
 /// # Safety
 /// `find` is what NVTX gives to `InitializeInjectionNvtx2`.

@@ -36,7 +36,8 @@ pub(crate) static STATE: AtomicPtr<State> = AtomicPtr::new(std::ptr::null_mut())
 pub(crate) static STRINGS: Registry<65536> = Registry::new();
 pub(crate) static DOMAINS: Registry<4096> = Registry::new();
 
-/// What threads have in common. A forked child gets a new one: any of these locks may be held by a thread that it does not have.
+/// What threads have in common. A forked child gets a new one: any of these locks may be held by a
+/// thread that it does not have.
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) records: Mutex<Vec<Record>>,
@@ -101,15 +102,16 @@ pub(crate) fn state() -> &'static State {
     unsafe { &*new }
 }
 
-/// In a forked child. What its parent's threads were in is not its own; what this thread is in it goes on to be in. There may never be
-/// a tool for it, so nothing is recorded before there is.
+/// In a forked child. What its parent's threads were in is not its own; what this thread is in it
+/// goes on to be in. There may never be a tool for it, so nothing is recorded before there is.
 pub(crate) unsafe extern "C" fn forked() {
     STATE.store(std::ptr::null_mut(), Ordering::Release);
     WANTED.store(STACKS, Ordering::Relaxed);
 }
 
-/// The application's calls of NVTX come to us, or will with the first one. One that was `started` with the agent has not asked before; any other has
-/// asked when we were not there, if it has not come.
+/// The application's calls of NVTX come to us, or will with the first one. One that was `started`
+/// with the agent has not asked before; any other has asked when we were not there, if it has not
+/// come.
 pub(crate) fn comes_to_us(started: bool) -> bool {
     CAME.load(Ordering::Relaxed) || started && is_named_by("NVTX_INJECTION64_PATH")
 }
@@ -337,8 +339,8 @@ pub(crate) fn path() -> Option<String> {
     stack::with(|stack| stack.path().map(str::to_owned)).flatten()
 }
 
-/// This thread is in a range, or a range of the process is open, whose path one of the globs names. Each range is compared once for
-/// `who`.
+/// This thread is in a range, or a range of the process is open, whose path one of the globs names.
+/// Each range is compared once for `who`.
 pub(crate) fn is_inside(who: usize, globs: &[String]) -> bool {
     if !CAME.load(Ordering::Relaxed) {
         return false;

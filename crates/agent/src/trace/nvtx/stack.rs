@@ -1,5 +1,5 @@
-//! The ranges that a thread is in. Only the thread itself looks at them, so there is no lock; depth is bounded, and what lies deeper is
-//! counted, so that each end finds its beginning.
+//! The ranges that a thread is in. Only the thread itself looks at them, so there is no lock; depth
+//! is bounded, and what lies deeper is counted, so that each end finds its beginning.
 
 use std::cell::RefCell;
 
@@ -141,8 +141,8 @@ impl Stack {
     }
 }
 
-/// Does something with the thread's own stack; `None` when the thread is so near to its end that there is none, or in a signal's handler
-/// that came in between.
+/// Does something with the thread's own stack; `None` when the thread is so near to its end that
+/// there is none, or in a signal's handler that came in between.
 pub(super) fn with<T>(work: impl FnOnce(&mut Stack) -> T) -> Option<T> {
     let done = STACK.try_with(|stack| Some(work(&mut *stack.try_borrow_mut().ok()?)));
     done.ok().flatten()

@@ -1,7 +1,8 @@
-//! Names that the application gives, as text of bounded length: what it passes is its own memory, and registered names are known by
-//! a handle for as long as the process lives.
+//! Names that the application gives, as text of bounded length: what it passes is its own memory,
+//! and registered names are known by a handle for as long as the process lives.
 //!
-//! Handles are numbers of places in a table that only grows, so that to look one up needs no lock, and one that is not ours is seen.
+//! Handles are numbers of places in a table that only grows, so that to look one up needs no lock,
+//! and one that is not ours is seen.
 
 use std::ffi::c_char;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
@@ -69,7 +70,8 @@ impl<const SLOTS: usize> Registry<SLOTS> {
         }
     }
 
-    /// A handle for a name; `None` if there are too many. It is kept for as long as the process lives.
+    /// A handle for a name; `None` if there are too many. It is kept for as long as the process
+    /// lives.
     pub(super) fn add(&self, name: String) -> Option<usize> {
         let at = self.used.load(Ordering::Relaxed);
         if at >= SLOTS {

@@ -1,4 +1,5 @@
-//! A function around which our code runs finds every register as its caller left it, and its caller as it left them.
+//! A function around which our code runs finds every register as its caller left it, and its caller
+//! as it left them.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
@@ -27,7 +28,8 @@ unsafe extern "C" fn scramble(number: u64, registers: *mut Registers) -> usize {
     // SAFETY: as the code around gives it.
     SEEN.store(unsafe { (*registers).rdi }, Ordering::SeqCst);
     assert_eq!(number, 3);
-    // SAFETY: all that is destroyed is said, and the control words are as the compiler expects them afterwards.
+    // SAFETY: all that is destroyed is said, and the control words are as the compiler expects them
+    // afterwards.
     unsafe {
         let mut word = 0x1f80u32;
         let mut x87 = 0x037fu16;
@@ -60,7 +62,8 @@ around!(
     scramble
 );
 
-/// Calls `function` with the registers of `before`; what they hold then is in `after`. With AVX, whole `ymm` registers.
+/// Calls `function` with the registers of `before`; what they hold then is in `after`. With AVX,
+/// whole `ymm` registers.
 ///
 /// # Safety
 /// `function` keeps all registers but r11.
@@ -223,7 +226,8 @@ fn a_probe_changes_no_register() {
     let common = around_scramble as *const () as usize;
     let stub = stubs(3..4, common, common).unwrap()[0];
     FUNCTION.store(nothing as *const () as usize, Ordering::SeqCst);
-    // Carry, zero and sign; then direction and overflow. All of them and the bit that is always set.
+    // Carry, zero and sign; then direction and overflow. All of them and the bit that is always
+    // set.
     for flags in [0x2 | 0x1 | 0x40 | 0x80, 0x2 | 0x400 | 0x800, 0x2] {
         // Rounding towards zero with all exceptions masked; x87 with single precision.
         for (mxcsr, x87) in [(0x7f80, 0x007f), (0x1fa0, 0x0f7f)] {
@@ -249,7 +253,8 @@ fn a_probe_changes_no_register() {
             SEEN.store(0, Ordering::SeqCst);
             // SAFETY: the stub leads to the code around, and that to a function that does nothing.
             unsafe { call_with(&before, &mut after, stub, u64::from(avx)) };
-            // What the processor sets by itself: interrupts are on, the identification bit is whatever it was.
+            // What the processor sets by itself: interrupts are on, the identification bit is
+            // whatever it was.
             after.flags &= 0x2 | 0x1 | 0x4 | 0x10 | 0x40 | 0x80 | 0x400 | 0x800;
             assert_eq!(after, before);
             assert_eq!(

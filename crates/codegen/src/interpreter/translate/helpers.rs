@@ -204,7 +204,8 @@ impl<'a> Translator<'a, '_> {
         self.alu(true, AluOp::Add, R0, host)
     }
 
-    /// A step of a number iterator, whose 8 bytes `r1` points to: the current number and the end, as in compiled code.
+    /// A step of a number iterator, whose 8 bytes `r1` points to: the current number and the end,
+    /// as in compiled code.
     pub(super) fn iterator(&mut self, kfunc: KfuncId) -> Result<(), NotInterpreted> {
         let (it, current, end) = (reg(1), Reg16::A, Reg16::B);
         let (other, done) = (self.label(), self.label());

@@ -1,4 +1,5 @@
-//! Accesses to memory: what is not aligned comes apart, and so does what is atomic where nobody else sees it.
+//! Accesses to memory: what is not aligned comes apart, and so does what is atomic where nobody
+//! else sees it.
 
 use std::collections::BTreeSet;
 
@@ -13,8 +14,8 @@ use super::super::slot::holds;
 use super::translator::{R0, Translator};
 
 impl Translator<'_, '_> {
-    /// Load, combine, store on one map value, in a row: an atomic, as in compiled code, because `(*v)++` on memory that all threads share
-    /// would lose counts.
+    /// Load, combine, store on one map value, in a row: an atomic, as in compiled code, because
+    /// `(*v)++` on memory that all threads share would lose counts.
     pub(super) fn adds_to_map(
         &mut self,
         instance: &Instance,
@@ -101,7 +102,8 @@ impl Translator<'_, '_> {
             i32::from(off),
             Imm::Value(0),
         )?;
-        // What the program goes on with. The operand may be what was loaded before, so that comes last.
+        // What the program goes on with. The operand may be what was loaded before, so that comes
+        // last.
         let combine = DeviceOp::Alu(wide, op);
         self.emit(combine, [Reg16::B, operand, Reg16::B], 0, Imm::Value(imm))?;
         self.copy(dst, Reg16::B)?;

@@ -1,7 +1,7 @@
 //! From a verified program to what the device runs.
 //!
-//! Every function is written out at each place that calls it, because its proof is one for each place: so a call is a jump, and what it
-//! keeps lies at a known place of the run's own memory.
+//! Every function is written out at each place that calls it, because its proof is one for each
+//! place: so a call is a jump, and what it keeps lies at a known place of the run's own memory.
 
 mod helpers;
 mod memory;
@@ -36,7 +36,8 @@ pub fn translate<P: Subject>(
     t.finish()
 }
 
-/// Programs of one site, in the order in which they run; errors come with the place of theirs among them.
+/// Programs of one site, in the order in which they run; errors come with the place of theirs among
+/// them.
 ///
 /// # Errors
 /// As [`translate`].
@@ -89,9 +90,11 @@ impl<'a, 'o> Translator<'a, 'o> {
         }
     }
 
-    // --- building -------------------------------------------------------------------------------------------------
+    // --- building
+    // ---------------------------------------------------------------------------------------------
 
-    // --- functions ------------------------------------------------------------------------------------------------
+    // --- functions
+    // ---------------------------------------------------------------------------------------------
 
     /// Writes a function; where it ends it goes to `end`, or the program does.
     fn instance(
@@ -167,7 +170,8 @@ impl<'a, 'o> Translator<'a, 'o> {
         self.frame_pointer(frame)
     }
 
-    // --- instructions ---------------------------------------------------------------------------------------------
+    // --- instructions
+    // ---------------------------------------------------------------------------------------------
 
     fn insn(
         &mut self,

@@ -1,4 +1,5 @@
-//! One lane: every operation says what a map of the simplest kind would say, and the host finds in the end what that one holds.
+//! One lane: every operation says what a map of the simplest kind would say, and the host finds in
+//! the end what that one holds.
 
 use std::collections::BTreeMap;
 

@@ -1,4 +1,5 @@
-//! Arrays of every kind: sums are exact, additions that tell what was there make one row, elements that are written hold what was written.
+//! Arrays of every kind: sums are exact, additions that tell what was there make one row, elements
+//! that are written hold what was written.
 
 use std::collections::BTreeMap;
 

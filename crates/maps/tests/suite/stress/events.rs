@@ -1,5 +1,6 @@
-//! Rings of records: what reaches the host, while kernels write and after, are just the records that programs were told were taken, whole, each
-//! thread's in its order; what was refused is what the ring counted.
+//! Rings of records: what reaches the host, while kernels write and after, are just the records
+//! that programs were told were taken, whole, each thread's in its order; what was refused is what
+//! the ring counted.
 
 use proptest::prelude::*;
 use warpbpf_abi::layout::MapLayout;
@@ -83,7 +84,8 @@ struct {{
     })
 }
 
-/// The host's end of a ring, as the agent's thread goes about it: copies of commit counts, of control lines, then of what they cover.
+/// The host's end of a ring, as the agent's thread goes about it: copies of commit counts, of
+/// control lines, then of what they cover.
 struct Host {
     reader: Reader,
     area: usize,
@@ -149,7 +151,8 @@ fn try_rings(machines: &[Machine], op: impl Strategy<Value = Todo>) {
         let mut host = Host::new(machine);
         let todo = numbered(todo);
         let mut refused = 0;
-        // The ring wraps, more than once where it is small. In odd rounds the host looks while the kernel writes.
+        // The ring wraps, more than once where it is small. In odd rounds the host looks while the
+        // kernel writes.
         for round in 0..4u64 {
             host.records.clear();
             let done = match round % 2 {

@@ -52,7 +52,8 @@ static long take(struct bpf_dynptr *sample, void *context)
 }
 "#;
 
-/// Pushes records of these sizes, in order, until one finds no room; zero is a record that is discarded. Gives how many were done with.
+/// Pushes records of these sizes, in order, until one finds no room; zero is a record that is
+/// discarded. Gives how many were done with.
 fn push(
     producer: &mut Producer,
     device: &Device,

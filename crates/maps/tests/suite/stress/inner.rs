@@ -1,4 +1,5 @@
-//! Maps of maps: what lanes do to elements of the maps that they find is done there, whichever key they came by, and nowhere else.
+//! Maps of maps: what lanes do to elements of the maps that they find is done there, whichever key
+//! they came by, and nowhere else.
 
 use proptest::prelude::*;
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, EEXIST, MapType};

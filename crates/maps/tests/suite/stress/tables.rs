@@ -10,8 +10,8 @@ use warpbpf_maps::Value;
 
 use super::work::{Machine, Parts, Todo, What, numbered, try_stress};
 
-/// What a program does with a table whose values are `struct value { __u64 w[WORDS]; }`. A value that is not the same number throughout is told as
-/// a result that cannot be.
+/// What a program does with a table whose values are `struct value { __u64 w[WORDS]; }`. A value
+/// that is not the same number throughout is told as a result that cannot be.
 pub const ACT: &str = r"
         struct value value;
         for (int w = 0; w < WORDS; w++)
@@ -75,7 +75,8 @@ fn stress(map_type: MapType, entries: u32, words: usize) -> Vec<Machine> {
 /// Keys below so many are never deleted: each multiprocessor's value is exact.
 const KEPT: u64 = 4;
 
-/// Keys come by an insert of zero; what is added to a key that stays is there, at the multiprocessor that added it.
+/// Keys come by an insert of zero; what is added to a key that stays is there, at the
+/// multiprocessor that added it.
 #[test]
 fn values_of_multiprocessors_hold_what_was_added_there() {
     let insert = Just((What::Update, BPF_NOEXIST, 0));
@@ -130,7 +131,8 @@ fn values_of_multiprocessors_hold_what_was_added_there() {
     });
 }
 
-/// More keys than there is room for: at rest no more than that are there, each once, with a value that was written to it, whole.
+/// More keys than there is room for: at rest no more than that are there, each once, with a value
+/// that was written to it, whole.
 #[test]
 fn what_stress_leaves_in_an_lru_hash_is_its_own() {
     let what = prop_oneof![
@@ -165,7 +167,8 @@ fn what_stress_leaves_in_an_lru_hash_is_its_own() {
                     let mut to_it = done.iter().filter(|d| d.key == key);
                     to_it.any(|d| d.what == What::Update && d.result == 0 && d.value == value)
                 };
-                // A multiprocessor's value is written in place, where another key may be by then (docs/maps.md).
+                // A multiprocessor's value is written in place, where another key may be by then
+                // (docs/maps.md).
                 if let Value::One(value) = entry.value {
                     let words: Vec<u64> = value.chunks(8).map(key_of).collect();
                     prop_assert!(words.iter().all(|word| *word == words[0]), "{words:?}");
@@ -183,7 +186,8 @@ fn what_stress_leaves_in_an_lru_hash_is_its_own() {
                     (What::Update, BPF_EXIST) => &[0, ENOENT, EBUSY, ENOMEM],
                     (What::Update, _) => &[0, EBUSY, ENOMEM],
                     (What::Delete, _) => &[0, ENOENT, EBUSY],
-                    // A value may be used again while it is read: see above. It is whole where it has a word.
+                    // A value may be used again while it is read: see above. It is whole where it
+                    // has a word.
                     _ if words > 1 => &[0, 1],
                     _ => &[0],
                 };

@@ -16,7 +16,8 @@ pub const STRESS_THREADS: usize = 96;
 pub const PER_THREAD: usize = 6;
 /// Operations of a lane that is alone.
 pub const ALONE: usize = 60;
-/// Multiprocessors: the schedule of one is the seed's alone, several are run by two threads of the host.
+/// Multiprocessors: the schedule of one is the seed's alone, several are run by two threads of the
+/// host.
 pub const SMS: [u32; 2] = [1, 3];
 
 /// What is done to a key, a value or a record. The numbers are the program's.
@@ -69,7 +70,8 @@ pub struct Done {
     pub ended: u64,
 }
 
-/// Words of a record: what, flags, key, value, result, whether something was found and what, the multiprocessor, began, ended.
+/// Words of a record: what, flags, key, value, result, whether something was found and what, the
+/// multiprocessor, began, ended.
 const RECORD: usize = 10;
 
 /// What a program needs besides.

@@ -8,8 +8,8 @@ mod chosen;
 
 use chosen::clang;
 
-/// What clang makes of a file of the corpus, with no headers but its own; `None` if it was built without the NVPTX
-/// target.
+/// What clang makes of a file of the corpus, with no headers but its own; `None` if it was built
+/// without the NVPTX target.
 pub fn compile(name: &str, flags: &[&str]) -> Option<String> {
     let targets = Command::new(clang())
         .arg("-print-targets")

@@ -6,8 +6,9 @@ use warpbpf_ptx::ast::{Function, Instruction, Module, Operand, StatementKind};
 use warpbpf_ptx::sync::barrier;
 use warpbpf_ptx::{Splices, index, parse_body};
 
-/// Reads all of a text and checks what holds of every text: names stand where their spans say, items do not overlap,
-/// between statements stand only blanks and comments, and re-slicing all of it gives the text again.
+/// Reads all of a text and checks what holds of every text: names stand where their spans say,
+/// items do not overlap, between statements stand only blanks and comments, and re-slicing all of
+/// it gives the text again.
 pub fn check(text: &str) -> Module<'_> {
     let module = index(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
     for function in &module.functions {

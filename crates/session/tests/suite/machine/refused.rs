@@ -1,4 +1,5 @@
-//! A link that a back end cannot serve is told with the reason, per kernel: what is said of each kind of refusal under `ptx`, `splice`, `sanitizer` and `auto`.
+//! A link that a back end cannot serve is told with the reason, per kernel: what is said of each
+//! kind of refusal under `ptx`, `splice`, `sanitizer` and `auto`.
 
 use super::*;
 
@@ -121,7 +122,8 @@ fn what_is_the_kernels_own_is_told_by_each_back_end() {
         "plain",
         same("its machine code is not there"),
     );
-    // A library of NVIDIA's, of whose code only tables are read: they do not say which kernel has the constant.
+    // A library of NVIDIA's, of whose code only tables are read: they do not say which kernel has
+    // the constant.
     let nvidia = ImageInfo {
         unread: Some("it is part of a library of NVIDIA's".to_owned()),
         ..here.clone()
@@ -157,7 +159,8 @@ fn what_is_the_kernels_own_is_told_by_each_back_end() {
         "counts",
         [Ok("splice"), Err(uses), Ok("splice")],
     );
-    // Kernels that the device launches: by one kernel of the file, and the other one is in the same.
+    // Kernels that the device launches: by one kernel of the file, and the other one is in the
+    // same.
     let parent = kernels(
         ".extern .func (.param .b32 r) cudaLaunchDeviceV2 (.param .b64 a, .param .b64 b);\n.visible .entry alone()\n{\n\tret;\n}\n.visible .entry parent()\n{\n\t{\n\t.param .b64 a;\n\t.param .b64 b;\n\t.param .b32 r;\n\tst.param.b64 [a], 0;\n\tst.param.b64 [b], 0;\n\tcall (r), cudaLaunchDeviceV2, (a, b);\n\t}\n\tret;\n}\n",
         90,

@@ -1,4 +1,5 @@
-//! Matrices for tests: elements (small integers, which every type holds exactly), fragments, products.
+//! Matrices for tests: elements (small integers, which every type holds exactly), fragments,
+//! products.
 
 use super::Rig;
 
@@ -111,7 +112,8 @@ pub fn random(ty: Ty, count: usize, seed: u64) -> Vec<i64> {
     (0..count).map(|_| next(low, high)).collect()
 }
 
-/// Row and column of a lane's element `i`, by `groupID`, `threadID_in_group` and `i`, as the ISA's formulas have it.
+/// Row and column of a lane's element `i`, by `groupID`, `threadID_in_group` and `i`, as the ISA's
+/// formulas have it.
 pub type Formula = fn(usize, usize, usize) -> (usize, usize);
 
 /// Registers of all lanes, lane by lane, that hold a matrix of `width` columns by the formula.

@@ -1,5 +1,5 @@
-//! What a second tool is told: of what this tool knows of the application, what concerns the other's programs, under the names that it
-//! gave them.
+//! What a second tool is told: of what this tool knows of the application, what concerns the
+//! other's programs, under the names that it gave them.
 
 use std::os::fd::OwnedFd;
 

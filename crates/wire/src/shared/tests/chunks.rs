@@ -1,5 +1,5 @@
-//! Chunks of device rings in the event ring: their records come out as events, each once, whoever reads and however often
-//! readers change.
+//! Chunks of device rings in the event ring: their records come out as events, each once, whoever
+//! reads and however often readers change.
 
 use crate::shared::area::{PAGE, TAIL, WITHIN};
 use std::sync::atomic::AtomicU64;
