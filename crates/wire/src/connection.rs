@@ -22,6 +22,7 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::attached::Attached;
 use crate::message::{ToAgent, ToTool};
 use crate::peer::peer;
 
@@ -124,7 +125,7 @@ pub struct Frame<R> {
 struct Outgoing {
     bytes: Vec<u8>,
     sent: usize,
-    fd: Option<OwnedFd>,
+    fd: Option<Attached>,
 }
 
 /// One end: sends `S`, receives `R`.
@@ -232,6 +233,7 @@ impl<S: Serialize, R: DeserializeOwned + Message> Connection<S, R> {
         bytes.extend_from_slice(&json);
         bytes.extend_from_slice(blob);
         self.backlog += bytes.len();
+        let fd = fd.map(Attached::new);
         self.outbox.push_back(Outgoing { bytes, sent: 0, fd });
         Ok(())
     }
@@ -558,7 +560,11 @@ fn send_some(socket: &OwnedFd, frame: &Outgoing) -> Result<usize, Errno> {
     }
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let fds = frame.fd.as_ref().map(|fd| [fd.as_fd()]);
+    let fds = match &frame.fd {
+        // The application has closed it.
+        Some(fd) => Some([fd.get().ok_or(Errno::BADF)?]),
+        None => None,
+    };
     if let Some(fds) = &fds {
         control.push(SendAncillaryMessage::ScmRights(fds));
     }

@@ -14,6 +14,7 @@ pub mod message;
 pub mod regular;
 pub mod rendezvous;
 
+mod attached;
 mod change;
 mod connection;
 mod given;

@@ -16,7 +16,7 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd as _, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -312,11 +312,9 @@ impl OwnDescriptor {
 
 impl Drop for OwnDescriptor {
     fn drop(&mut self) {
-        let Some(fd) = self.fd.take() else { return };
-        match self.identity.is(fd.as_fd()) {
-            true => drop(fd),
-            // The number is another's by now.
-            false => std::mem::forget(fd),
+        // An `OwnedFd` would end the process if the application closed the number meanwhile.
+        if let Some(fd) = self.fd.take() {
+            self.identity.close(fd.into_raw_fd());
         }
     }
 }
