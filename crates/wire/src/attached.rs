@@ -40,8 +40,8 @@ impl Attached {
 impl Drop for Attached {
     fn drop(&mut self) {
         if self.get().is_some() {
-            // SAFETY: it is ours, and nobody uses it behind this. An `OwnedFd` would end the process
-            // if another thread closed the number since it was looked at.
+            // SAFETY: it is ours, and nobody uses it behind this. An `OwnedFd` would end the
+            // process if another thread closed the number since it was looked at.
             unsafe { rustix::io::close(self.fd.as_raw_fd()) };
         }
     }
