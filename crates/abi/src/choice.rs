@@ -299,8 +299,8 @@ impl ChoiceRequest {
         ChoiceKey::ALL.into_iter().filter(is_said)
     }
 
-    /// A program of which one thing is said twice in such a list, and what; who is right cannot be
-    /// told.
+    /// A program of which one thing is said twice in such a list, and what: one cannot know which
+    /// of the two is meant.
     pub fn said_twice(said: &[(String, ChoiceRequest)]) -> Option<(&str, ChoiceKey)> {
         said.iter()
             .enumerate()

@@ -1,5 +1,5 @@
 //! Linux's helpers by number: facts about another system, so that a program that calls one we do
-//! not have is refused by the helper's name and told what to do instead.
+//! not have is refused by the helper's name, with what to do instead.
 
 /// Names without `bpf_`, by number from 1 on (`include/uapi/linux/bpf.h` of Linux 6.12; no number
 /// was added since 6.2, new functions are kfuncs).

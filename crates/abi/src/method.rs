@@ -18,7 +18,7 @@ pub enum Method {
     NoSite,
     /// The agent had no time to tell of it.
     NotTold,
-    /// A PTX text with it alone, with programs in it, is loaded beside its module.
+    /// A PTX text of this kernel alone, with programs in it, is loaded beside its module.
     Slice,
     /// Its whole module is loaded with a copy of it in which programs are.
     Clone {

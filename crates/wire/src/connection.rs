@@ -22,8 +22,8 @@ use rustix::net::{
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::attached::Attached;
 use crate::message::{ToAgent, ToTool};
+use crate::own_descriptor::OwnDescriptor;
 use crate::peer::peer;
 
 /// First four bytes of a frame: `WBPF`.
@@ -125,7 +125,7 @@ pub struct Frame<R> {
 struct Outgoing {
     bytes: Vec<u8>,
     sent: usize,
-    fd: Option<Attached>,
+    fd: Option<OwnDescriptor>,
 }
 
 /// One end: sends `S`, receives `R`.
@@ -233,7 +233,7 @@ impl<S: Serialize, R: DeserializeOwned + Message> Connection<S, R> {
         bytes.extend_from_slice(&json);
         bytes.extend_from_slice(blob);
         self.backlog += bytes.len();
-        let fd = fd.map(Attached::new);
+        let fd = fd.map(OwnDescriptor::new);
         self.outbox.push_back(Outgoing { bytes, sent: 0, fd });
         Ok(())
     }

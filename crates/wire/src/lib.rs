@@ -14,13 +14,13 @@ pub mod message;
 pub mod regular;
 pub mod rendezvous;
 
-mod attached;
 mod change;
 mod connection;
 mod given;
 mod layout;
 mod listener;
 mod ops;
+mod own_descriptor;
 mod peer;
 mod session;
 mod shared;
@@ -45,6 +45,7 @@ pub use message::{
 pub use ops::{
     MapOp, OpCode, OpsError, Outcome, decode_ops, decode_outcomes, encode_ops, encode_outcomes,
 };
+pub use own_descriptor::{Identity, OwnDescriptor, read_file};
 pub use peer::{Peer, peer};
 pub use session::{ContextInfo, Device, MapInfo, MoreMaps, Program};
 pub use shared::{

@@ -84,8 +84,7 @@ pub struct GraphNode {
     /// It runs with programs; else it is the original.
     #[serde(default)]
     pub programs: bool,
-    /// The `launch_id` that programs in it have; 0 where none asks for something that a launch is
-    /// told.
+    /// The `launch_id` that programs in it have; 0 where none needs launch arguments.
     #[serde(default)]
     pub launch: u64,
     /// The application has turned it off, and it does not run.

@@ -1,6 +1,5 @@
 //! HASH in slots of 16 bytes, for keys and values of at most 8: so a slot is written whole by one
-//! 128-bit CAS, and half as much memory is read and written as with the word of a slot beside its
-//! key.
+//! 128-bit CAS, and half as much memory is read and written as in slots of a pointer and a key.
 
 use super::hash::HashLayout;
 use crate::hash::unhash;

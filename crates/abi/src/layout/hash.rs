@@ -166,9 +166,9 @@ impl HashLayout {
         Self::SLOTS + slot * self.slot_stride()
     }
     /// Nodes of each shard of the pool: a multiple of 32. Where slots have homes and nothing is
-    /// swapped, only crowds that insert one key need the pool; dense slots have none; else twice
-    /// the keys and some, so that inserts after deletes, and overwrites, succeed between
-    /// compactions.
+    /// swapped, only lanes that insert one key at the same time need the pool; dense slots have
+    /// none; else twice the keys and some, so that inserts after deletes, and overwrites, succeed
+    /// between compactions.
     pub const fn shard_nodes(&self) -> u64 {
         if self.dense {
             return 0;

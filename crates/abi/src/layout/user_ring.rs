@@ -14,7 +14,7 @@ use crate::align::align_up;
 /// drain has looked at one sector of L2, where a ring in the host's memory would cost every thread
 /// of a grid a read across the bus.
 ///
-/// One lane drains at a time, and who finds it taken is told `-EBUSY` at once. `LOCK` holds the
+/// One lane drains at a time, and another lane gets `-EBUSY` at once. `LOCK` holds the
 /// %globaltimer of the moment when it was taken. One that is older than
 /// [`UserRingLayout::STALE_NS`] belongs to a thread that has ended (`gpu_exit` in the callback) or
 /// was stopped, and is taken over; so is one from the future, which nobody who drains now has

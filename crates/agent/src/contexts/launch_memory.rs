@@ -9,7 +9,7 @@ use warpbpf_wire::{AgentConnection, LaunchWriter, NoteLevel, SharedError, ToTool
 
 use crate::kernels::entry::{Entry, Runs};
 use crate::runtime::agent::Agent;
-use crate::sys::descriptors::OwnDescriptor;
+use crate::sys::descriptors::{OwnDescriptor, keep};
 use crate::sys::lock::{lock, tried};
 
 /// Those of sessions that have ended, each with its agent, if that is still there. Only tried: in a
@@ -36,10 +36,10 @@ fn made() -> Result<(&'static LaunchWriter, OwnDescriptor), SharedError> {
         Some(free.swap_remove(left).0)
     });
     if let Some(writer) = free {
-        return Ok((writer, OwnDescriptor::new(writer.renew()?)));
+        return Ok((writer, keep(writer.renew()?)));
     }
     let (writer, fd) = LaunchWriter::create()?;
-    Ok((Box::leak(Box::new(writer)), OwnDescriptor::new(fd)))
+    Ok((Box::leak(Box::new(writer)), keep(fd)))
 }
 
 impl Agent {

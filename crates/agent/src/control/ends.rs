@@ -80,7 +80,7 @@ pub(crate) fn at_exit(agent: &Agent) {
     if agent.is_on() && agent.serves_behind_handlers() && agent.ends.has_exit() {
         // A destructor may end the process by a signal.
         agent.ends.before(&agent.files, false);
-        agent.ends.is_put_off.store(true, Ordering::Release);
+        agent.ends.put_off_to.store(thread_id(), Ordering::Release);
         return;
     }
     if agent.is_on() {
@@ -93,6 +93,14 @@ pub(crate) fn at_exit(agent: &Agent) {
     // The driver takes its memory away next. Who holds the lock ends a context, and closes them
     // itself.
     agent.context_registry.try_each(stop_calls);
+}
+
+/// The system's number of this thread, which is never 0.
+fn thread_id() -> u32 {
+    rustix::thread::gettid()
+        .as_raw_nonzero()
+        .get()
+        .cast_unsigned()
 }
 
 /// Waits for the kernels, brings everything home and says good-bye.
@@ -113,7 +121,7 @@ fn before_an_end(is_last: bool) {
     let Some(agent) = agent().filter(|agent| agent.is_on() && agent.is_of_this_process()) else {
         return;
     };
-    match is_last && agent.ends.is_put_off.load(Ordering::Acquire) {
+    match is_last && agent.ends.put_off_to.load(Ordering::Acquire) == thread_id() {
         true => finish(agent),
         false => agent.ends.before(&agent.files, is_last),
     }

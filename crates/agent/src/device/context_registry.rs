@@ -17,7 +17,7 @@ use warpbpf_wire::SharedWriter;
 
 use crate::device::background::Ours;
 use crate::device::pump::{More, Pump};
-use crate::sys::descriptors::OwnDescriptor;
+use crate::sys::descriptors::{self, OwnDescriptor};
 use crate::sys::lock::{lock, tried};
 
 /// Contexts that get maps, over the life of the process: the tool keeps the memory of each.
@@ -85,7 +85,7 @@ impl Shard {
     /// Keeps memory that it shares with the tool, for when its context has ended.
     pub(crate) fn share(&self, memory: &OwnDescriptor) {
         let again = !warpbpf_faults::strikes("agent/memory-again");
-        let again = again.then(|| memory.again()).flatten();
+        let again = again.then(|| descriptors::again(memory)).flatten();
         lock(&self.memory).push(again);
     }
 

@@ -21,8 +21,9 @@ pub(crate) struct Ends {
     pub(crate) targets: Mutex<Vec<Target>>,
     /// The code of `_exit`.
     exit: Range<u64>,
-    /// The process ends by its handlers, and the session ends in `_exit`, which comes behind them.
-    pub(crate) is_put_off: AtomicBool,
+    /// The thread on which the process ends by its handlers, where the session ends in `_exit`,
+    /// which comes behind them; 0 if none. Other threads leave by `_exit` as ever.
+    pub(crate) put_off_to: AtomicU32,
     pub(crate) asked: AtomicU32,
     pub(crate) done: AtomicU32,
     /// Nothing comes behind it.

@@ -9,7 +9,7 @@ use warpbpf_wire::{
     Chunks, DeviceLosses, LastCopy, LaunchWriter, SNAPSHOT_PART, SharedError, SharedWriter, Span,
 };
 
-use crate::sys::descriptors::{FileThread, OwnDescriptor};
+use crate::sys::descriptors::{FileThread, OwnDescriptor, keep};
 
 /// How long the last events wait for a tool that reads nothing at all. Only our own thread waits,
 /// or a context that ends.
@@ -166,7 +166,7 @@ fn shared(
 ) -> Result<(SharedWriter, OwnDescriptor), SharedError> {
     thread.run(|| {
         let (writer, fd) = SharedWriter::create(sizes, ring_bytes)?;
-        Ok((writer, OwnDescriptor::new(fd)))
+        Ok((writer, keep(fd)))
     })
 }
 

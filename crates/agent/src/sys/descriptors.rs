@@ -16,7 +16,7 @@
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, IntoRawFd as _, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -26,6 +26,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::futex;
 use warpbpf_hook::without_xfsz;
+pub(crate) use warpbpf_wire::{Identity, OwnDescriptor};
 
 use crate::sys::lock::lock;
 use crate::sys::thread;
@@ -83,18 +84,6 @@ impl std::fmt::Debug for Jobs {
     }
 }
 
-/// A descriptor of ours, which is neither used nor closed where its number stands for something
-/// else.
-#[derive(Debug)]
-pub(crate) struct OwnDescriptor {
-    fd: Option<OwnedFd>,
-    identity: Identity,
-}
-
-/// What a descriptor was when it was made: device and inode, if they could be asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Identity(Option<(u64, u64)>);
-
 impl FileThread {
     /// Starts the thread. `kept` is a descriptor that is kept by another number: the caller's own
     /// is still open and the caller's to close.
@@ -133,12 +122,11 @@ impl FileThread {
         IS_THEIRS.set(true);
         let kept = match kept {
             None => None,
-            // The application has closed it.
-            Some(fd) if Identity::of_number(fd).0.is_none() => return Err(Errno::BADF),
+            // `EBADF` if the application has closed it.
             Some(fd) => {
-                // SAFETY: the caller of `start` has it open, and waits.
+                // SAFETY: the caller of `start` has opened it, and waits.
                 let fd = unsafe { BorrowedFd::borrow_raw(fd) };
-                Some(OwnDescriptor::new(rustix::io::fcntl_dupfd_cloexec(fd, 0)?))
+                Some(keep(rustix::io::fcntl_dupfd_cloexec(fd, 0)?))
             }
         };
         warpbpf_faults::check("agent/notify", || Errno::MFILE)?;
@@ -281,70 +269,15 @@ impl Drop for Over<'_> {
     }
 }
 
-impl OwnDescriptor {
-    /// Takes what was made just now.
-    pub(crate) fn new(fd: OwnedFd) -> OwnDescriptor {
-        let fd = placed(fd);
-        OwnDescriptor {
-            identity: Identity::of(fd.as_fd()),
-            fd: Some(fd),
-        }
-    }
-
-    /// The descriptor, if it is still the one that was made.
-    pub(crate) fn get(&self) -> Option<BorrowedFd<'_>> {
-        let fd = self.fd.as_ref()?.as_fd();
-        self.identity.is(fd).then_some(fd)
-    }
-
-    /// The same, to be kept.
-    pub(crate) fn take(mut self) -> Option<OwnedFd> {
-        self.get()?;
-        self.fd.take()
-    }
-
-    /// Another one for the same.
-    pub(crate) fn again(&self) -> Option<OwnDescriptor> {
-        let again = self.get()?.try_clone_to_owned().ok()?;
-        Some(OwnDescriptor::new(again))
-    }
+/// Takes what was made just now, and keeps it by a number that the application's next files do not
+/// get.
+pub(crate) fn keep(fd: OwnedFd) -> OwnDescriptor {
+    OwnDescriptor::new(placed(fd))
 }
 
-impl Drop for OwnDescriptor {
-    fn drop(&mut self) {
-        // An `OwnedFd` would end the process if the application closed the number meanwhile.
-        if let Some(fd) = self.fd.take() {
-            self.identity.close(fd.into_raw_fd());
-        }
-    }
-}
-
-impl Identity {
-    /// What tells a socket, a pipe and a file in memory from all others.
-    pub(crate) fn of(fd: BorrowedFd<'_>) -> Identity {
-        let there = rustix::fs::fstat(fd).ok();
-        Identity(there.map(|there| (there.st_dev, there.st_ino)))
-    }
-
-    /// Of a number that may not be open.
-    fn of_number(number: RawFd) -> Identity {
-        // SAFETY: it is only asked what it is; of one that is not open nothing is said.
-        Identity::of(unsafe { BorrowedFd::borrow_raw(number) })
-    }
-
-    /// Closes this number if it is still that descriptor. Nothing but system calls: for a child
-    /// that was just forked.
-    pub(crate) fn close(self, number: RawFd) {
-        if self.0.is_some() && Identity::of_number(number) == self {
-            // SAFETY: whoever owns the descriptor has ended, or does not exist in this process.
-            unsafe { libc::close(number) };
-        }
-    }
-
-    /// This number is still that descriptor.
-    pub(crate) fn is(self, fd: BorrowedFd<'_>) -> bool {
-        self.0.is_some() && Identity::of(fd) == self
-    }
+/// Another one for the same.
+pub(crate) fn again(own: &OwnDescriptor) -> Option<OwnDescriptor> {
+    Some(keep(own.get()?.try_clone_to_owned().ok()?))
 }
 
 /// The same file by a number that the application's next files do not get; as it is where there is
@@ -366,7 +299,6 @@ pub(crate) fn placed(fd: OwnedFd) -> OwnedFd {
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};
-    use std::os::fd::FromRawFd as _;
 
     use super::*;
 
@@ -415,32 +347,5 @@ mod tests {
         while thread.run(std::thread::current).name() == Some("warpbpf-files") {
             std::thread::yield_now();
         }
-    }
-
-    /// What has the number by now is neither read nor closed.
-    #[test]
-    fn a_number_that_is_anothers_is_left_alone() {
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        let own = OwnDescriptor {
-            identity: Identity::of(ours.as_fd()),
-            fd: Some(ours.into()),
-        };
-        let number = own.fd.as_ref().unwrap().as_raw_fd();
-        assert!(own.get().is_some());
-        let (mut another, mut end) = UnixStream::pair().unwrap();
-        // SAFETY: the number is ours, and stands for another socket from now on, as if it had been
-        // closed and opened.
-        let copied = unsafe { libc::dup2(another.as_raw_fd(), number) };
-        assert_eq!(copied, number);
-        assert!(own.get().is_none());
-        drop(own);
-        // SAFETY: `dup2` made it, and the drop left it.
-        let mut copy = unsafe { UnixStream::from_raw_fd(number) };
-        copy.write_all(b"1").unwrap();
-        another.write_all(b"2").unwrap();
-        let mut got = [0; 2];
-        end.read_exact(&mut got).unwrap();
-        assert_eq!(&got, b"12");
-        drop(theirs);
     }
 }

@@ -8,7 +8,7 @@ use warpbpf_wire::ToTool;
 
 use super::attached::Application;
 use crate::device::drain::NotDrained;
-use crate::sys::descriptors::OwnDescriptor;
+use crate::sys::descriptors::keep;
 
 #[test]
 fn what_a_session_took_is_given_back() {
@@ -46,7 +46,7 @@ fn what_was_to_be_sent_ends_with_the_connection() {
     let send = || {
         let (reader, writer) = std::io::pipe().unwrap();
         rustix::io::ioctl_fionbio(&reader, true).unwrap();
-        let writer = OwnDescriptor::new(writer.into());
+        let writer = keep(writer.into());
         app.agent.send(ToTool::Attached, Some(writer));
         reader
     };

@@ -200,7 +200,7 @@ impl Looking<'_> {
 /// No filter (seccomp) says which system calls this process may make: some end it at those that
 /// they do not expect.
 fn is_unfiltered() -> bool {
-    let status = std::fs::read("/proc/thread-self/status").unwrap_or_default();
+    let status = warpbpf_wire::read_file("/proc/thread-self/status").unwrap_or_default();
     let mut lines = status.split(|byte| *byte == b'\n');
     lines.any(|line| line == b"Seccomp:\t0")
 }
