@@ -12,8 +12,8 @@ use crate::contents::fill;
 use crate::flags::Form;
 use crate::linux::Beside;
 use crate::model;
-use crate::plain;
 use crate::pretty::Printer;
+use crate::term::plain;
 use crate::together::Together;
 
 /// Messages of `bpf_printk` that are kept.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use warpbpf_inject::GoesOn;
 
-use crate::signals::Interrupted;
+use crate::term::signals::Interrupted;
 
 /// How long a process may take before it is named.
 const LONG: Duration = Duration::from_secs(3);

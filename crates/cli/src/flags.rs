@@ -9,13 +9,13 @@ use warpbpf::Options;
 pub use crate::cache::CacheFlags;
 pub use crate::choice::ChoiceFlags;
 pub use crate::code::CodeFlags;
-use crate::error::STATUSES;
 pub use crate::live::{AttachFlags, DetachFlags, ServeFlags, SessionFlags};
 use crate::manual::{CompletionsFlags, ManFlags};
 pub use crate::outlet::{Form, OutputFlags};
 pub use crate::program_flags::{DeviceChoice, Inject, ProgramFlags};
 use crate::replace::{GateFlags, ProgramsFlags, RemoveFlags, ReplaceFlags, SlotsFlags};
 pub use crate::request::RequestFlags;
+use crate::term::error::STATUSES;
 use crate::trace_flags::TraceFlags;
 
 /// eBPF programs inside GPU kernels.

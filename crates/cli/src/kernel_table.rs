@@ -8,8 +8,8 @@ use warpbpf_session::short_name::{family, short};
 use warpbpf_wire::Occupancy;
 
 use crate::model::Kernel;
-use crate::plain;
 use crate::table::{Table, counted, group};
+use crate::term::plain;
 
 /// Kernels that were not launched are only counted where there are more rows.
 const MOST: usize = 24;

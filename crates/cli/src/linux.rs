@@ -26,11 +26,11 @@ use warpbpf_session::PlannedProgram;
 
 use crate::collect::{News, Records, fresh};
 use crate::contents::Filling;
-use crate::error::CliError;
 use crate::flags::ObjectFlags;
 use crate::model;
 use crate::objects::{self, Loaded};
 use crate::pretty::Printer;
+use crate::term::error::CliError;
 
 /// Times that rings are emptied in a row.
 const ROUNDS: usize = 16;

@@ -2,32 +2,8 @@
 //!
 //! Nothing here knows how a kernel is instrumented; it speaks to the agent through `wire` and to
 //! the libraries.
+mod commands;
 mod flags;
-
-mod commands {
-    //! One file per verb.
-    pub mod attach;
-    pub mod cache;
-    pub mod compile;
-    pub mod doctor;
-    pub mod generate;
-    pub mod kernels;
-    pub mod launch;
-    pub mod launch_inside;
-    pub mod link;
-    pub mod loader;
-    pub mod loader_late;
-    pub mod maps;
-    pub mod ps;
-    pub mod replace;
-    pub mod report;
-    pub mod run;
-    pub mod serve;
-    pub mod sites;
-    pub mod splice;
-    pub mod trace;
-    pub mod verify;
-}
 
 mod assemble;
 mod back_ends;
@@ -38,10 +14,6 @@ mod code;
 mod collect;
 mod coming;
 mod contents;
-mod destination;
-mod error;
-mod explain;
-mod inherited;
 mod kernel_table;
 mod linux;
 mod live;
@@ -51,8 +23,6 @@ mod model;
 mod nowhere;
 mod objects;
 mod outlet;
-mod output;
-mod plain;
 mod pretty;
 mod program_flags;
 mod ptxas;
@@ -62,9 +32,9 @@ mod render;
 mod replace;
 mod request;
 mod sanitizer;
-mod signals;
 mod table;
 mod target;
+mod term;
 mod timeline;
 mod together;
 mod trace;
@@ -81,6 +51,7 @@ use std::io::Write as _;
 use clap::Parser as _;
 
 use flags::{Cli, Command};
+use term::output;
 
 fn main() -> std::process::ExitCode {
     // SAFETY: there is one thread yet.

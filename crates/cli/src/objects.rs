@@ -6,8 +6,8 @@
 use warpbpf_object::{Btf, LoadOptions, Object};
 use warpbpf_session::SessionError;
 
-use crate::error::{CliError, read};
 use crate::flags::ObjectFlags;
+use crate::term::error::{CliError, read};
 
 /// A program that is ready to be sent.
 pub struct Loaded {

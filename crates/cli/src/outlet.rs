@@ -9,10 +9,10 @@ use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use crate::collect::News;
-use crate::destination::Destination;
-use crate::error::CliError;
-use crate::output::{self, json_line, tell_error};
-use crate::plain;
+use crate::term::destination::Destination;
+use crate::term::error::CliError;
+use crate::term::output::{self, json_line, tell_error};
+use crate::term::plain;
 
 /// How `--json` writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -9,8 +9,8 @@ use warpbpf_maps::stops;
 
 use crate::kernel_table::kernel_table;
 use crate::model::{Kernel, Linux, Map, Process, Report};
-use crate::plain;
 use crate::table::{Table, counted, group};
+use crate::term::plain;
 
 /// Width of a histogram's longest bar.
 const BAR: usize = 40;

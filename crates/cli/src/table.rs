@@ -30,7 +30,7 @@ pub fn counted(count: u128, what: &str) -> String {
 
 /// A cell is a name of others', or a value.
 fn safe(text: String) -> String {
-    match crate::plain::name(&text) {
+    match crate::term::plain::name(&text) {
         std::borrow::Cow::Borrowed(_) => text,
         std::borrow::Cow::Owned(escaped) => escaped,
     }

@@ -8,8 +8,8 @@ pub use warpbpf::start::{
 };
 
 use crate::flags::{Inject, TargetFlags};
-use crate::inherited::Inherited;
 use crate::machine::Device;
+use crate::term::inherited::Inherited;
 
 impl From<Inject> for warpbpf::Inject {
     fn from(inject: Inject) -> warpbpf::Inject {

@@ -9,12 +9,12 @@ use serde_json::{Value, json};
 use warpbpf::{Operation, Operations, Process, Range, Ranges};
 use warpbpf_session::names::demangle;
 
-use crate::destination::Destination;
-use crate::error::CliError;
 use crate::flags::RequestFlags;
 use crate::model::Report;
 use crate::outlet::Outlet;
-use crate::output;
+use crate::term::destination::Destination;
+use crate::term::error::CliError;
+use crate::term::output;
 
 mod graphs;
 mod journal;

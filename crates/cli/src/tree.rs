@@ -4,9 +4,9 @@ use std::collections::HashSet;
 
 use warpbpf::live::{CudaProcess, Lookout};
 
-use crate::error::CliError;
 use crate::live::AttachFlags;
-use crate::signals::Interrupted;
+use crate::term::error::CliError;
+use crate::term::signals::Interrupted;
 
 /// Whom programs are for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

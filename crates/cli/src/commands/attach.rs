@@ -12,13 +12,13 @@ use crate::backend::Moment;
 use crate::collect::Collector;
 use crate::coming::{Coming, Ended};
 use crate::commands::run::{Attachment, Watched, show};
-use crate::error::CliError;
 use crate::flags::{AttachFlags, DetachFlags, SessionFlags};
-use crate::inherited;
 use crate::model::Report;
-use crate::output::{tell, tell_lines};
 use crate::render;
-use crate::signals::Interrupted;
+use crate::term::error::CliError;
+use crate::term::inherited;
+use crate::term::output::{tell, tell_lines};
+use crate::term::signals::Interrupted;
 use crate::timeline::Timeline;
 use crate::tree::{Watch, Whom};
 

@@ -8,9 +8,9 @@ use warpbpf_cache::tend::{Item, Tended};
 use warpbpf_cache::{Place, VARIABLE};
 
 use crate::cache::{CacheAction, CacheFlags};
-use crate::error::CliError;
-use crate::output::say;
 use crate::table::{Table, counted, group};
+use crate::term::error::CliError;
+use crate::term::output::say;
 
 /// Does what is asked.
 pub fn run(flags: &CacheFlags) -> Result<u8, CliError> {

@@ -5,10 +5,10 @@ use warpbpf_codegen::{Env, Input, SlotSpace, Target, compile, dump_ir, pass_name
 use warpbpf_driver::DeviceInfo;
 use warpbpf_session::{Session, probe_text};
 
-use crate::error::CliError;
 use crate::flags::{CompileFlags, Emit};
 use crate::linux::Split;
-use crate::output::say;
+use crate::term::error::CliError;
+use crate::term::output::say;
 
 /// PTX version that every target we show code for understands.
 const PTX_VERSION: (u32, u32) = (8, 0);

@@ -7,12 +7,12 @@ use warpbpf_driver::DeviceInfo;
 
 use crate::assemble;
 use crate::back_ends::{BackEnds, Kind, Means};
-use crate::error::CliError;
 use crate::flags::DoctorFlags;
 use crate::machine;
-use crate::output::say;
 use crate::ptxas::Ptxas;
 use crate::sanitizer;
+use crate::term::error::CliError;
+use crate::term::output::say;
 
 struct Check {
     name: &'static str,

@@ -3,10 +3,10 @@
 
 use clap::CommandFactory as _;
 
-use crate::error::CliError;
 use crate::flags::Cli;
 use crate::manual::{CompletionsFlags, ManFlags};
-use crate::output;
+use crate::term::error::CliError;
+use crate::term::output;
 
 /// `warpbpf completions`
 ///

@@ -3,15 +3,14 @@
 use crate::back_ends::{Kind, Means};
 use crate::collect::Records;
 use crate::commands::run::{Watched, observe};
-use crate::error::CliError;
 use crate::flags::KernelsFlags;
 use crate::machine;
 use crate::model::{Process, Report};
-use crate::output;
-use crate::plain;
 use crate::render;
-use crate::signals::Signals;
 use crate::target::Surroundings;
+use crate::term::error::{CliError, FAILED};
+use crate::term::plain;
+use crate::term::signals::Signals;
 
 /// Runs the application without any program and lists its kernels.
 pub fn run(flags: &KernelsFlags, surroundings: &Surroundings) -> Result<u8, CliError> {
@@ -37,7 +36,7 @@ pub fn run(flags: &KernelsFlags, surroundings: &Surroundings) -> Result<u8, CliE
         }
         text
     });
-    Ok(report.status.map_or(output::FAILED, |status| status as u8))
+    Ok(report.status.map_or(FAILED, |status| status as u8))
 }
 
 /// What kernels without PTX would need and their devices cannot have, as `doctor` tells it.

@@ -11,14 +11,14 @@ use warpbpf_session::{Calls, Live, LoadedVariant, PlannedProgram, RingEvent, Ses
 
 use crate::collect::Records;
 use crate::contents::{fill, printk};
-use crate::error::CliError;
 use crate::flags::LaunchFlags;
 use crate::machine::{self, Device};
 use crate::model::{self, Report};
 use crate::objects;
-use crate::output::tell;
 use crate::pretty::Printer;
 use crate::render;
+use crate::term::error::CliError;
+use crate::term::output::tell;
 
 /// Launches the programs and reports.
 pub fn run(flags: &LaunchFlags) -> Result<u8, CliError> {

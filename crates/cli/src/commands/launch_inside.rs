@@ -12,11 +12,11 @@ use warpbpf_driver::{Driver, DriverError};
 use warpbpf_session::own::empty_kernel;
 use warpbpf_wire::inside::{LAUNCH, LAUNCHED, SUFFIX, ask, request};
 
-use crate::error::CliError;
 use crate::flags::{LaunchInsideFlags, Shape};
 use crate::machine::{self, Device};
-use crate::output::{say, tell};
 use crate::target::{INJECTION, SOCKET};
+use crate::term::error::CliError;
+use crate::term::output::{say, tell};
 
 /// Launches the program and waits for its end.
 pub fn run(flags: &LaunchInsideFlags) -> Result<u8, CliError> {

@@ -2,10 +2,10 @@
 
 use serde_json::json;
 
-use crate::destination::Destination;
-use crate::error::{CliError, read};
 use crate::flags::LinkFlags;
-use crate::output::say;
+use crate::term::destination::Destination;
+use crate::term::error::{CliError, read};
+use crate::term::output::say;
 
 /// Links objects into a file.
 pub fn run(flags: &LinkFlags) -> Result<u8, CliError> {

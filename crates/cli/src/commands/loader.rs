@@ -18,13 +18,13 @@ use warpbpf_wire::rendezvous::{SHM_NAME, places};
 
 use crate::commands::loader_late::{Ends, Late};
 use crate::commands::run::{NOTHING_INSTRUMENTED, NVTX_TAKEN, shell_status};
-use crate::error::CliError;
 use crate::flags::{LoaderFlags, TargetFlags};
-use crate::inherited::Inherited;
 use crate::machine::{self, Device};
-use crate::output::{self, tell};
-use crate::signals::{self, Signals};
 use crate::target::{self, INJECTION, NVTX_INJECTION, SOCKET, Surroundings};
+use crate::term::error::{CliError, FAILED};
+use crate::term::inherited::Inherited;
+use crate::term::output::tell;
+use crate::term::signals::{self, Signals};
 
 /// Where the dynamic linker looks for libraries first.
 const LIBRARIES: &str = "LD_LIBRARY_PATH";
@@ -91,7 +91,7 @@ fn run_both(
     both.last_words();
     both.clean();
     match result {
-        Ok(0) if both.late.has_failed() => Ok(output::FAILED),
+        Ok(0) if both.late.has_failed() => Ok(FAILED),
         Ok(0) if flags.strict && !both.placed => Ok(NOTHING_INSTRUMENTED),
         result => result,
     }

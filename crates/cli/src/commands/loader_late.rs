@@ -13,10 +13,10 @@ use warpbpf_wire::{Given, Giver};
 
 use crate::coming::Coming;
 use crate::commands::attach::{is_there, leave, tell_slow, told};
-use crate::error::CliError;
 use crate::machine;
-use crate::output::tell;
-use crate::signals::Signals;
+use crate::term::error::CliError;
+use crate::term::output::tell;
+use crate::term::signals::Signals;
 
 /// How long the tool may take to accept what it is handed.
 const PATIENCE: Duration = Duration::from_secs(5);

@@ -12,14 +12,14 @@ use warpbpf_maps::{MapPlan, stops};
 use warpbpf_object::{MapDef, Object};
 
 use crate::contents::fill;
-use crate::error::CliError;
 use crate::flags::{MapsFlags, MapsVerb};
 use crate::model;
-use crate::output::{say, tell};
-use crate::plain;
 use crate::pretty::Printer;
 use crate::render::{self, numbers};
 use crate::table::Table;
+use crate::term::error::CliError;
+use crate::term::output::{say, tell};
+use crate::term::plain;
 use crate::values::Shape;
 
 /// Does what the flags say. Exit status 1 where a key is not there.

@@ -2,11 +2,11 @@
 
 use warpbpf::CudaProcess;
 
-use crate::error::CliError;
 use crate::flags::PsFlags;
-use crate::output::say;
 use crate::render::numbers;
 use crate::table::Table;
+use crate::term::error::CliError;
+use crate::term::output::say;
 
 /// Lists them.
 pub fn run(flags: &PsFlags) -> Result<u8, CliError> {

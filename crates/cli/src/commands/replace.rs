@@ -9,15 +9,15 @@ use serde_json::{Value, json};
 use warpbpf::control::{ProcessInfo, ProgramChange, TOOL_PATIENCE};
 use warpbpf::{Control, Replaced};
 
-use crate::error::CliError;
 use crate::objects;
-use crate::output::{say, tell};
-use crate::plain;
 use crate::render::numbers;
 use crate::replace::{
     GateFlags, GateState, ProgramsFlags, RemoveFlags, ReplaceFlags, SlotsVerb, ToFlags,
 };
 use crate::table::Table;
+use crate::term::error::CliError;
+use crate::term::output::{say, tell};
+use crate::term::plain;
 
 /// An application, and the session that it is in.
 struct Found {

@@ -1,10 +1,10 @@
 //! `warpbpf report`: a saved report, shown again.
 
-use crate::error::{CliError, read};
 use crate::flags::ReportFlags;
 use crate::model::{Report, VERSION};
-use crate::output::say;
 use crate::render;
+use crate::term::error::{CliError, read};
+use crate::term::output::say;
 
 /// Prints the tables of a saved report to standard output.
 pub fn run(flags: &ReportFlags) -> Result<u8, CliError> {

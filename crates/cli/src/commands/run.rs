@@ -14,19 +14,19 @@ use warpbpf_session::section::Form as ProgramForm;
 use crate::assemble::{Callers, Maker};
 use crate::backend::{self, Moment};
 use crate::collect::{Collector, Records};
-use crate::error::CliError;
 use crate::flags::{Form, ObjectFlags, RequestFlags, RunFlags, TargetFlags, WorkFlags};
-use crate::inherited;
 use crate::linux::{Beside, ForLinux, Split};
 use crate::machine::{self, Device};
 use crate::model::{self, Report};
 use crate::nowhere::{self, NOTHING};
 use crate::objects;
 use crate::outlet::Outlet;
-use crate::output::{self, tell, tell_lines};
 use crate::render;
-use crate::signals::{self, Signals};
 use crate::target::{Entry, Surroundings};
+use crate::term::error::{CliError, FAILED};
+use crate::term::inherited;
+use crate::term::output::{tell, tell_lines};
+use crate::term::signals::{self, Signals};
 use crate::timeline::Timeline;
 use crate::users::Users;
 
@@ -60,7 +60,7 @@ pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError
         &mut watched,
         &mut signals,
     )?;
-    let status = report.status.map_or(output::FAILED, |status| status as u8);
+    let status = report.status.map_or(FAILED, |status| status as u8);
     let status = attachment.conclude(&mut report, flags.work.strict, status);
     watched.end(tool, &mut report);
     show(&flags.work, &report, &mut outlet);
@@ -190,7 +190,7 @@ impl Attachment {
         // application is touched.
         let mut options = work.options();
         let (session, _) = warpbpf_session::plan::prove(loaded.object.clone(), &options)
-            .map_err(|e| loaded.refused(crate::explain::refusal(&e)))?;
+            .map_err(|e| loaded.refused(crate::term::explain::refusal(&e)))?;
         choice.check_programs(&session)?;
         let (wanted, left_out) = match work.skip_linux {
             true => (None, for_linux),

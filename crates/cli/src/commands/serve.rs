@@ -10,13 +10,13 @@ use crate::backend::Moment;
 use crate::collect::Collector;
 use crate::commands::attach::{let_go, watch};
 use crate::commands::run::{Attachment, Watched, show};
-use crate::error::CliError;
 use crate::flags::ServeFlags;
-use crate::inherited;
 use crate::machine::{self, Device};
-use crate::output::tell;
-use crate::signals::Interrupted;
 use crate::target::Surroundings;
+use crate::term::error::CliError;
+use crate::term::inherited;
+use crate::term::output::tell;
+use crate::term::signals::Interrupted;
 use crate::timeline::Timeline;
 
 /// Behind the variables: applications may come.

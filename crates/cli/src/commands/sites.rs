@@ -9,11 +9,11 @@ use warpbpf_session::listing::{Argument, KernelSites, sites};
 
 use super::compile::sm_number;
 use super::splice::images;
-use crate::error::CliError;
 use crate::flags::SitesFlags;
-use crate::output::say;
-use crate::plain;
 use crate::table::{Table, counted, group};
+use crate::term::error::CliError;
+use crate::term::output::say;
+use crate::term::plain;
 
 /// Places that a line of source is counted with, and their columns.
 const ON_LINES: [Site; 3] = [Site::Mem, Site::Barrier, Site::Branch];

@@ -8,9 +8,9 @@ use similar::{ChangeTag, TextDiff};
 use warpbpf_session::splice::Splice;
 use warpbpf_session::{ImageInfo, Session, executable, inspect, names};
 
-use crate::error::{CliError, read};
 use crate::flags::CompileFlags;
-use crate::output::say;
+use crate::term::error::{CliError, read};
+use crate::term::output::say;
 
 /// Unchanged lines around a change.
 const CONTEXT: usize = 3;

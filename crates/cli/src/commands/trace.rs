@@ -10,18 +10,18 @@ use crate::backend::Moment;
 use crate::collect::Records;
 use crate::commands::attach::attend;
 use crate::commands::run::{Attachment, Reader, Watched, observe};
-use crate::error::CliError;
 use crate::flags::{
     AttachFlags, OutputFlags, RequestFlags, SessionFlags, TargetFlags, ValueFlags, WorkFlags,
 };
-use crate::inherited;
 use crate::linux::Split;
 use crate::live::WhomFlags;
 use crate::model::Report;
 use crate::objects::Loaded;
-use crate::output::{self, say, tell};
-use crate::signals::Signals;
 use crate::target::Surroundings;
+use crate::term::error::{CliError, FAILED};
+use crate::term::inherited;
+use crate::term::output::{say, tell};
+use crate::term::signals::Signals;
 use crate::trace::{Printer, Session, now};
 use crate::trace_flags::TraceFlags;
 
@@ -143,7 +143,7 @@ fn with_programs(
             let linux = attachment.linux.as_ref();
             let tool = &attachment.tool;
             let mut report = observe(&target, surroundings, tool, linux, &mut watched, signals)?;
-            let status = report.status.map_or(output::FAILED, |status| status as u8);
+            let status = report.status.map_or(FAILED, |status| status as u8);
             let status = attachment.conclude(&mut report, false, status);
             (report, status)
         }
@@ -190,7 +190,7 @@ fn script(flags: &TraceFlags) -> Result<(String, String), CliError> {
         (Some(text), _) => Ok(("script".to_owned(), text.clone())),
         (None, Some(path)) => {
             let name = path.display().to_string();
-            let bytes = crate::error::read(path)?;
+            let bytes = crate::term::error::read(path)?;
             let text = String::from_utf8(bytes).map_err(|_| CliError::Refused {
                 path: name.clone(),
                 message: "a script is UTF-8 text, and this is not".into(),

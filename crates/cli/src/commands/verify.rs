@@ -9,12 +9,12 @@ use warpbpf_session::cpu::FUEL;
 use warpbpf_session::plan::{LogStep, prove, prove_logged};
 use warpbpf_session::{HostProgram, PlannedProgram, helpers_used, map_def};
 
-use crate::error::CliError;
-use crate::explain::output_in_colour;
 use crate::flags::{ProgramFlags, VerifyFlags};
 use crate::linux::{ForLinux, Split};
-use crate::output::{line_json, say, say_drawn};
 use crate::table::{counted, group};
+use crate::term::error::CliError;
+use crate::term::explain::output_in_colour;
+use crate::term::output::{line_json, say, say_drawn};
 
 /// Proves every program of an object.
 pub fn run(flags: &VerifyFlags) -> Result<u8, CliError> {

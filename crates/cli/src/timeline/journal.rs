@@ -8,9 +8,9 @@ use std::path::PathBuf;
 use serde_json::{Value, json};
 
 use super::{CLOCK, Rows, Told, other, stacks};
-use crate::destination::Destination;
-use crate::error::CliError;
-use crate::plain;
+use crate::term::destination::Destination;
+use crate::term::error::CliError;
+use crate::term::plain;
 
 /// What every file begins with.
 const HEAD: &str = "{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n";

@@ -9,9 +9,9 @@ use warpbpf_script::results::{Cell, Key};
 use warpbpf_script::typed::Map;
 use warpbpf_script::{json, show};
 
-use crate::error::CliError;
-use crate::output::{json_line, lose, say, tell_error};
-use crate::plain;
+use crate::term::error::CliError;
+use crate::term::output::{json_line, lose, say, tell_error};
+use crate::term::plain;
 use crate::trace_flags::TraceFormat;
 
 /// Writes results as they come.

@@ -14,7 +14,7 @@ use warpbpf_script::{Compiled, layout};
 
 use crate::collect::{Collector, News};
 use crate::commands::run::Reader;
-use crate::output::tell;
+use crate::term::output::tell;
 use crate::trace::gather::{Called, gather};
 use crate::trace::output::Printer;
 

@@ -1,7 +1,5 @@
 //! What stops a command, in words for its user, and the exit status that scripts see.
 
-use crate::output::FAILED;
-
 /// What scripts see of all verbs.
 pub const STATUSES: &str = "\
 Exit status:
@@ -13,6 +11,9 @@ Exit status:
   125  this command itself has failed, or something that it had to say or to write is lost
   126  the application cannot be run
   127  there is no such application";
+
+/// The exit status where the command itself fails, and where its output is lost.
+pub const FAILED: u8 = 125;
 
 /// A failure of ours, as opposed to the application's.
 #[derive(Debug, thiserror::Error)]
@@ -30,7 +31,7 @@ pub enum CliError {
     #[error("{path}: {message}")]
     Refused { path: String, message: String },
     /// Refused by the verifier or the planner, with all that they know.
-    #[error("{path}: {}", crate::explain::refusal(error))]
+    #[error("{path}: {}", crate::term::explain::refusal(error))]
     Rejected {
         path: String,
         error: Box<warpbpf_session::SessionError>,

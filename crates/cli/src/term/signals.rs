@@ -15,7 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::inherited::{Inherited, SIGNALS};
+use crate::term::inherited::{Inherited, SIGNALS};
 
 /// Signals whose only handler would be death, or whose meaning is the application's; real-time
 /// signals are more.

@@ -15,9 +15,9 @@ use std::time::Duration;
 
 use rustix::fs::{Access, FallocateFlags};
 
-use crate::error::CliError;
-use crate::output;
-use crate::signals::Hurry;
+use crate::term::error::CliError;
+use crate::term::output;
+use crate::term::signals::Hurry;
 
 /// Between two looks whether somebody reads.
 const LOOK: Duration = Duration::from_millis(10);

@@ -13,12 +13,9 @@ use rustix::io::Errno;
 use serde_json::{Value, json};
 use warpbpf_session::{SessionError, SourceLine};
 
-use crate::error::CliError;
-use crate::inherited;
-use crate::plain;
-
-/// The exit status where the command itself fails, and where its output is lost.
-pub const FAILED: u8 = 125;
+use crate::term::error::{CliError, FAILED};
+use crate::term::inherited;
+use crate::term::plain;
 
 /// Something could not be written.
 static LOST: AtomicBool = AtomicBool::new(false);
@@ -137,7 +134,7 @@ pub fn is_read_no_more(error: &io::Error) -> bool {
 /// A line to standard error, put together as `format!` does.
 macro_rules! tell {
     ($($words:tt)*) => {
-        $crate::output::tell_line(&format!($($words)*))
+        $crate::term::output::tell_line(&format!($($words)*))
     };
 }
 pub(crate) use tell;
