@@ -8,29 +8,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
-use clap::ValueEnum;
 use warpbpf::{Function, Functions, Replacement};
 use warpbpf_driver::DeviceInfo;
 use warpbpf_session::{Arch, Means, Options, ProgramChange, Session};
 
 use crate::ptxas::{Hang, Ptxas, Refused, assemble};
 use crate::python;
-
-/// How far programs go into kernels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Backend {
-    /// Kernels that have PTX
-    Ptx,
-    /// Those, and of others (sm_80, sm_90) the entry and the exits, in their machine code; needs
-    /// `ptxas`. NVIDIA's own libraries are left alone
-    Splice,
-    /// Those, and of others the entry, the exits, the accesses of memory, the barriers and the
-    /// calls, by Compute Sanitizer; needs its library and `ptxas`. NVIDIA's own libraries, too
-    Sanitizer,
-    /// For each kernel `splice`, or `sanitizer` where a program is at accesses of memory, barriers
-    /// or functions, if what they need is there; the report says which, and why
-    Auto,
-}
 
 /// Names the assembler, before any other place is looked at.
 pub const PTXAS: &str = "WARPBPF_PTXAS";

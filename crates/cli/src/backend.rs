@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use warpbpf_abi::attach::Site;
 use warpbpf_session::PlannedProgram;
 
-use crate::assemble::{self, Backend};
-use crate::code::CodeFlags;
+use crate::assemble;
+use crate::flags::{Backend, CodeFlags};
 use crate::ptxas::Ptxas;
 use crate::sanitizer;
 

@@ -8,29 +8,20 @@ mod flags;
 mod assemble;
 mod back_ends;
 mod backend;
-mod cache;
-mod choice;
-mod code;
 mod collect;
 mod coming;
 mod contents;
 mod kernel_table;
 mod linux;
-mod live;
 mod machine;
-mod manual;
 mod model;
 mod nowhere;
 mod objects;
 mod outlet;
 mod pretty;
-mod program_flags;
 mod ptxas;
 mod python;
-mod renamed;
 mod render;
-mod replace;
-mod request;
 mod sanitizer;
 mod table;
 mod target;
@@ -38,7 +29,6 @@ mod term;
 mod timeline;
 mod together;
 mod trace;
-mod trace_flags;
 mod tree;
 mod users;
 mod values;
@@ -50,7 +40,7 @@ use std::io::Write as _;
 
 use clap::Parser as _;
 
-use flags::{Cli, Command};
+use flags::{Cli, Command, renamed};
 use term::output;
 
 fn main() -> std::process::ExitCode {

@@ -3,96 +3,16 @@
 
 use std::fs::File;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use clap::{Args, ValueEnum};
 use serde_json::json;
 
 use crate::collect::News;
+use crate::flags::{Form, OutputFlags};
 use crate::term::destination::Destination;
 use crate::term::error::CliError;
 use crate::term::output::{self, json_line, tell_error};
 use crate::term::plain;
-
-/// How `--json` writes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum JsonForm {
-    /// One document at the end
-    Report,
-    /// A line for each event and message as it comes, then one with the report
-    Lines,
-}
-
-/// The form of a report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
-    /// Tables for people.
-    Text,
-    /// One document.
-    Json,
-    /// A document on each line, as things come.
-    Lines,
-}
-
-/// Where the report goes.
-#[derive(Debug, Clone, Args)]
-pub struct OutputFlags {
-    /// JSON instead of tables: one document with all events, or with `=lines` a line for each event
-    /// as it comes
-    #[arg(long, value_enum, value_name = "FORM", num_args = 0..=1, require_equals = true, default_missing_value = "report")]
-    pub json: Option<JsonForm>,
-    /// Write the report to a file instead of standard error (`warpbpf kernels`: standard output);
-    /// `-` is standard output. The file is there when the report is whole: until then, and if it
-    /// cannot be written, what was there stays. What cannot be written goes to standard error
-    #[arg(short, long, value_name = "FILE")]
-    pub output: Option<PathBuf>,
-}
-
-impl OutputFlags {
-    /// The form.
-    pub fn form(&self) -> Form {
-        match self.json {
-            None => Form::Text,
-            Some(JsonForm::Report) => Form::Json,
-            Some(JsonForm::Lines) => Form::Lines,
-        }
-    }
-
-    /// Looks whether the report can be written, before anything else is done.
-    ///
-    /// # Errors
-    /// It cannot.
-    pub fn open(&self) -> Result<Outlet, CliError> {
-        self.open_or(None, false)
-    }
-
-    /// The same for a report that is what the user has asked for, and is on standard output as
-    /// text, too.
-    ///
-    /// # Errors
-    /// It cannot be written.
-    pub fn open_answer(&self) -> Result<Outlet, CliError> {
-        self.open_or(Some("-".as_ref()), true)
-    }
-
-    fn open_or(&self, text: Option<&Path>, is_answer: bool) -> Result<Outlet, CliError> {
-        let to = match (self.output.as_deref(), self.form()) {
-            (Some(path), _) => Some(path),
-            (None, Form::Text) => text,
-            (None, Form::Json | Form::Lines) => Some("-".as_ref()),
-        };
-        let to = to.map(Destination::check).transpose()?;
-        let mut outlet = Outlet {
-            form: self.form(),
-            to,
-            lines: None,
-            is_unread: false,
-            is_answer,
-        };
-        outlet.begin()?;
-        Ok(outlet)
-    }
-}
 
 /// Where a report will go.
 #[derive(Debug)]
@@ -109,6 +29,45 @@ pub struct Outlet {
 }
 
 impl Outlet {
+    /// Looks whether the report can be written, before anything else is done.
+    ///
+    /// # Errors
+    /// It cannot.
+    pub fn open(flags: &OutputFlags) -> Result<Outlet, CliError> {
+        Outlet::open_or(flags, None, false)
+    }
+
+    /// The same for a report that is what the user has asked for, and is on standard output as
+    /// text, too.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn open_answer(flags: &OutputFlags) -> Result<Outlet, CliError> {
+        Outlet::open_or(flags, Some("-".as_ref()), true)
+    }
+
+    fn open_or(
+        flags: &OutputFlags,
+        text: Option<&Path>,
+        is_answer: bool,
+    ) -> Result<Outlet, CliError> {
+        let to = match (flags.output.as_deref(), flags.form()) {
+            (Some(path), _) => Some(path),
+            (None, Form::Text) => text,
+            (None, Form::Json | Form::Lines) => Some("-".as_ref()),
+        };
+        let to = to.map(Destination::check).transpose()?;
+        let mut outlet = Outlet {
+            form: flags.form(),
+            to,
+            lines: None,
+            is_unread: false,
+            is_answer,
+        };
+        outlet.begin()?;
+        Ok(outlet)
+    }
+
     /// Where it goes, if that is not standard error.
     pub fn destination(&self) -> Option<&Destination> {
         self.to.as_ref()

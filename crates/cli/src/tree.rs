@@ -4,7 +4,7 @@ use std::collections::HashSet;
 
 use warpbpf::live::{CudaProcess, Lookout};
 
-use crate::live::AttachFlags;
+use crate::flags::AttachFlags;
 use crate::term::error::CliError;
 use crate::term::signals::Interrupted;
 

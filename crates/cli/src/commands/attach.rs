@@ -14,6 +14,7 @@ use crate::coming::{Coming, Ended};
 use crate::commands::run::{Attachment, Watched, show};
 use crate::flags::{AttachFlags, DetachFlags, SessionFlags};
 use crate::model::Report;
+use crate::outlet::Outlet;
 use crate::render;
 use crate::term::error::CliError;
 use crate::term::inherited;
@@ -39,7 +40,7 @@ pub fn run(flags: &AttachFlags) -> Result<u8, CliError> {
     // What makes no sense is said first.
     Whom::of(flags)?;
     inherited::raise_file_limit();
-    let mut outlet = session.work.output.open()?;
+    let mut outlet = Outlet::open(&session.work.output)?;
     let timeline = Timeline::open(&session.request, &outlet)?;
     let attachment = Attachment::requested(&session.request, &session.work, Moment::Late)?;
     let mut watched = Watched {

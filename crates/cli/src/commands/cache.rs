@@ -7,7 +7,7 @@ use serde_json::json;
 use warpbpf_cache::tend::{Item, Tended};
 use warpbpf_cache::{Place, VARIABLE};
 
-use crate::cache::{CacheAction, CacheFlags};
+use crate::flags::{CacheAction, CacheFlags};
 use crate::table::{Table, counted, group};
 use crate::term::error::CliError;
 use crate::term::output::say;

@@ -3,8 +3,7 @@
 
 use clap::CommandFactory as _;
 
-use crate::flags::Cli;
-use crate::manual::{CompletionsFlags, ManFlags};
+use crate::flags::{Cli, CompletionsFlags, ManFlags};
 use crate::term::error::CliError;
 use crate::term::output;
 

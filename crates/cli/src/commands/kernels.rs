@@ -6,6 +6,7 @@ use crate::commands::run::{Watched, observe};
 use crate::flags::KernelsFlags;
 use crate::machine;
 use crate::model::{Process, Report};
+use crate::outlet::Outlet;
 use crate::render;
 use crate::target::Surroundings;
 use crate::term::error::{CliError, FAILED};
@@ -15,7 +16,7 @@ use crate::term::signals::Signals;
 /// Runs the application without any program and lists its kernels.
 pub fn run(flags: &KernelsFlags, surroundings: &Surroundings) -> Result<u8, CliError> {
     let mut signals = Signals::begin();
-    let mut outlet = flags.output.open_answer()?;
+    let mut outlet = Outlet::open_answer(&flags.output)?;
     let tool = warpbpf::Tool::observe()?;
     let mut watched = Watched {
         outlet: &mut outlet,

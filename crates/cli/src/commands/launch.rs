@@ -15,6 +15,7 @@ use crate::flags::LaunchFlags;
 use crate::machine::{self, Device};
 use crate::model::{self, Report};
 use crate::objects;
+use crate::outlet::Outlet;
 use crate::pretty::Printer;
 use crate::render;
 use crate::term::error::CliError;
@@ -22,7 +23,7 @@ use crate::term::output::tell;
 
 /// Launches the programs and reports.
 pub fn run(flags: &LaunchFlags) -> Result<u8, CliError> {
-    let mut outlet = flags.output.open()?;
+    let mut outlet = Outlet::open(&flags.output)?;
     let loaded = objects::bring(&flags.object)?;
     let device = machine::choose(flags.device)?;
     let (library, soft) = match &device {

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use warpbpf::control::{ProcessInfo, ProgramChange, TOOL_PATIENCE};
 use warpbpf::{Control, Replaced};
 
-use crate::objects;
-use crate::render::numbers;
-use crate::replace::{
+use crate::flags::{
     GateFlags, GateState, ProgramsFlags, RemoveFlags, ReplaceFlags, SlotsVerb, ToFlags,
 };
+use crate::objects;
+use crate::render::numbers;
 use crate::table::Table;
 use crate::term::error::CliError;
 use crate::term::output::{say, tell};

@@ -41,7 +41,7 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 pub fn run(flags: &RunFlags, surroundings: &Surroundings) -> Result<u8, CliError> {
     let mut signals = Signals::begin();
     inherited::raise_file_limit();
-    let mut outlet = flags.work.output.open()?;
+    let mut outlet = Outlet::open(&flags.work.output)?;
     let timeline = Timeline::open(&flags.request, &outlet)?;
     let attachment = Attachment::requested(&flags.request, &flags.work, Moment::Start)?;
     let tool = &attachment.tool;

@@ -12,6 +12,7 @@ use crate::commands::attach::{let_go, watch};
 use crate::commands::run::{Attachment, Watched, show};
 use crate::flags::ServeFlags;
 use crate::machine::{self, Device};
+use crate::outlet::Outlet;
 use crate::target::Surroundings;
 use crate::term::error::CliError;
 use crate::term::inherited;
@@ -27,7 +28,7 @@ pub fn run(flags: &ServeFlags, surroundings: &Surroundings) -> Result<u8, CliErr
     let session = &flags.session;
     // Each application has some of them.
     inherited::raise_file_limit();
-    let mut outlet = session.work.output.open()?;
+    let mut outlet = Outlet::open(&session.work.output)?;
     let timeline = Timeline::open(&session.request, &outlet)?;
     let attachment = Attachment::requested(&session.request, &session.work, Moment::Start)?;
     let tool = &attachment.tool;

@@ -11,19 +11,19 @@ use crate::collect::Records;
 use crate::commands::attach::attend;
 use crate::commands::run::{Attachment, Reader, Watched, observe};
 use crate::flags::{
-    AttachFlags, OutputFlags, RequestFlags, SessionFlags, TargetFlags, ValueFlags, WorkFlags,
+    AttachFlags, OutputFlags, RequestFlags, SessionFlags, TargetFlags, TraceFlags, ValueFlags,
+    WhomFlags, WorkFlags,
 };
 use crate::linux::Split;
-use crate::live::WhomFlags;
 use crate::model::Report;
 use crate::objects::Loaded;
+use crate::outlet::Outlet;
 use crate::target::Surroundings;
 use crate::term::error::{CliError, FAILED};
 use crate::term::inherited;
 use crate::term::output::{say, tell};
 use crate::term::signals::Signals;
 use crate::trace::{Printer, Session, now};
-use crate::trace_flags::TraceFlags;
 
 /// Instructions that one run of a program may execute: a key of a hash costs more than what stands
 /// in the middle of a kernel may take by default.
@@ -92,7 +92,7 @@ fn with_programs(
         json: None,
         output: None,
     };
-    let mut outlet = output.open()?;
+    let mut outlet = Outlet::open(&output)?;
     let work = WorkFlags {
         program,
         code,

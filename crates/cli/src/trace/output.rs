@@ -9,10 +9,10 @@ use warpbpf_script::results::{Cell, Key};
 use warpbpf_script::typed::Map;
 use warpbpf_script::{json, show};
 
+use crate::flags::TraceFormat;
 use crate::term::error::CliError;
 use crate::term::output::{json_line, lose, say, tell_error};
 use crate::term::plain;
-use crate::trace_flags::TraceFormat;
 
 /// Writes results as they come.
 #[derive(Debug)]

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 
-use crate::choice::ChoiceFlags;
-use crate::code::CodeFlags;
-use crate::program_flags::{DeviceChoice, Inject, ProgramFlags};
+use super::choice::ChoiceFlags;
+use super::code::CodeFlags;
+use super::program::{DeviceChoice, Inject, ProgramFlags};
 
 /// How results are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 
-use crate::flags::{ObjectFlags, ValueFlags};
+use super::work::{ObjectFlags, ValueFlags};
 
 /// What is put into applications, and what is to be known of the device meanwhile.
 #[derive(Debug, Args)]

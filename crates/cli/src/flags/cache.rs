@@ -3,7 +3,7 @@
 use clap::{Args, Subcommand};
 use warpbpf::CacheRequest;
 
-use crate::choice::size;
+use super::choice::size;
 
 /// Where it is kept, for verbs that compile.
 #[derive(Debug, Clone, Default, Args)]

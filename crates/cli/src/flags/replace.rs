@@ -2,7 +2,7 @@
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::flags::ObjectFlags;
+use super::work::ObjectFlags;
 
 /// Which application, and how long it may take.
 #[derive(Debug, Clone, Args)]

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use clap::Args;
 use warpbpf::control::TOOL_PATIENCE;
 
-use crate::flags::{DeviceChoice, Inject, RequestFlags, WorkFlags};
+use super::program::{DeviceChoice, Inject};
+use super::request::RequestFlags;
+use super::work::WorkFlags;
 
 /// What is put into applications, for how long, and what is shown of it.
 #[derive(Debug, Args)]

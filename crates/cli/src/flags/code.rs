@@ -3,8 +3,23 @@
 use clap::{Args, ValueEnum};
 use warpbpf::Options;
 
-use crate::assemble::Backend;
-use crate::cache::KeepFlags;
+use super::cache::KeepFlags;
+
+/// How far programs go into kernels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Backend {
+    /// Kernels that have PTX
+    Ptx,
+    /// Those, and of others (sm_80, sm_90) the entry and the exits, in their machine code; needs
+    /// `ptxas`. NVIDIA's own libraries are left alone
+    Splice,
+    /// Those, and of others the entry, the exits, the accesses of memory, the barriers and the
+    /// calls, by Compute Sanitizer; needs its library and `ptxas`. NVIDIA's own libraries, too
+    Sanitizer,
+    /// For each kernel `splice`, or `sanitizer` where a program is at accesses of memory, barriers
+    /// or functions, if what they need is there; the report says which, and why
+    Auto,
+}
 
 /// Which kernel answers are about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
