@@ -2,35 +2,26 @@
 //!
 //! Nothing here knows how a kernel is instrumented; it speaks to the agent through `wire` and to
 //! the libraries.
+mod application;
+mod backend;
 mod commands;
 mod flags;
 
-mod assemble;
-mod back_ends;
-mod backend;
 mod collect;
-mod coming;
 mod contents;
 mod kernel_table;
 mod linux;
-mod machine;
 mod model;
 mod nowhere;
 mod objects;
 mod outlet;
 mod pretty;
-mod ptxas;
-mod python;
 mod render;
-mod sanitizer;
 mod table;
-mod target;
 mod term;
 mod timeline;
 mod together;
 mod trace;
-mod tree;
-mod users;
 mod values;
 
 #[cfg(test)]
@@ -40,12 +31,13 @@ use std::io::Write as _;
 
 use clap::Parser as _;
 
+use application::start;
 use flags::{Cli, Command, renamed};
 use term::output;
 
 fn main() -> std::process::ExitCode {
     // SAFETY: there is one thread yet.
-    let surroundings = unsafe { target::Surroundings::take() };
+    let surroundings = unsafe { start::Surroundings::take() };
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(answer) => {

@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 use warpbpf::{Change, Process, Tool};
 use warpbpf_inject::GoesOn;
 
-use crate::backend::Moment;
+use crate::application::coming::{Coming, Ended};
+use crate::application::tree::{Watch, Whom};
+use crate::backend::choose::Moment;
 use crate::collect::Collector;
-use crate::coming::{Coming, Ended};
 use crate::commands::run::{Attachment, Watched, show};
 use crate::flags::{AttachFlags, DetachFlags, SessionFlags};
 use crate::model::Report;
@@ -21,7 +22,6 @@ use crate::term::inherited;
 use crate::term::output::{tell, tell_lines};
 use crate::term::signals::Interrupted;
 use crate::timeline::Timeline;
-use crate::tree::{Watch, Whom};
 
 /// How long a message may take.
 const TICK: Duration = Duration::from_millis(20);

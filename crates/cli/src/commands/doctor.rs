@@ -5,12 +5,12 @@ use std::process::Command;
 use serde_json::json;
 use warpbpf_driver::DeviceInfo;
 
-use crate::assemble;
-use crate::back_ends::{BackEnds, Kind, Means};
+use crate::application::machine;
+use crate::backend::assemble;
+use crate::backend::available::{BackEnds, Kind, Means};
+use crate::backend::ptxas::Ptxas;
+use crate::backend::sanitizer;
 use crate::flags::DoctorFlags;
-use crate::machine;
-use crate::ptxas::Ptxas;
-use crate::sanitizer;
 use crate::term::error::CliError;
 use crate::term::output::say;
 

@@ -1,14 +1,14 @@
 //! `warpbpf kernels`: what an application loads, and what could be done with it.
 
-use crate::back_ends::{Kind, Means};
+use crate::application::machine;
+use crate::application::start::Surroundings;
+use crate::backend::available::{Kind, Means};
 use crate::collect::Records;
 use crate::commands::run::{Watched, observe};
 use crate::flags::KernelsFlags;
-use crate::machine;
 use crate::model::{Process, Report};
 use crate::outlet::Outlet;
 use crate::render;
-use crate::target::Surroundings;
 use crate::term::error::{CliError, FAILED};
 use crate::term::plain;
 use crate::term::signals::Signals;

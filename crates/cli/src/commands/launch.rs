@@ -9,10 +9,10 @@ use warpbpf_maps::stops;
 use warpbpf_object::Object;
 use warpbpf_session::{Calls, Live, LoadedVariant, PlannedProgram, RingEvent, Session};
 
+use crate::application::machine::{self, Device};
 use crate::collect::Records;
 use crate::contents::{fill, printk};
 use crate::flags::LaunchFlags;
-use crate::machine::{self, Device};
 use crate::model::{self, Report};
 use crate::objects;
 use crate::outlet::Outlet;

@@ -12,9 +12,9 @@ use warpbpf_driver::{Driver, DriverError};
 use warpbpf_session::own::empty_kernel;
 use warpbpf_wire::inside::{LAUNCH, LAUNCHED, SUFFIX, ask, request};
 
+use crate::application::machine::{self, Device};
+use crate::application::start::{INJECTION, SOCKET};
 use crate::flags::{LaunchInsideFlags, Shape};
-use crate::machine::{self, Device};
-use crate::target::{INJECTION, SOCKET};
 use crate::term::error::CliError;
 use crate::term::output::{say, tell};
 

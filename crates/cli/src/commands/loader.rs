@@ -16,11 +16,11 @@ use std::time::{Duration, Instant};
 
 use warpbpf_wire::rendezvous::{SHM_NAME, places};
 
+use crate::application::machine::{self, Device};
+use crate::application::start::{self, INJECTION, NVTX_INJECTION, SOCKET, Surroundings};
 use crate::commands::loader_late::{Ends, Late};
 use crate::commands::run::{NOTHING_INSTRUMENTED, NVTX_TAKEN, shell_status};
 use crate::flags::{LoaderFlags, TargetFlags};
-use crate::machine::{self, Device};
-use crate::target::{self, INJECTION, NVTX_INJECTION, SOCKET, Surroundings};
 use crate::term::error::{CliError, FAILED};
 use crate::term::inherited::Inherited;
 use crate::term::output::tell;
@@ -103,8 +103,8 @@ fn start_tool(
     device: &Device,
     inherited: Inherited,
 ) -> Result<(Child, UnixStream), CliError> {
-    let (program, arguments) = target::split(flags.tool_and_app().0);
-    let path = target::find(program)?;
+    let (program, arguments) = start::split(flags.tool_and_app().0);
+    let path = start::find(program)?;
     let name = program.to_string_lossy().into_owned();
     let failed = |reason: String| CliError::BadProgram {
         program: name.clone(),
@@ -129,12 +129,12 @@ fn start_tool(
         .arg0(program)
         .env(
             "LD_PRELOAD",
-            target::listed(library.as_os_str(), "LD_PRELOAD")?,
+            start::listed(library.as_os_str(), "LD_PRELOAD")?,
         )
         .env("WARPBPF_LOADER_NOTIFY", theirs.as_raw_fd().to_string());
     // It may use CUDA itself, on the device of its applications.
     if let Device::Soft { folder, .. } = device {
-        let folders = target::listed(folder.as_os_str(), LIBRARIES)?;
+        let folders = start::listed(folder.as_os_str(), LIBRARIES)?;
         command.env(LIBRARIES, folders);
     }
     if flags.allow_modify {
@@ -454,7 +454,7 @@ impl Both<'_, '_, '_> {
             inject: self.flags.inject,
             command: self.flags.tool_and_app().1.to_vec(),
         };
-        let (child, _) = target::start(
+        let (child, _) = start::start(
             &target,
             &self.device,
             Path::new(socket),

@@ -11,9 +11,9 @@ use warpbpf::Change;
 use warpbpf_inject::{Done, GoesOn, InjectError, Subject};
 use warpbpf_wire::{Given, Giver};
 
-use crate::coming::Coming;
+use crate::application::coming::Coming;
+use crate::application::machine;
 use crate::commands::attach::{is_there, leave, tell_slow, told};
-use crate::machine;
 use crate::term::error::CliError;
 use crate::term::output::tell;
 use crate::term::signals::Signals;

@@ -11,24 +11,24 @@ use warpbpf::{Functions, Launch, Tool};
 use warpbpf_driver::DeviceInfo;
 use warpbpf_session::section::Form as ProgramForm;
 
-use crate::assemble::{Callers, Maker};
-use crate::backend::{self, Moment};
+use crate::application::machine::{self, Device};
+use crate::application::start::{Entry, Surroundings};
+use crate::application::users::Users;
+use crate::backend::assemble::{Callers, Maker};
+use crate::backend::choose::{self, Moment};
 use crate::collect::{Collector, Records};
 use crate::flags::{Form, ObjectFlags, RequestFlags, RunFlags, TargetFlags, WorkFlags};
 use crate::linux::{Beside, ForLinux, Split};
-use crate::machine::{self, Device};
 use crate::model::{self, Report};
 use crate::nowhere::{self, NOTHING};
 use crate::objects;
 use crate::outlet::Outlet;
 use crate::render;
-use crate::target::{Entry, Surroundings};
 use crate::term::error::{CliError, FAILED};
 use crate::term::inherited;
 use crate::term::output::{tell, tell_lines};
 use crate::term::signals::{self, Signals};
 use crate::timeline::Timeline;
-use crate::users::Users;
 
 /// How long a message or an agent's last words may take.
 const TICK: Duration = Duration::from_millis(20);
@@ -199,7 +199,7 @@ impl Attachment {
         let linux = wanted.map(|linux| Beside::load(&linux, &loaded, &session));
         let mut linux = linux.transpose()?;
         options.host_ops |= linux.as_ref().is_some_and(Beside::needs_host_ops);
-        let chosen = backend::choose(code, &session, moment).map_err(CliError::Other)?;
+        let chosen = choose::choose(code, &session, moment).map_err(CliError::Other)?;
         options.splice_first = chosen.splice_first;
         (options.timeline, options.stacks) = (timeline, stacks);
         let planned = options.clone();

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use warpbpf::start::{self, Entry};
 use warpbpf_wire::rendezvous::Signpost;
 
-use crate::backend::Moment;
+use crate::application::machine::{self, Device};
+use crate::application::start::Surroundings;
+use crate::backend::choose::Moment;
 use crate::collect::Collector;
 use crate::commands::attach::{let_go, watch};
 use crate::commands::run::{Attachment, Watched, show};
 use crate::flags::ServeFlags;
-use crate::machine::{self, Device};
 use crate::outlet::Outlet;
-use crate::target::Surroundings;
 use crate::term::error::CliError;
 use crate::term::inherited;
 use crate::term::output::tell;

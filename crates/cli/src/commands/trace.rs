@@ -6,7 +6,8 @@ use std::io::IsTerminal as _;
 use warpbpf_object::LoadOptions;
 use warpbpf_script::{Compiled, Options, compile};
 
-use crate::backend::Moment;
+use crate::application::start::Surroundings;
+use crate::backend::choose::Moment;
 use crate::collect::Records;
 use crate::commands::attach::attend;
 use crate::commands::run::{Attachment, Reader, Watched, observe};
@@ -18,7 +19,6 @@ use crate::linux::Split;
 use crate::model::Report;
 use crate::objects::Loaded;
 use crate::outlet::Outlet;
-use crate::target::Surroundings;
 use crate::term::error::{CliError, FAILED};
 use crate::term::inherited;
 use crate::term::output::{say, tell};

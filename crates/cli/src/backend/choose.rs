@@ -6,10 +6,10 @@ use std::path::PathBuf;
 use warpbpf_abi::attach::Site;
 use warpbpf_session::PlannedProgram;
 
-use crate::assemble;
+use crate::backend::assemble;
+use crate::backend::ptxas::Ptxas;
+use crate::backend::sanitizer;
 use crate::flags::{Backend, CodeFlags};
-use crate::ptxas::Ptxas;
-use crate::sanitizer;
 
 /// When the programs come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,8 +12,8 @@ use warpbpf::{Function, Functions, Replacement};
 use warpbpf_driver::DeviceInfo;
 use warpbpf_session::{Arch, Means, Options, ProgramChange, Session};
 
-use crate::ptxas::{Hang, Ptxas, Refused, assemble};
-use crate::python;
+use crate::backend::ptxas::{Hang, Ptxas, Refused, assemble};
+use crate::backend::python;
 
 /// Names the assembler, before any other place is looked at.
 pub const PTXAS: &str = "WARPBPF_PTXAS";
@@ -250,8 +250,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::ptxas::Folder;
-    use crate::ptxas::tests::{gone, patient, script};
+    use crate::backend::ptxas::Folder;
+    use crate::backend::ptxas::tests::{gone, patient, script};
 
     /// Two programs at two kinds of place.
     fn object() -> Vec<u8> {

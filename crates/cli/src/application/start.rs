@@ -7,8 +7,8 @@ pub use warpbpf::start::{
     Entry, INJECTION, NVTX_INJECTION, SOCKET, Surroundings, find, listed, split,
 };
 
+use crate::application::machine::Device;
 use crate::flags::{Inject, TargetFlags};
-use crate::machine::Device;
 use crate::term::inherited::Inherited;
 
 impl From<Inject> for warpbpf::Inject {

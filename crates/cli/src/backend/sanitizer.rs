@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use crate::python;
+use crate::backend::python;
 
 /// Names the library, or its folder, before any other place is looked at.
 pub const SANITIZER: &str = "WARPBPF_SANITIZER";

@@ -7,9 +7,9 @@ use serde_json::{Value, json};
 use warpbpf_driver::DeviceInfo;
 use warpbpf_session::backends::{SANITIZER_AT, SPLICE_AT, arch};
 
-use crate::assemble;
-use crate::ptxas::{self, Ptxas, Refused};
-use crate::sanitizer::{self, Release};
+use crate::backend::assemble;
+use crate::backend::ptxas::{self, Ptxas, Refused};
+use crate::backend::sanitizer::{self, Release};
 
 /// A function that does nothing: what `ptxas` cannot make of it, it cannot make of a program.
 const TRIAL: &str = "\
@@ -244,8 +244,8 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::ptxas::Folder;
-    use crate::ptxas::tests::{patient, script};
+    use crate::backend::ptxas::Folder;
+    use crate::backend::ptxas::tests::{patient, script};
 
     fn gpu(name: &str, capability: (u32, u32)) -> DeviceInfo {
         DeviceInfo {
