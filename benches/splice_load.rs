@@ -6,6 +6,10 @@
 //! making the copy that would be loaded; the driver has no part in it. Needs clang and the CUDA
 //! toolkit of `cargo xtask setup`; no GPU.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "the bench's own files, which nobody closes"
+)]
 #![expect(clippy::print_stdout, reason = "a benchmark prints its measurements")]
 
 use std::path::{Path, PathBuf};

@@ -19,6 +19,14 @@
 //! `graphs`), `instrument` (`modules`, `context_life`), `runtime`, `device` (`context_registry`,
 //! `pump`), and how it gets out (`control`).
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        reason = "the test's own files, which nobody closes"
+    )
+)]
+
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!(
     "the agent hooks code of x86-64 and AArch64; other processors need their own code in `warpbpf-hook`"

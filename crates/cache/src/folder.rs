@@ -1,16 +1,17 @@
 //! A folder that only we, or root, can write to. It is opened once and used by its descriptor, so
 //! that what was checked stays what is used, whatever happens to its name.
 
-use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::mem::ManuallyDrop;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, Stat, Timespec, Timestamps, UTIME_NOW};
+use rustix::fs::{
+    AtFlags, FileType, FlockOperation, Mode, OFlags, Stat, Timespec, Timestamps, UTIME_NOW, flock,
+};
 use rustix::io::Errno;
+use warpbpf_descriptor::OwnDescriptor;
 
 /// Larger files are no entries.
 const MOST_BYTES: u64 = 1 << 30;
@@ -48,10 +49,7 @@ pub enum Unsafe {
 #[derive(Debug)]
 pub(crate) struct Folder {
     pub(crate) path: PathBuf,
-    fd: ManuallyDrop<OwnedFd>,
-    /// Device and inode: whoever else runs in this process may close the descriptor, and open
-    /// something with its number.
-    identity: (u64, u64),
+    fd: OwnDescriptor,
     user: u32,
 }
 
@@ -96,15 +94,6 @@ fn owned_by(stat: &Stat, user: u32) -> Result<(), Unsafe> {
     Ok(())
 }
 
-impl Drop for Folder {
-    fn drop(&mut self) {
-        if self.here().is_ok() {
-            // SAFETY: taken once, here. A descriptor that is another's by now is left alone.
-            drop(unsafe { ManuallyDrop::take(&mut self.fd) });
-        }
-    }
-}
-
 impl Folder {
     /// Opens the folder, made if it is not there.
     pub(crate) fn open(path: &Path, make: bool) -> Result<Folder, FolderError> {
@@ -131,41 +120,42 @@ impl Folder {
         // A folder may be reached by a link: whose it is counts.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(named)?;
-        let stat = rustix::fs::fstat(&fd).map_err(named)?;
+        let fd = OwnDescriptor::new(fd);
+        let stat = fd.stat().map_err(named)?;
         owned_by(&stat, user).map_err(|why| FolderError::Unsafe {
             path: path.to_owned(),
             why,
         })?;
         Ok(Folder {
             path: path.to_owned(),
-            fd: ManuallyDrop::new(fd),
-            identity: (stat.st_dev, stat.st_ino),
+            fd,
             user,
         })
     }
 
     /// The folder, if the descriptor is still its own.
     fn here(&self) -> Result<BorrowedFd<'_>, Errno> {
-        let fd = self.fd.as_fd();
-        let there = rustix::fs::fstat(fd)?;
-        match (there.st_dev, there.st_ino) == self.identity {
-            true => Ok(fd),
-            false => Err(Errno::BADF),
-        }
+        self.fd.here()
+    }
+
+    /// Opens what has this name in the folder.
+    fn open_in(&self, name: &str, flags: OFlags, mode: Mode) -> Result<OwnDescriptor, Errno> {
+        let fd = rustix::fs::openat(self.here()?, name, flags | OFlags::CLOEXEC, mode)?;
+        Ok(OwnDescriptor::new(fd))
     }
 
     /// All of a file; `None` if there is none.
     pub(crate) fn read(&self, name: &str) -> Result<Option<Content>, Errno> {
         warpbpf_faults::check("cache/read", || Errno::IO)?;
         // A pipe must not hold us up, and no link lead us elsewhere.
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let fd = match rustix::fs::openat(self.here()?, name, flags, Mode::empty()) {
-            Ok(fd) => fd,
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let file = match self.open_in(name, flags, Mode::empty()) {
+            Ok(file) => file,
             Err(Errno::NOENT) => return Ok(None),
             Err(Errno::LOOP) => return Ok(Some(Content::Unsafe(Unsafe::Kind))),
             Err(errno) => return Err(errno),
         };
-        let stat = rustix::fs::fstat(&fd)?;
+        let stat = file.stat()?;
         let bytes = stat.st_size as u64;
         let trusted = match FileType::from_raw_mode(stat.st_mode) {
             FileType::RegularFile => owned_by(&stat, self.user),
@@ -179,7 +169,7 @@ impl Folder {
             return Ok(Some(Content::Unsafe(why)));
         }
         let mut content = Vec::with_capacity(bytes as usize + 1);
-        let mut file = File::from(fd).take(MOST_BYTES);
+        let mut file = file.take(MOST_BYTES);
         file.read_to_end(&mut content).map_err(errno_of)?;
         Ok(Some(Content::Bytes(content)))
     }
@@ -203,17 +193,17 @@ impl Folder {
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Errno> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         // Processes in several containers may have one number and one folder.
-        let (new, fd) = loop {
+        let (new, mut file) = loop {
             let number = NUMBER.fetch_add(1, Ordering::Relaxed);
             let new = format!("{NEW}{}-{number}", std::process::id());
-            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-            match rustix::fs::openat(self.here()?, &new, flags, Mode::RUSR | Mode::WUSR) {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+            match self.open_in(&new, flags, Mode::RUSR | Mode::WUSR) {
                 Err(Errno::EXIST) => {}
                 made => break (new, made?),
             }
         };
         let written = warpbpf_faults::check("cache/write", || Errno::NOSPC);
-        let written = written.and_then(|()| File::from(fd).write_all(bytes).map_err(errno_of));
+        let written = written.and_then(|()| file.write_all(bytes).map_err(errno_of));
         let placed = written.and_then(|()| {
             warpbpf_faults::check("cache/rename", || Errno::IO)?;
             self.here()
@@ -234,15 +224,12 @@ impl Folder {
     /// Its plain files.
     pub(crate) fn list(&self) -> Result<Vec<Listed>, Errno> {
         warpbpf_faults::check("cache/list", || Errno::IO)?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
         // A descriptor has one place in the list, and several threads may read it.
-        let fd = rustix::fs::openat(self.here()?, ".", flags, Mode::empty())?;
-        let mut buffer = Vec::with_capacity(32 << 10);
-        let mut names = RawDir::new(fd, buffer.spare_capacity_mut());
+        let folder = self.open_in(".", flags, Mode::empty())?;
         let mut all = Vec::new();
-        while let Some(found) = names.next() {
-            let found = found?;
-            let Ok(name) = found.file_name().to_str() else {
+        for name in folder.names().map_err(errno_of)? {
+            let Some(name) = name.to_str() else {
                 continue;
             };
             // It may be gone by now.
@@ -264,10 +251,10 @@ impl Folder {
 
     /// A lock that is held until it is dropped; `None` if somebody else has it.
     pub(crate) fn try_lock(&self) -> Result<Option<Lock>, Errno> {
-        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = rustix::fs::openat(self.here()?, ".lock", flags, Mode::RUSR | Mode::WUSR)?;
-        match rustix::fs::flock(&fd, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(Lock(fd))),
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW;
+        let file = self.open_in(".lock", flags, Mode::RUSR | Mode::WUSR)?;
+        match flock(file.here()?, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Lock(file))),
             Err(Errno::WOULDBLOCK) => Ok(None),
             Err(errno) => Err(errno),
         }
@@ -281,18 +268,21 @@ fn errno_of(error: std::io::Error) -> Errno {
 /// The right to make room. A child that was forked meanwhile has the descriptor too, so closing it
 /// would not be enough.
 #[derive(Debug)]
-pub(crate) struct Lock(OwnedFd);
+pub(crate) struct Lock(OwnDescriptor);
 
 impl Drop for Lock {
     fn drop(&mut self) {
         // It goes with the process at the latest.
-        let _ = rustix::fs::flock(&self.0, rustix::fs::FlockOperation::Unlock);
+        let _ = self
+            .0
+            .here()
+            .map(|file| flock(file, FlockOperation::Unlock));
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::fd::{AsRawFd as _, FromRawFd as _};
+    use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     use super::*;
@@ -306,17 +296,17 @@ mod tests {
     #[test]
     fn a_number_that_is_anothers_is_no_folder() {
         let (scratch, other) = (Scratch::new("closed"), Scratch::new("other"));
-        let mut folder = Folder::open(&scratch.0, true).unwrap();
+        let folder = Folder::open(&scratch.0, true).unwrap();
         folder.write("a", b"1").unwrap();
         let another = Folder::open(&other.0, true).unwrap();
-        let number = folder.fd.as_raw_fd();
-        rustix::io::dup2(&*another.fd, &mut folder.fd).unwrap();
+        let number = folder.here().unwrap().as_raw_fd();
+        // SAFETY: the number is the folder's, which it must not touch behind this.
+        let mut taken = unsafe { OwnedFd::from_raw_fd(number) };
+        rustix::io::dup2(another.here().unwrap(), &mut taken).unwrap();
         assert_eq!(folder.write("b", b"2"), Err(Errno::BADF));
         assert!(!folder.remove("a"));
         drop(folder);
-        // SAFETY: `dup2` made it, and the drop left it.
-        let left = unsafe { OwnedFd::from_raw_fd(number) };
-        assert!(rustix::fs::fstat(&left).is_ok());
+        assert!(rustix::fs::fstat(&taken).is_ok());
         let names = |of: &Scratch| std::fs::read_dir(&of.0).unwrap().count();
         assert_eq!((names(&scratch), names(&other)), (1, 0));
     }
@@ -403,8 +393,7 @@ mod tests {
         let stranger = Folder {
             user: folder.user + 1,
             path: folder.path.clone(),
-            fd: ManuallyDrop::new(folder.fd.try_clone().unwrap()),
-            identity: folder.identity,
+            fd: folder.here().unwrap().try_clone_to_owned().unwrap().into(),
         };
         if folder.user == 0 {
             // Only root can give files away, and a file of root's is trusted.

@@ -9,6 +9,14 @@
 //! Reading order: what decides the code ([`Recipe`]), what is kept ([`Entry`]), where ([`Place`],
 //! [`Store`]), and what a person does with it ([`tend`]).
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        reason = "the test's own files, which nobody closes"
+    )
+)]
+
 mod entry;
 mod evict;
 mod folder;

@@ -7,9 +7,6 @@
 //! that is mapped there, as Linux changes a copy of the page.
 
 use std::borrow::Cow;
-use std::os::unix::fs::FileExt as _;
-
-use warpbpf_wire::regular;
 
 use crate::machine;
 use crate::maps::{self, mappings};
@@ -44,7 +41,7 @@ fn under(maps: &[u8], address: usize, code: &[u8], covered: usize) -> Result<Vec
     let unread = |error: &dyn std::fmt::Display| format!("`{path}` cannot be read: {error}");
     let mut there = vec![0; COMPARED.min(code.len()).min(mapping.range.end - address)];
     let at = mapping.offset + (address - mapping.range.start) as u64;
-    let file = regular::open(&file).map_err(|error| unread(&error))?;
+    let file = warpbpf_descriptor::open(&file).map_err(|error| unread(&error))?;
     let read = file.read_exact_at(&mut there, at);
     read.map_err(|error| unread(&error))?;
     if there.get(covered..) != without_ours(address, code).get(covered..there.len()) {

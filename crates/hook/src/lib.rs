@@ -13,6 +13,14 @@
 //! What instructions look like is in a module for each kind of processor, with the same functions
 //! (`machine`). Nothing here knows CUDA.
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        reason = "the test's own files, which nobody closes"
+    )
+)]
+
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 compile_error!("code is that of x86-64 and AArch64; other processors need their own `machine`");
 

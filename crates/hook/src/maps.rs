@@ -78,7 +78,7 @@ pub fn own() -> Result<Vec<u8>, Unread> {
 /// # Errors
 /// The system's, with the file's name.
 pub fn read(path: &'static str) -> Result<Vec<u8>, Unread> {
-    warpbpf_wire::read_file(path).map_err(|error| Unread {
+    warpbpf_descriptor::read_file(path).map_err(|error| Unread {
         path,
         error: error.to_string(),
     })

@@ -4,8 +4,10 @@
 
 use std::ops::Range;
 use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, PoisonError};
+
+use rustix::fs::{MemfdFlags, Mode, OFlags};
+use warpbpf_descriptor::OwnDescriptor;
 
 use crate::error::HookError;
 use crate::machine;
@@ -167,10 +169,9 @@ fn write_through_proc(at: usize, bytes: &[u8]) -> std::io::Result<()> {
     warpbpf_faults::check("hook/proc-mem", || {
         std::io::Error::from_raw_os_error(libc::EPERM)
     })?;
-    let file = std::fs::OpenOptions::new()
-        .write(true)
-        .open("/proc/thread-self/mem")?;
-    file.write_all_at(bytes, at as u64)
+    let flags = OFlags::WRONLY | OFlags::CLOEXEC;
+    let memory = rustix::fs::open("/proc/thread-self/mem", flags, Mode::empty())?;
+    OwnDescriptor::new(memory).write_all_at(bytes, at as u64)
 }
 
 /// For systems that forbid `/proc/self/mem`. A changed copy of the pages takes their place in one
@@ -185,14 +186,9 @@ unsafe fn write_through_mapping(at: usize, bytes: &[u8]) -> Result<(), String> {
     let length = (at + bytes.len()).next_multiple_of(page) - start;
     let failed = |call: &str| format!("{call} failed: {}", std::io::Error::last_os_error());
     warpbpf_faults::check("hook/code-memfd", || failed("memfd_create"))?;
-    let name = c"warpbpf-code";
-    // SAFETY: a NUL-terminated name.
-    let fd = unsafe { libc::memfd_create(name.as_ptr(), libc::MFD_CLOEXEC) };
-    if fd < 0 {
-        return Err(failed("memfd_create"));
-    }
-    // SAFETY: just made, and nobody else's.
-    let file: std::fs::File = unsafe { std::os::fd::FromRawFd::from_raw_fd(fd) };
+    let file = rustix::fs::memfd_create(c"warpbpf-code", MemfdFlags::CLOEXEC)
+        .map_err(|errno| format!("memfd_create failed: {}", std::io::Error::from(errno)))?;
+    let file = OwnDescriptor::new(file);
     // SAFETY: the pages of code of a loaded library are readable.
     let mut copy = unsafe { std::slice::from_raw_parts(start as *const u8, length) }.to_vec();
     copy[at - start..at - start + bytes.len()].copy_from_slice(bytes);
@@ -203,6 +199,8 @@ unsafe fn write_through_mapping(at: usize, bytes: &[u8]) -> Result<(), String> {
         }
         _ => format!("writing a copy of the code failed: {error}"),
     })?;
+    let closed = |errno| format!("mmap failed: {}", std::io::Error::from(errno));
+    let fd = file.here().map_err(closed)?;
     // SAFETY: the same bytes but for those that the caller wants changed, with the rights that code
     // has.
     let mapped = unsafe {
@@ -211,7 +209,7 @@ unsafe fn write_through_mapping(at: usize, bytes: &[u8]) -> Result<(), String> {
             length,
             libc::PROT_READ | libc::PROT_EXEC,
             libc::MAP_PRIVATE | libc::MAP_FIXED,
-            file.as_raw_fd(),
+            fd.as_raw_fd(),
             0,
         )
     };

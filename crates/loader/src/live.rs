@@ -265,8 +265,7 @@ impl Live {
             (accepted, busy)
         };
         if let Some((pid, connection)) = accepted {
-            let peer = warpbpf_wire::peer(&connection).ok();
-            let peer = peer.and_then(|peer| peer.pid);
+            let peer = connection.process();
             let given = pid.is_some();
             match offer(peer.filter(|_| !given)) {
                 Ok(offer) => self.welcome(pid.or(peer), given, connection, offer),

@@ -6,6 +6,14 @@
 //! [`splice`]), and its life on a device ([`live`], `growth`, [`variant`], [`resources`],
 //! [`clock`], `tensor_maps`). Only the last six touch a driver.
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        reason = "the test's own files, which nobody closes"
+    )
+)]
+
 pub mod names;
 pub mod section;
 pub mod short_name;

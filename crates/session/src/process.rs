@@ -25,7 +25,7 @@ pub(crate) fn of_process() -> ProcessFields {
 
 /// The name of the process, which is its main thread's: where it cannot be read, none.
 fn comm() -> Vec<u8> {
-    let mut name = std::fs::read("/proc/self/comm").unwrap_or_default();
+    let mut name = warpbpf_descriptor::read_file("/proc/self/comm").unwrap_or_default();
     if name.last() == Some(&b'\n') {
         name.pop();
     }

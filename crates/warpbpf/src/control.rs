@@ -238,7 +238,7 @@ impl Server {
         into.extend(
             self.requesters
                 .iter()
-                .map(|requester| requester.connection.as_fd()),
+                .filter_map(|requester| requester.connection.socket().ok()),
         );
         self.clients.sockets(into);
     }
@@ -281,7 +281,10 @@ impl Server {
                         return true;
                     };
                     requester.waits = None;
-                    if connection.send(&reply, &[], fd, READING).is_err() {
+                    if connection
+                        .send(&reply, &[], fd.map(Into::into), READING)
+                        .is_err()
+                    {
                         return false;
                     }
                 }
@@ -315,7 +318,10 @@ impl Server {
                                 answer(asked, (processes, clients), command, object)
                             }
                         };
-                        if connection.send(&reply, &blob, fd, READING).is_err() {
+                        if connection
+                            .send(&reply, &blob, fd.map(Into::into), READING)
+                            .is_err()
+                        {
                             return false;
                         }
                     }

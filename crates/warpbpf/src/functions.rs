@@ -302,10 +302,10 @@ mod tests {
     /// A process whose agent the test is.
     fn process(functions: impl Functions + 'static) -> (Process, AgentConnection) {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let connection = ToolConnection::new(ours.into()).unwrap();
+        let connection = ToolConnection::new(ours).unwrap();
         let process = Process::new(0, Some(connection), None);
         process.lock().functions.begin(Arc::new(functions));
-        (process, AgentConnection::trusted(theirs.into()).unwrap())
+        (process, AgentConnection::trusted(theirs).unwrap())
     }
 
     fn removes(program: &str) -> Replacement {

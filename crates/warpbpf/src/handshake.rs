@@ -84,7 +84,7 @@ impl Shared {
     /// The process at the other end has as many connections as one may have: others need
     /// descriptors, too. Those that say nothing are let go otherwise.
     fn comes_too_often(&self, connection: &ToolConnection) -> bool {
-        let Ok(Some(pid)) = warpbpf_wire::peer(connection).map(|peer| peer.pid) else {
+        let Some(pid) = connection.process() else {
             return false;
         };
         let processes = lock(&self.processes);

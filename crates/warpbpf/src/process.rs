@@ -1,6 +1,6 @@
 //! An application that uses CUDA, seen from outside.
 
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -78,7 +78,7 @@ impl Process {
     ) -> Process {
         let socket = connection
             .as_ref()
-            .and_then(|c| c.as_fd().try_clone_to_owned().ok());
+            .and_then(|c| c.socket().ok()?.try_clone_to_owned().ok());
         Process(Arc::new(Shared {
             number,
             state: Mutex::new(State::new(connection, object)),

@@ -117,10 +117,9 @@ pub(crate) enum Answer {
 
 impl State {
     pub(crate) fn new(connection: Option<ToolConnection>, object: Option<crate::Object>) -> State {
-        let peer = connection.as_ref().map(warpbpf_wire::peer);
         State {
+            peer: connection.as_ref().and_then(ToolConnection::process),
             connection,
-            peer: peer.and_then(|peer| peer.ok()?.pid),
             object,
             ..State::default()
         }

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::io::{IoSlice, IoSliceMut};
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -21,9 +21,9 @@ use rustix::net::{
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use warpbpf_descriptor::OwnDescriptor;
 
 use crate::message::{ToAgent, ToTool};
-use crate::own_descriptor::OwnDescriptor;
 use crate::peer::peer;
 
 /// First four bytes of a frame: `WBPF`.
@@ -130,7 +130,7 @@ struct Outgoing {
 
 /// One end: sends `S`, receives `R`.
 pub struct Connection<S, R> {
-    socket: OwnedFd,
+    socket: OwnDescriptor,
     inbox: Vec<u8>,
     /// The message at the front of the inbox, whose blob is not there yet.
     begun: Option<R>,
@@ -156,9 +156,10 @@ impl<S: Serialize, R: DeserializeOwned + Message> Connection<S, R> {
     }
 
     /// Takes a connected unix stream socket. Fails if the peer runs as another user.
-    pub fn new(socket: OwnedFd) -> Result<Connection<S, R>, WireError> {
+    pub fn new(socket: impl Into<OwnDescriptor>) -> Result<Connection<S, R>, WireError> {
+        let socket = socket.into();
         let credentials = fault("wire/peercred", Errno::NOPROTOOPT)
-            .and_then(|()| peer(&socket))
+            .and_then(|()| peer(socket.here()?))
             .map_err(|errno| WireError::Os {
                 call: "getsockopt(SO_PEERCRED)",
                 errno,
@@ -168,9 +169,10 @@ impl<S: Serialize, R: DeserializeOwned + Message> Connection<S, R> {
     }
 
     /// Takes one end of a pair that was made for this: whoever has the other end was chosen by us.
-    pub fn trusted(socket: OwnedFd) -> Result<Connection<S, R>, WireError> {
+    pub fn trusted(socket: impl Into<OwnDescriptor>) -> Result<Connection<S, R>, WireError> {
+        let socket = socket.into();
         fault("wire/nonblocking", Errno::NOTTY)
-            .and_then(|()| rustix::io::ioctl_fionbio(&socket, true))
+            .and_then(|()| rustix::io::ioctl_fionbio(socket.here()?, true))
             .map_err(|errno| WireError::Os {
                 call: "ioctl(FIONBIO)",
                 errno,
@@ -206,7 +208,7 @@ impl<S: Serialize, R: DeserializeOwned + Message> Connection<S, R> {
         &mut self,
         message: &S,
         blob: &[u8],
-        fd: Option<OwnedFd>,
+        fd: Option<OwnDescriptor>,
     ) -> Result<(), WireError> {
         warpbpf_faults::check("wire/too-long", || WireError::TooLong {
             bytes: MOST_BLOB + 1,
@@ -233,7 +235,6 @@ impl<S: Serialize, R: DeserializeOwned + Message> Connection<S, R> {
         bytes.extend_from_slice(&json);
         bytes.extend_from_slice(blob);
         self.backlog += bytes.len();
-        let fd = fd.map(OwnDescriptor::new);
         self.outbox.push_back(Outgoing { bytes, sent: 0, fd });
         Ok(())
     }
@@ -257,7 +258,9 @@ impl<S: Serialize, R: DeserializeOwned + Message> Connection<S, R> {
                 }
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(Errno::INTR) => {}
-                Err(Errno::PIPE | Errno::CONNRESET) => return Err(WireError::Closed),
+                Err(Errno::PIPE | Errno::CONNRESET | Errno::BADF) => {
+                    return Err(WireError::Closed);
+                }
                 Err(errno) => {
                     return Err(WireError::Os {
                         call: "sendmsg",
@@ -274,7 +277,7 @@ impl<S: Serialize, R: DeserializeOwned + Message> Connection<S, R> {
         &mut self,
         message: &S,
         blob: &[u8],
-        fd: Option<OwnedFd>,
+        fd: Option<OwnDescriptor>,
         timeout: Duration,
     ) -> Result<(), WireError> {
         self.queue(message, blob, fd)?;
@@ -326,7 +329,7 @@ impl<S: Serialize, R: DeserializeOwned + Message> Connection<S, R> {
                 tv_sec: left.as_secs() as i64,
                 tv_nsec: i64::from(left.subsec_nanos()),
             };
-            let mut set = [PollFd::new(&self.socket, interest)];
+            let mut set = [PollFd::from_borrowed_fd(self.socket()?, interest)];
             let polled = fault("wire/poll", Errno::NOMEM)
                 .and_then(|()| fault("wire/poll-interrupted", Errno::INTR))
                 .and_then(|()| poll(&mut set, Some(&timeout)));
@@ -351,7 +354,7 @@ impl<S: Serialize, R: DeserializeOwned + Message> Connection<S, R> {
         loop {
             let received = faults_of_recv().and_then(|()| {
                 recvmsg(
-                    &self.socket,
+                    self.socket.here()?,
                     &mut [IoSliceMut::new(&mut buffer)],
                     &mut control,
                     RecvFlags::CMSG_CLOEXEC,
@@ -375,7 +378,7 @@ impl<S: Serialize, R: DeserializeOwned + Message> Connection<S, R> {
                 }
                 Err(Errno::AGAIN) => return Ok(false),
                 Err(Errno::INTR) => {}
-                Err(Errno::CONNRESET) => return Err(WireError::Closed),
+                Err(Errno::CONNRESET | Errno::BADF) => return Err(WireError::Closed),
                 Err(errno) => {
                     return Err(WireError::Os {
                         call: "recvmsg",
@@ -467,9 +470,18 @@ impl<S: Serialize, R: DeserializeOwned + Message> Connection<S, R> {
     }
 }
 
-impl<S, R> AsFd for Connection<S, R> {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+impl<S, R> Connection<S, R> {
+    /// The socket, to wait for.
+    ///
+    /// # Errors
+    /// [`WireError::Closed`]: the process has closed it.
+    pub fn socket(&self) -> Result<BorrowedFd<'_>, WireError> {
+        self.socket.get().ok_or(WireError::Closed)
+    }
+
+    /// The process at the other end, if it can be seen from here.
+    pub fn process(&self) -> Option<u32> {
+        peer(self.socket.get()?).ok()?.pid
     }
 }
 
@@ -527,11 +539,12 @@ pub fn connect_to_own(path: &Path) -> Result<OwnedFd, WireError> {
         None,
     )
     .map_err(failed)?;
+    let socket = OwnDescriptor::new(socket);
     let end = Instant::now() + CONNECTING;
     loop {
         let done = fault("wire/connect", Errno::CONNREFUSED);
-        match done.and_then(|()| connect(&socket, &address)) {
-            Ok(()) => return Ok(socket),
+        match done.and_then(|()| connect(socket.here()?, &address)) {
+            Ok(()) => return socket.into_fd().map_err(failed),
             // Its queue is full.
             Err(Errno::AGAIN) if Instant::now() < end => std::thread::sleep(CONNECTING / 400),
             Err(Errno::AGAIN) => return Err(failed(Errno::TIMEDOUT)),
@@ -549,7 +562,7 @@ fn check_user(peer: u32, own: u32) -> Result<(), WireError> {
     }
 }
 
-fn send_some(socket: &OwnedFd, frame: &Outgoing) -> Result<usize, Errno> {
+fn send_some(socket: &OwnDescriptor, frame: &Outgoing) -> Result<usize, Errno> {
     fault("wire/send", Errno::NOBUFS)?;
     fault("wire/send-closed", Errno::PIPE)?;
     fault("wire/send-full", Errno::AGAIN)?;
@@ -562,14 +575,14 @@ fn send_some(socket: &OwnedFd, frame: &Outgoing) -> Result<usize, Errno> {
     let mut control = SendAncillaryBuffer::new(&mut space);
     let fds = match &frame.fd {
         // The application has closed it.
-        Some(fd) => Some([fd.get().ok_or(Errno::BADF)?]),
+        Some(fd) => Some([fd.here()?]),
         None => None,
     };
     if let Some(fds) = &fds {
         control.push(SendAncillaryMessage::ScmRights(fds));
     }
     sendmsg(
-        socket,
+        socket.here()?,
         &[IoSlice::new(&frame.bytes[frame.sent..end])],
         &mut control,
         SendFlags::NOSIGNAL,

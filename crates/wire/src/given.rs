@@ -34,8 +34,8 @@ mod tests {
     #[test]
     fn each_process_comes_with_its_connection() {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let mut giver = Giver::trusted(ours.into()).unwrap();
-        let mut taker = Taker::trusted(theirs.into()).unwrap();
+        let mut giver = Giver::trusted(ours).unwrap();
+        let mut taker = Taker::trusted(theirs).unwrap();
         let mut ends = Vec::new();
         for pid in [7, 8] {
             let (mut agent, tool) = UnixStream::pair().unwrap();

@@ -11,7 +11,6 @@
 pub mod inside;
 pub mod late;
 pub mod message;
-pub mod regular;
 pub mod rendezvous;
 
 mod change;
@@ -20,7 +19,6 @@ mod given;
 mod layout;
 mod listener;
 mod ops;
-mod own_descriptor;
 mod peer;
 mod session;
 mod shared;
@@ -45,7 +43,6 @@ pub use message::{
 pub use ops::{
     MapOp, OpCode, OpsError, Outcome, decode_ops, decode_outcomes, encode_ops, encode_outcomes,
 };
-pub use own_descriptor::{Identity, OwnDescriptor, read_file};
 pub use peer::{Peer, peer};
 pub use session::{ContextInfo, Device, MapInfo, MoreMaps, Program};
 pub use shared::{

@@ -49,7 +49,6 @@ impl Agent {
         match self.files.run(made) {
             Ok((writer, fd)) => {
                 let _ = self.launches.writer.set(writer);
-                let fd = fd.take().ok_or(WireError::Closed)?;
                 connection.queue(&ToTool::Launches, &[], Some(fd))?;
                 connection.flush()?;
             }

@@ -56,7 +56,7 @@ pub(crate) fn open(
 fn driver_of(device: &DeviceInfo) -> String {
     let build = match device.name == SOFT_DEVICE {
         true => "soft".to_owned(),
-        false => String::from_utf8(warpbpf_wire::read_file(BUILD).unwrap_or_default())
+        false => String::from_utf8(warpbpf_descriptor::read_file(BUILD).unwrap_or_default())
             .unwrap_or_default(),
     };
     format!("{} {}", device.driver_version, build.trim())

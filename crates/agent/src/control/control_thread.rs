@@ -4,7 +4,6 @@
 //! If the tool goes away, all probes go off and the thread ends.
 
 use std::collections::VecDeque;
-use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError, mpsc};
@@ -31,7 +30,6 @@ use crate::kernels::notes::internal_failure;
 use crate::kernels::outbox::Outgoing;
 use crate::runtime::agent::{Agent, Mode};
 use crate::sys::anchor::driver_at;
-use crate::sys::descriptors::Identity;
 use crate::sys::guard::{caught, said_by};
 use crate::sys::thread;
 use crate::trace::nvtx;
@@ -142,7 +140,6 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
     let _ = caught(THREAD, || {
         let mut thread = Control {
             agent,
-            identity: Identity::of(connection.as_fd()),
             connection,
             context: None,
             copied: 0,
@@ -179,9 +176,8 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
         if is_late {
             agent.begin_late();
         }
-        // Its number is the application's by now; or the tool learns by its end that the process
-        // has ended.
-        if is_late || !thread.has_socket() {
+        // The tool learns by its end that the process has ended.
+        if is_late {
             std::mem::forget(thread);
         }
     });
@@ -190,8 +186,6 @@ fn run(agent: &'static Agent, connection: AgentConnection) {
 struct Control {
     agent: &'static Agent,
     connection: AgentConnection,
-    /// What its socket is.
-    identity: Identity,
     /// Current on this thread, with the number of its maps: a handle may come again for another
     /// context.
     context: Option<(Context, u32)>,
@@ -318,7 +312,7 @@ impl Control {
         }
         let notify = self.agent.files.notify().ok_or(WireError::Closed)?;
         let mut set = [
-            PollFd::from_borrowed_fd(self.connection.as_fd(), interest),
+            PollFd::from_borrowed_fd(self.connection.socket()?, interest),
             PollFd::from_borrowed_fd(notify, PollFlags::IN),
         ];
         let polled = warpbpf_faults::check("agent/poll", || rustix::io::Errno::NOMEM)
@@ -348,7 +342,7 @@ impl Control {
 
     /// The application has not closed it.
     fn has_socket(&self) -> bool {
-        self.identity.is(self.connection.as_fd())
+        self.connection.socket().is_ok()
     }
 
     fn work(&mut self) -> Result<(), WireError> {
@@ -602,7 +596,7 @@ impl Control {
         }
         // The last of a timeline may be more than what may wait.
         for outgoing in self.agent.take_outbox() {
-            let (message, fd) = parts(outgoing)?;
+            let Outgoing { message, fd } = outgoing;
             match self.connection.backlog() < BEHIND {
                 true => self.connection.queue(&message, &[], fd)?,
                 false => self.connection.send(&message, &[], fd, FAREWELL)?,
@@ -634,8 +628,7 @@ impl Control {
     /// Hands over what hooks wanted to be sent.
     fn post(&mut self) -> Result<(), WireError> {
         for outgoing in self.agent.take_outbox() {
-            let (message, fd) = parts(outgoing)?;
-            self.connection.queue(&message, &[], fd)?;
+            self.connection.queue(&outgoing.message, &[], outgoing.fd)?;
         }
         Ok(())
     }
@@ -669,12 +662,6 @@ impl Control {
         });
         done.flatten()
     }
-}
-
-/// A message, and the descriptor with it, if that is still ours.
-fn parts(outgoing: Outgoing) -> Result<(ToTool, Option<OwnedFd>), WireError> {
-    let fd = outgoing.fd.map(|fd| fd.take().ok_or(WireError::Closed));
-    Ok((outgoing.message, fd.transpose()?))
 }
 
 /// Says which drivers have come that are not hooked.

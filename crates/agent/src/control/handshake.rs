@@ -1,6 +1,6 @@
 //! The handshake: the tool is asked what it wants, and a session is made of that.
 
-use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::fd::AsRawFd as _;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use crate::hooks::hook_rows::hook_asked;
 use crate::instrument::describe::hello;
 use crate::kernels::replacement;
 use crate::runtime::agent::{Agent, Mode, Tool};
-use crate::sys::descriptors::{Identity, OwnDescriptor, placed};
+use crate::sys::descriptors::{Identity, keep};
 use crate::sys::lock::lock;
 use crate::trace::nvtx;
 
@@ -152,7 +152,7 @@ impl Agent {
                     continue;
                 }
             };
-            let socket = connection.as_fd();
+            let socket = connection.socket()?;
             let _ = self.socket.set((socket.as_raw_fd(), Identity::of(socket)));
             return Ok((mode, Some(connection)));
         }
@@ -168,9 +168,9 @@ impl Agent {
 
     fn connect(&self) -> Result<AgentConnection, WireError> {
         match &self.tool {
-            Tool::Path(path) => AgentConnection::new(placed(connect_to_own(path)?)),
+            Tool::Path(path) => AgentConnection::new(keep(connect_to_own(path)?)),
             Tool::Socket(socket) => {
-                let socket = lock(socket).take().and_then(OwnDescriptor::take);
+                let socket = lock(socket).take();
                 let socket = socket.ok_or(WireError::Closed)?;
                 // Whoever could put it into this process could do anything here.
                 AgentConnection::trusted(socket)

@@ -4,11 +4,9 @@
 use std::ffi::{CStr, OsStr, c_char, c_int, c_uint, c_void};
 use std::io::Read as _;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 use warpbpf_driver::JitOptions;
 use warpbpf_driver::sys::{self, CUfunction, CUkernel, CUlibrary, CUmodule, CUresult};
-use warpbpf_wire::regular;
 
 use crate::contexts::memory_table;
 use crate::instrument::modules::enter::enter_here;
@@ -274,7 +272,7 @@ unsafe fn read_file(path: *const c_char) -> Option<Vec<u8>> {
     let path = OsStr::from_bytes(unsafe { CStr::from_ptr(path) }.to_bytes());
     // From a FIFO it can be read once, and that is the driver's.
     let mut bytes = Vec::new();
-    let mut file = regular::open(Path::new(path)).ok()?;
+    let mut file = warpbpf_descriptor::open(path).ok()?;
     file.read_to_end(&mut bytes).ok()?;
     Some(bytes)
 }

@@ -22,7 +22,7 @@ pub(crate) fn hello(
         .ok()
         .filter(|_| readable)
         .unwrap_or_default();
-    let arguments = warpbpf_wire::read_file("/proc/thread-self/cmdline")
+    let arguments = warpbpf_descriptor::read_file("/proc/thread-self/cmdline")
         .ok()
         .filter(|_| readable)
         .unwrap_or_default();

@@ -6,16 +6,14 @@
 //! bytes, which is sure; whoever knows only a kernel's name may find several.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::ffi::OsString;
-use std::fs::File;
+use std::ffi::{OsStr, OsString};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
-use std::time::SystemTime;
 
-use rustix::fs::{Mode, OFlags, open, openat};
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, openat, statat};
 use warpbpf_cache::is_trusted;
-
+use warpbpf_descriptor::{OwnDescriptor, open_folder};
 use warpbpf_session::{ImageInfo, Session, inspect_compiled};
 
 use crate::sources::jit_outputs::JitOutput;
@@ -85,16 +83,27 @@ pub(crate) fn folders(variable: &dyn Fn(&str) -> Option<OsString>) -> Vec<PathBu
 /// be somebody else's, who may have put there as many as he likes.
 fn inside(folder: &Path) -> Vec<PathBuf> {
     let parent = folder.parent().unwrap_or(folder);
-    if !is_trusted_folder(parent) || !is_trusted_folder(folder) {
+    let (Some(_), Some(there)) = (trusted_folder(parent), trusted_folder(folder)) else {
         return Vec::new();
-    }
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.map(|entry| entry.path()).collect()
+    };
+    names(&there).iter().map(|name| folder.join(name)).collect()
 }
 
-fn is_trusted_folder(folder: &Path) -> bool {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    open(folder, flags, Mode::empty()).is_ok_and(is_trusted)
+fn names(folder: &OwnDescriptor) -> Vec<OsString> {
+    folder.names().unwrap_or_default()
+}
+
+/// The folder, if nobody else can have put anything there.
+fn trusted_folder(folder: &Path) -> Option<OwnDescriptor> {
+    let folder = open_folder(folder).ok()?;
+    is_trusted(folder.get()?).then_some(folder)
+}
+
+/// What is in a folder by this name.
+fn open_in(folder: &OwnDescriptor, name: &OsStr, flags: OFlags) -> Option<OwnDescriptor> {
+    let flags = flags | OFlags::RDONLY | OFlags::CLOEXEC;
+    let fd = openat(folder.get()?, name, flags, Mode::empty()).ok()?;
+    Some(OwnDescriptor::new(fd))
 }
 
 /// What is kept of kernels of this name.
@@ -141,6 +150,14 @@ fn files(folders: &[PathBuf], kernel: &str) -> impl Iterator<Item = PathBuf> {
     all.into_iter()
 }
 
+/// When a folder was last changed: seconds and nanoseconds.
+type Changed = (i64, i64);
+
+fn changed(folder: &OwnDescriptor, name: &OsStr) -> Option<Changed> {
+    let there = statat(folder.get()?, name, AtFlags::SYMLINK_NOFOLLOW).ok()?;
+    Some((there.st_mtime, there.st_mtime_nsec as i64))
+}
+
 type Index = BTreeMap<PathBuf, Kept>;
 
 /// What is in one of Triton's folders. Each of those in it is looked into once, and again when it
@@ -150,27 +167,28 @@ struct Kept {
     /// Names of files, and the folders that hold one.
     holders: HashMap<OsString, Vec<OsString>>,
     /// Folders that were looked into, and of those that held nothing when they had been changed.
-    seen: HashMap<OsString, Option<SystemTime>>,
+    seen: HashMap<OsString, Option<Changed>>,
 }
 
 impl Kept {
     fn update(&mut self, folder: &Path) {
-        if !is_trusted_folder(folder) {
+        let Some(folder) = trusted_folder(folder) else {
             return;
-        }
-        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-            let name = entry.file_name();
+        };
+        for name in names(&folder) {
             let before = self.seen.get(&name).copied();
             if before == Some(None) {
                 continue;
             }
-            let changed = entry.metadata().and_then(|there| there.modified()).ok();
+            let changed = changed(&folder, &name);
             if changed.is_none() || before == Some(changed) {
                 continue;
             }
-            let files = std::fs::read_dir(entry.path()).into_iter().flatten();
-            let files = files.flatten().map(|file| file.file_name());
-            let cubins = files.filter(|file| Path::new(file).extension() == Some(CUBIN.as_ref()));
+            let files = open_in(&folder, &name, OFlags::DIRECTORY);
+            let files = files.map_or_else(Vec::new, |files| names(&files));
+            let cubins = files
+                .into_iter()
+                .filter(|file| Path::new(file).extension() == Some(CUBIN.as_ref()));
             let mut empty = true;
             for file in cubins {
                 empty = false;
@@ -185,19 +203,15 @@ impl Kept {
 /// put it there.
 fn read(path: &Path, length: Option<u64>) -> Option<Vec<u8>> {
     warpbpf_faults::check("agent/artefact", || ()).ok()?;
-    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
-    let folder = open(path.parent()?, flags | OFlags::DIRECTORY, Mode::empty()).ok()?;
+    let folder = trusted_folder(path.parent()?)?;
     // What is looked at is what is read, whatever has its name by then. One that lets its reader
     // wait is no file.
-    let flags = flags | OFlags::NONBLOCK;
-    let file = openat(&folder, path.file_name()?, flags, Mode::empty()).ok()?;
-    if !is_trusted(&folder) || !is_trusted(&file) {
-        return None;
-    }
-    let file = File::from(file);
-    let there = file.metadata().ok()?;
-    let fits = length.is_none_or(|length| length == there.len());
-    if !there.is_file() || !fits || there.len() > LARGEST {
+    let file = open_in(&folder, path.file_name()?, OFlags::NONBLOCK)?;
+    let there = file.stat().ok()?;
+    let is_file = FileType::from_raw_mode(there.st_mode) == FileType::RegularFile;
+    let bytes = u64::try_from(there.st_size).ok()?;
+    let fits = length.is_none_or(|length| length == bytes);
+    if !is_trusted(file.get()?) || !is_file || !fits || bytes > LARGEST {
         return None;
     }
     let mut bytes = Vec::new();

@@ -147,7 +147,7 @@ pub(crate) fn of_file(path: &CStr) -> Result<Vec<u8>, String> {
     if about.len() > MOST_BYTES as u64 {
         return Err(too_long());
     }
-    warpbpf_wire::read_file(path).map_err(missing)
+    warpbpf_descriptor::read_file(path).map_err(missing)
 }
 
 #[cfg(test)]

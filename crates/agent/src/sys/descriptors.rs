@@ -17,16 +17,16 @@ use std::cell::Cell;
 use std::collections::VecDeque;
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
 
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Resource, getrlimit};
 use rustix::thread::futex;
+pub(crate) use warpbpf_descriptor::{Identity, OwnDescriptor};
 use warpbpf_hook::without_xfsz;
-pub(crate) use warpbpf_wire::{Identity, OwnDescriptor};
 
 use crate::sys::lock::lock;
 use crate::sys::thread;
@@ -130,13 +130,10 @@ impl FileThread {
             }
         };
         warpbpf_faults::check("agent/notify", || Errno::MFILE)?;
-        let errno = |error: std::io::Error| Errno::from_io_error(&error).unwrap_or(Errno::MFILE);
-        let (read, write) = UnixStream::pair().map_err(errno)?;
-        for end in [&read, &write] {
-            end.set_nonblocking(true).map_err(errno)?;
-        }
-        let (read, write) = (OwnedFd::from(read), OwnedFd::from(write));
-        let (read, write) = (placed(read), placed(write));
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let (read, write) = socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+        let (read, write) = (keep(read), keep(write));
+        let (read, write) = (read.into_fd()?, write.into_fd()?);
         let _ = self.ready.set(Ready {
             identities: [Identity::of(read.as_fd()), Identity::of(write.as_fd())],
             notify: [ManuallyDrop::new(read), ManuallyDrop::new(write)],
@@ -270,9 +267,20 @@ impl Drop for Over<'_> {
 }
 
 /// Takes what was made just now, and keeps it by a number that the application's next files do not
-/// get.
+/// get; as it is where there is none.
 pub(crate) fn keep(fd: OwnedFd) -> OwnDescriptor {
-    OwnDescriptor::new(placed(fd))
+    let made = OwnDescriptor::new(fd);
+    let limit = getrlimit(Resource::Nofile).current;
+    let limit = limit.map_or(RawFd::MAX, |limit| {
+        RawFd::try_from(limit).unwrap_or(RawFd::MAX)
+    });
+    // Beyond 2 in any case: those have a meaning.
+    let high = HIGH.min(limit.saturating_sub(BELOW_LIMIT)).max(3);
+    let placed = match made.here() {
+        Ok(fd) if fd.as_raw_fd() < high => rustix::io::fcntl_dupfd_cloexec(fd, high).ok(),
+        _ => None,
+    };
+    placed.map_or(made, OwnDescriptor::new)
 }
 
 /// Another one for the same.
@@ -280,25 +288,10 @@ pub(crate) fn again(own: &OwnDescriptor) -> Option<OwnDescriptor> {
     Some(keep(own.get()?.try_clone_to_owned().ok()?))
 }
 
-/// The same file by a number that the application's next files do not get; as it is where there is
-/// none.
-pub(crate) fn placed(fd: OwnedFd) -> OwnedFd {
-    let limit = getrlimit(Resource::Nofile).current;
-    let limit = limit.map_or(RawFd::MAX, |limit| {
-        RawFd::try_from(limit).unwrap_or(RawFd::MAX)
-    });
-    // Beyond 2 in any case: those have a meaning.
-    let high = HIGH.min(limit.saturating_sub(BELOW_LIMIT)).max(3);
-    if fd.as_raw_fd() >= high {
-        return fd;
-    }
-    let placed = rustix::io::fcntl_dupfd_cloexec(&fd, high);
-    placed.unwrap_or(fd)
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixStream;
 
     use super::*;
 
@@ -310,7 +303,7 @@ mod tests {
         let kept = kept.unwrap();
         assert!(kept.get().unwrap().as_raw_fd() >= HIGH);
         thread.run(|| {
-            let mut here = UnixStream::from(kept.take().unwrap());
+            let mut here = UnixStream::from(kept.into_fd().unwrap());
             here.write_all(b"hello").unwrap();
         });
         let mut text = String::new();

@@ -169,7 +169,7 @@ pub(super) fn agent() -> (&'static Agent, ToolConnection) {
         files,
         crate::startup::start::ABOVE,
     );
-    (agent, ToolConnection::new(theirs.into()).unwrap())
+    (agent, ToolConnection::new(theirs).unwrap())
 }
 
 /// Loads a text as the application would.

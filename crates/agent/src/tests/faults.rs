@@ -36,7 +36,7 @@ fn live(fault: Fault) -> (Arc<World>, Vec<c_int>, usize) {
         Fault::ToolTalksNonsense => {
             let tool = app.tool.as_ref().unwrap();
             // Behind its request, so that the control thread is the one that hears it.
-            rustix::io::write(tool, b"what is this? no frame begins so").unwrap();
+            rustix::io::write(tool.socket().unwrap(), b"what is this? no frame begins so").unwrap();
         }
         Fault::None
         | Fault::SharedMemory

@@ -22,7 +22,7 @@ use framehop::{ExplicitModuleSectionInfo, FrameAddress, Module, Unwinder as _};
 use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSection as _, ObjectSegment as _};
 use warpbpf_hook::maps::{self, Mapping, mappings};
-use warpbpf_wire::{HostModule, HostStack, HostStacks, ToTool, regular};
+use warpbpf_wire::{HostModule, HostStack, HostStacks, ToTool};
 
 use crate::runtime::agent::Agent;
 use crate::sys::arena::Arena;
@@ -362,8 +362,8 @@ fn files_of(maps: &[u8]) -> Vec<(PathBuf, Vec<Line>)> {
 
 /// A file's bytes, for as long as the process lives. `None` for what is no regular file.
 fn map(path: &Path) -> Option<Bytes> {
-    let file = regular::open(path).ok()?;
-    let length = usize::try_from(file.metadata().ok()?.len())
+    let file = warpbpf_descriptor::open(path).ok()?;
+    let length = usize::try_from(file.stat().ok()?.st_size)
         .ok()
         .filter(|length| *length > 0)?;
     // SAFETY: a new mapping of a file that is open.
@@ -374,7 +374,7 @@ fn map(path: &Path) -> Option<Bytes> {
             length,
             read,
             private,
-            file.as_raw_fd(),
+            file.here().ok()?.as_raw_fd(),
             0,
         )
     };

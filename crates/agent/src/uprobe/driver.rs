@@ -5,7 +5,6 @@ use std::collections::HashMap;
 
 use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSymbol as _, ReadCache};
-use warpbpf_wire::regular;
 
 use crate::runtime::agent::Agent;
 use crate::sys::anchor::{ANCHOR, driver_at};
@@ -50,7 +49,7 @@ impl<'a> Functions<'a> {
 /// Functions of the file whose code lies around `anchor`, which is [`ANCHOR`]'s.
 fn read(anchor: usize, maps: &[u8]) -> Option<HashMap<String, (usize, usize)>> {
     let (path, code) = mapped_around(maps, anchor)?;
-    let cache = ReadCache::new(regular::open(&path).ok()?);
+    let cache = ReadCache::new(warpbpf_descriptor::open(&path).ok()?);
     let elf: ElfFile64<'_, object::Endianness, _> = ElfFile64::parse(&cache).ok()?;
     let functions = || {
         let all = elf.dynamic_symbols();

@@ -4,14 +4,12 @@
 //! in it may lead to where the jump would stand.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use object::read::elf::{ElfFile64, SectionHeader as _};
 use object::{
     Object as _, ObjectSection as _, ObjectSegment as _, ObjectSymbol as _, ReadCache, ReadRef,
 };
 use warpbpf_hook::Kind;
-use warpbpf_wire::regular;
 
 /// `DW_EH_PE_pcrel`, the only base that functions of libraries are counted from, beside none.
 const PCREL: u8 = 0x10;
@@ -30,7 +28,7 @@ pub(crate) fn of_function(path: &str, offset: u64) -> Result<(Kind, usize), Stri
     warpbpf_faults::check("uprobe/symbols", || {
         unread(&"Too many open files (os error 24)")
     })?;
-    let file = regular::open(Path::new(path)).map_err(|error| unread(&error))?;
+    let file = warpbpf_descriptor::open(path).map_err(|error| unread(&error))?;
     in_elf(&ReadCache::new(file), path, offset)
 }
 

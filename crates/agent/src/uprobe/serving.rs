@@ -5,7 +5,6 @@
 use std::path::PathBuf;
 
 use warpbpf_hook::maps::{Mapping, mappings};
-use warpbpf_wire::regular;
 
 /// Bytes of an executable that are looked through.
 const MOST: u64 = 64 << 20;
@@ -72,7 +71,7 @@ pub(crate) fn not_loaded(maps: &[u8], name: &str) -> String {
 /// The executable, if the CUDA runtime is in it.
 fn with_runtime() -> Option<PathBuf> {
     let path = std::fs::read_link("/proc/self/exe").ok()?;
-    let file = regular::open(&path).ok()?;
+    let file = warpbpf_descriptor::open(&path).ok()?;
     has_runtime(std::io::Read::take(file, MOST)).then_some(path)
 }
 

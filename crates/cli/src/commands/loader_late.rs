@@ -102,7 +102,7 @@ impl<'s, 't> Late<'s, 't> {
         let agent = machine::agent()?;
         let agent = std::fs::canonicalize(&agent).unwrap_or(agent);
         let socket = tool.try_clone().map_err(other)?;
-        self.giver = Some(Giver::trusted(socket.into()).map_err(other)?);
+        self.giver = Some(Giver::trusted(socket).map_err(other)?);
         for target in 0..self.targets.len() {
             let (pid, agent) = (self.targets[target].pid, agent.clone());
             let attach = move |goes_on: GoesOn<'_>| {
@@ -166,7 +166,7 @@ impl<'s, 't> Late<'s, 't> {
         let Some(giver) = &mut self.giver else {
             return Ok(());
         };
-        let sent = giver.send(&Given { pid }, &[], done.socket, PATIENCE);
+        let sent = giver.send(&Given { pid }, &[], done.socket.map(Into::into), PATIENCE);
         sent.map_err(|error| {
             CliError::Other(format!(
                 "the tool cannot be told of process {pid}: {error}; it has ended, or what reads its programs is no longer at work"

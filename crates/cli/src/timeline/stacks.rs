@@ -2,14 +2,12 @@
 //! application has not to be asked for.
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
 
 use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSymbol as _, ReadCache, SymbolKind};
 use serde_json::{Value, json};
 use warpbpf::{HostModule, HostStacks, Operation};
 use warpbpf_session::names::demangle;
-use warpbpf_wire::regular;
 
 use super::name_of;
 
@@ -86,7 +84,7 @@ impl Frame {
 
 /// A file's functions in order; none if it cannot be read, or is of another machine.
 fn read(path: &str) -> Vec<Symbol> {
-    let Ok(file) = regular::open(Path::new(path)) else {
+    let Ok(file) = warpbpf_descriptor::open(path) else {
         return Vec::new();
     };
     let cache = ReadCache::new(file);

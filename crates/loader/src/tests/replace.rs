@@ -77,7 +77,7 @@ impl World {
         meanwhile: impl Fn(&mut Kernel),
     ) -> AgentConnection {
         let (ours, theirs) = UnixStream::pair().unwrap();
-        let mut agent = AgentConnection::trusted(theirs.into()).unwrap();
+        let mut agent = AgentConnection::trusted(theirs).unwrap();
         let hello = Hello {
             protocol: PROTOCOL,
             pid: 1,
@@ -559,7 +559,7 @@ fn made_meanwhile(mut agent: AgentConnection) {
         context: ContextInfo::default(),
     });
     agent
-        .send(&ready, &[], Some(fd), Duration::from_secs(60))
+        .send(&ready, &[], Some(fd.into()), Duration::from_secs(60))
         .unwrap();
     say(&mut agent, &ToTool::Snapshotted { token });
 }

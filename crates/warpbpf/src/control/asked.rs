@@ -118,7 +118,7 @@ impl Control {
 
     /// Its process, if that can be seen from here.
     pub fn tool(&self) -> Option<u32> {
-        warpbpf_wire::peer(&self.connection).ok()?.pid
+        self.connection.process()
     }
 
     /// Asks what is in it, without waiting.

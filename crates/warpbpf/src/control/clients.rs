@@ -1,7 +1,7 @@
 //! Programs of second tools in this tool's applications: each hears by a connection of its own what
 //! it would hear of an agent, with its programs and maps alone in it, and they go when that ends.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -119,8 +119,8 @@ impl Clients {
         let connections = self
             .all
             .iter()
-            .filter_map(|client| client.connection.as_ref());
-        into.extend(connections.map(AsFd::as_fd));
+            .filter_map(|client| client.connection.as_ref()?.socket().ok());
+        into.extend(connections);
     }
 
     /// Begins to put programs of another tool into an application.
@@ -508,7 +508,7 @@ impl Client {
 
     fn say(&mut self, message: &ToTool, blob: &[u8], fd: Option<OwnedFd>) {
         if let Some(connection) = &mut self.connection
-            && connection.queue(message, blob, fd).is_err()
+            && connection.queue(message, blob, fd.map(Into::into)).is_err()
         {
             // It reads nothing.
             self.connection = None;

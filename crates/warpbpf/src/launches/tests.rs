@@ -46,7 +46,9 @@ impl Agent {
             device: None,
         }));
         let connection = agent.connection.as_mut().unwrap();
-        connection.queue(&ToTool::Launches, &[], Some(fd)).unwrap();
+        connection
+            .queue(&ToTool::Launches, &[], Some(fd.into()))
+            .unwrap();
         connection.flush().unwrap();
         agent.process.pump();
         agent

@@ -9,10 +9,7 @@ use crate::{AgentConnection, Options, ToolConnection};
 
 fn pair() -> (AgentConnection, ToolConnection) {
     let (a, b) = UnixStream::pair().unwrap();
-    (
-        Connection::new(a.into()).unwrap(),
-        Connection::new(b.into()).unwrap(),
-    )
+    (Connection::new(a).unwrap(), Connection::new(b).unwrap())
 }
 
 const SHORT: Duration = Duration::from_millis(200);
@@ -98,7 +95,7 @@ fn messages_before_the_close_are_read_first() {
 
 fn refuse(bytes: &[u8]) -> String {
     let (mut a, b) = UnixStream::pair().unwrap();
-    let mut tool: ToolConnection = Connection::new(b.into()).unwrap();
+    let mut tool: ToolConnection = Connection::new(b).unwrap();
     a.write_all(bytes).unwrap();
     tool.try_recv().unwrap_err().to_string()
 }
@@ -145,7 +142,7 @@ fn strangers_are_refused() {
 #[test]
 fn a_blob_that_nobody_expects_is_refused_before_it_is_there() {
     let (mut a, b) = UnixStream::pair().unwrap();
-    let mut tool: ToolConnection = Connection::new(b.into()).unwrap();
+    let mut tool: ToolConnection = Connection::new(b).unwrap();
     let json = br#"{"type":"snapshotted","token":1}"#;
     a.write_all(&header(json.len() as u32, 200 << 20, 0))
         .unwrap();
@@ -164,7 +161,7 @@ fn a_blob_that_nobody_expects_is_refused_before_it_is_there() {
 fn with_descriptors(socket: &UnixStream, bytes: &[u8], given: &UnixStream, count: usize) {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let own = vec![given.as_fd(); count];
+    let own = vec![std::os::fd::AsFd::as_fd(&given); count];
     assert!(control.push(SendAncillaryMessage::ScmRights(&own)));
     let sent = sendmsg(
         socket,
@@ -187,7 +184,7 @@ fn descriptors_that_no_message_announces_end_it_and_are_closed() {
         (frame(1), 4),
     ] {
         let (a, b) = UnixStream::pair().unwrap();
-        let mut tool: ToolConnection = Connection::new(b.into()).unwrap();
+        let mut tool: ToolConnection = Connection::new(b).unwrap();
         let (mut keep, give) = UnixStream::pair().unwrap();
         with_descriptors(&a, &bytes, &give, count);
         let error = loop {
@@ -207,7 +204,7 @@ fn descriptors_that_no_message_announces_end_it_and_are_closed() {
     }
     // One that was announced is in its frame, also behind another message and in two parts.
     let (mut a, b) = UnixStream::pair().unwrap();
-    let mut tool: ToolConnection = Connection::new(b.into()).unwrap();
+    let mut tool: ToolConnection = Connection::new(b).unwrap();
     a.write_all(&frame(0)).unwrap();
     let announced = frame(1);
     let (_keep, give) = UnixStream::pair().unwrap();

@@ -28,7 +28,7 @@ use rustix::fs::{SealFlags, fcntl_get_seals, fstat};
 
 use super::area::PAGE;
 use super::error::{SharedError, os};
-use super::memfd::{sealed, sealed_file};
+use super::memfd::{given, sealed, sealed_file};
 use crate::words::{self, Words};
 
 const NAME: &CStr = c"warpbpf-launches";
@@ -166,7 +166,7 @@ impl LaunchWriter {
         let rows = Mutex::default();
         let writer = LaunchWriter { words, rows };
         writer.begin();
-        Ok((writer, fd))
+        Ok((writer, given(fd)?))
     }
 
     /// Begins anew with another memfd. What counts launches stays where it is in memory, so that a
@@ -177,10 +177,11 @@ impl LaunchWriter {
     pub fn renew(&self) -> Result<OwnedFd, SharedError> {
         let fd = sealed_file(NAME, TOTAL)?;
         let mut rows = self.rows.lock().unwrap_or_else(PoisonError::into_inner);
-        self.words.map_again(&fd).map_err(os("mmap"))?;
+        let mapped = fd.here().and_then(|fd| self.words.map_again(fd));
+        mapped.map_err(os("mmap"))?;
         *rows = Rows::default();
         self.begin();
-        Ok(fd)
+        given(fd)
     }
 
     fn begin(&self) {

@@ -8,7 +8,7 @@ use super::area::{
     TABLE_STRIDE, TAIL, VERSION, WITHIN, copies, entry, ring,
 };
 use super::error::SharedError;
-use super::memfd::sealed;
+use super::memfd::{given, sealed};
 use super::reader::SharedReader;
 use super::snapshot::{self, SNAPSHOT_PART};
 use crate::words::Words;
@@ -79,7 +79,7 @@ impl SharedWriter {
             ring_bytes,
             head: 0,
         };
-        Ok((writer, fd))
+        Ok((writer, given(fd)?))
     }
 
     /// The writer of a memfd whose writer in this process is gone. Its ring is not written to any

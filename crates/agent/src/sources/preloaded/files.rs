@@ -7,9 +7,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::fs::File;
 use std::ops::Range;
-use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::ptr;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,9 +15,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, munmap};
+use warpbpf_descriptor::OwnDescriptor;
 use warpbpf_hook::maps::{self, mappings};
 use warpbpf_session::{executable, kernel_names};
-use warpbpf_wire::regular;
 
 use crate::sys::guard::Guard;
 use crate::sys::lock::lock;
@@ -200,7 +198,7 @@ impl Looking<'_> {
 /// No filter (seccomp) says which system calls this process may make: some end it at those that
 /// they do not expect.
 fn is_unfiltered() -> bool {
-    let status = warpbpf_wire::read_file("/proc/thread-self/status").unwrap_or_default();
+    let status = warpbpf_descriptor::read_file("/proc/thread-self/status").unwrap_or_default();
     let mut lines = status.split(|byte| *byte == b'\n');
     lines.any(|line| line == b"Seccomp:\t0")
 }
@@ -221,10 +219,10 @@ fn mapped_files(maps: &[u8]) -> impl Iterator<Item = (Cow<'_, Path>, u64)> {
 }
 
 /// The file, and the device that it is on, if it is still the one with this inode.
-fn open(path: &Path, inode: u64) -> Option<(File, u64)> {
-    let file = regular::open(path).ok()?;
-    let there = file.metadata().ok()?;
-    (there.ino() == inode).then_some((file, there.dev()))
+fn open(path: &Path, inode: u64) -> Option<(OwnDescriptor, u64)> {
+    let file = warpbpf_descriptor::open(path).ok()?;
+    let there = file.stat().ok()?;
+    (there.st_ino == inode).then_some((file, there.st_dev))
 }
 
 /// A file in memory, to be read.
@@ -241,8 +239,9 @@ unsafe impl Send for Mapped {}
 unsafe impl Sync for Mapped {}
 
 impl Mapped {
-    fn new(file: &File, path: &Path) -> Option<Mapped> {
-        let length = usize::try_from(file.metadata().ok()?.len()).ok()?;
+    fn new(file: &OwnDescriptor, path: &Path) -> Option<Mapped> {
+        let length = usize::try_from(file.stat().ok()?.st_size).ok()?;
+        let fd = file.here().ok()?;
         // SAFETY: fresh memory; a program's file that is cut short while it runs would end the
         // program without us too.
         let start = unsafe {
@@ -251,7 +250,7 @@ impl Mapped {
                 length,
                 ProtFlags::READ,
                 MapFlags::PRIVATE,
-                file,
+                fd,
                 0,
             )
         };
@@ -322,7 +321,11 @@ mod tests {
     fn pages_that_were_looked_at_are_let_go() {
         let path = std::env::temp_dir().join(format!("warpbpf-large-{}", std::process::id()));
         std::fs::write(&path, vec![7; 32 << 20]).unwrap();
-        let mapped = Mapped::new(&File::open(&path).unwrap(), Path::new("large")).unwrap();
+        let mapped = Mapped::new(
+            &warpbpf_descriptor::open(&path).unwrap(),
+            Path::new("large"),
+        )
+        .unwrap();
         let sum = |mapped: &Mapped| -> u64 { mapped.bytes().iter().map(|b| u64::from(*b)).sum() };
         assert_eq!(sum(&mapped), 7 * (32 << 20));
         assert_eq!(resident(&mapped), 32 << 10);
@@ -343,7 +346,11 @@ mod tests {
         let texts: Vec<String> = (0..200).map(text).collect();
         let path = std::env::temp_dir().join(format!("warpbpf-images-{}", std::process::id()));
         std::fs::write(&path, texts.concat()).unwrap();
-        let file = Mapped::new(&File::open(&path).unwrap(), Path::new("images")).unwrap();
+        let file = Mapped::new(
+            &warpbpf_descriptor::open(&path).unwrap(),
+            Path::new("images"),
+        )
+        .unwrap();
         let (mut images, mut start) = (Vec::new(), 0);
         for text in &texts {
             images.push(&file.bytes()[start..start + text.len()]);
@@ -373,7 +380,7 @@ mod tests {
     #[test]
     fn a_file_that_was_replaced_is_not_taken() {
         let own = std::env::current_exe().unwrap();
-        let inode = own.metadata().unwrap().ino();
+        let inode = std::os::unix::fs::MetadataExt::ino(&own.metadata().unwrap());
         let (file, _) = open(&own, inode).unwrap();
         let mapped = Mapped::new(&file, &own).unwrap();
         assert_eq!(&mapped.bytes()[..4], b"\x7fELF");

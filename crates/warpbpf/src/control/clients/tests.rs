@@ -11,9 +11,9 @@ const LIMIT: Duration = Duration::from_secs(20);
 /// A process whose agent the test is.
 fn process() -> (Process, AgentConnection) {
     let (ours, theirs) = UnixStream::pair().unwrap();
-    let connection = ToolConnection::new(ours.into()).unwrap();
+    let connection = ToolConnection::new(ours).unwrap();
     let process = Process::new(0, Some(connection), None);
-    (process, AgentConnection::trusted(theirs.into()).unwrap())
+    (process, AgentConnection::trusted(theirs).unwrap())
 }
 
 /// The next request of programs: its token, and milliseconds that it may take.

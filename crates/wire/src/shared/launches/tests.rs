@@ -151,6 +151,7 @@ fn what_is_no_such_memory_is_refused() {
         format!("the shared area is not one of this warpbpf: it has {bytes} bytes")
     );
     let (words, empty) = sealed(c"test", TOTAL).unwrap();
+    let empty = given(empty).unwrap();
     assert!(refused(empty.try_clone().unwrap()).ends_with("its magic is wrong"));
     words.word(0).store(MAGIC, Ordering::Relaxed);
     words.word(8).store(7, Ordering::Relaxed);
