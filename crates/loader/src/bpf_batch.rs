@@ -8,9 +8,10 @@ use warpbpf_maps::MapView;
 
 use crate::bpf_map::{errno, flags};
 use crate::contents::Contents;
-use crate::kernel::{Attr, Kernel};
+use crate::kernel::Kernel;
+use crate::tool::attr::Attr;
+use crate::tool::user::User;
 use crate::uapi::{F_LOCK, attr};
-use crate::user::User;
 use crate::walk::{Entries, Walk};
 
 /// Where keys and values go, the bytes of a value there, and whose memory that is.

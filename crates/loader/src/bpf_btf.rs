@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 
-use crate::kernel::{Attr, Handle, Kernel};
+use crate::kernel::{Handle, Kernel};
+use crate::tool::attr::Attr;
+use crate::tool::log::Log;
+use crate::tool::user::User;
 use crate::uapi::attr;
-use crate::user::User;
 
 /// Most bytes of types that Linux takes.
 const LIMIT: u32 = 16 << 20;
@@ -60,43 +62,11 @@ impl Kernel {
     }
 }
 
-/// Where a tool wants text about what it loads.
-#[derive(Debug, Clone, Copy)]
-pub struct Log {
-    /// Of the buffer.
-    pub address: u64,
-    /// Its bytes.
-    pub size: u32,
-    /// 0 for none.
-    pub level: u32,
-}
-
-impl Log {
-    /// Writes as much as there is room for, and a NUL. Says how much room all of it takes.
-    ///
-    /// # Errors
-    /// `EFAULT`, and `ENOSPC` when not all of it fits, as in Linux.
-    pub fn write(&self, user: &dyn User, text: &str) -> Result<u32, Errno> {
-        if self.level == 0 || self.address == 0 || self.size == 0 {
-            return Ok(0);
-        }
-        let room = self.size as usize - 1;
-        let part = &text.as_bytes()[..room.min(text.len())];
-        user.write(self.address, part)?;
-        user.write(self.address + part.len() as u64, &[0])?;
-        if text.len() > room {
-            return Err(Errno::NOSPC);
-        }
-        Ok(text.len() as u32 + 1)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::kernel::tests::Tool;
     use crate::uapi::Command;
-    use crate::user::tests::Memory;
 
     #[test]
     fn types_that_cannot_be_read_are_refused_with_a_reason() {
@@ -120,22 +90,5 @@ mod tests {
         assert_eq!(load(&mut tool, 1), Err(Errno::INVAL));
         let said = tool.memory.text(log, 256).unwrap();
         assert!(said.contains("0x6f6e") || said.contains("magic"), "{said}");
-    }
-
-    #[test]
-    fn a_log_that_does_not_fit_is_cut_and_said() {
-        let memory = Memory::default();
-        let address = memory.put(&[7; 16]);
-        let log = |size, level| Log {
-            address,
-            size,
-            level,
-        };
-        assert_eq!(log(16, 0).write(&memory, "text"), Ok(0));
-        assert_eq!(memory.get(address, 1), [7]);
-        assert_eq!(log(4, 1).write(&memory, "text"), Err(Errno::NOSPC));
-        assert_eq!(memory.get(address, 5), *b"tex\0\x07");
-        assert_eq!(log(5, 1).write(&memory, "text"), Ok(5));
-        assert_eq!(memory.get(address, 6), *b"text\0\x07");
     }
 }

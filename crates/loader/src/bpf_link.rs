@@ -9,9 +9,10 @@ use warpbpf_session::section::{SPECIAL, bpftime_kernel};
 
 use crate::bpf_prog::BPFTIME_PREFIX;
 use crate::gather::Programs;
-use crate::kernel::{Attr, Handle, Kernel};
+use crate::kernel::{Handle, Kernel};
 use crate::linux::Place;
 use crate::perf::{Perf, Probe};
+use crate::tool::attr::Attr;
 use crate::uapi::{ATTACH_PERF_EVENT, attr};
 use crate::updates::{self, Change};
 

@@ -13,13 +13,14 @@ use warpbpf_wire::{MapOp, OpCode};
 
 use crate::beyond::Beyond;
 use crate::contents::{Contents, index};
-use crate::kernel::{Attr, Handle, Kernel};
+use crate::kernel::{Handle, Kernel};
 use crate::perf::Perf;
 use crate::session::{Copied, Session};
 use crate::shadow::Shadow;
 use crate::spec::Spec;
+use crate::tool::attr::Attr;
+use crate::tool::user::User;
 use crate::uapi::{F_LOCK, F_RDONLY, F_WRONLY, LAST_MAP_TYPE, attr};
-use crate::user::User;
 use crate::walk::{Entries, Walk};
 
 /// A map.

@@ -11,10 +11,11 @@ use rustix::io::Errno;
 use warpbpf_ebpf::Slot;
 use warpbpf_object::{Btf, LoadedLine, Type, TypeId};
 
-use crate::bpf_btf::Log;
-use crate::kernel::{Attr, Handle, Kernel};
+use crate::kernel::{Handle, Kernel};
+use crate::tool::attr::Attr;
+use crate::tool::log::Log;
+use crate::tool::user::User;
 use crate::uapi::{attr, prog_type, pseudo};
-use crate::user::User;
 
 /// Most instructions that Linux takes.
 const MAX_INSNS: u32 = 1_000_000;
@@ -103,7 +104,7 @@ impl Kernel {
             fd => Some(self.btf_at(fd as i32)?),
         };
         let short_name = a.name(attr::prog::NAME);
-        let section = crate::handlers::section_of(&short_name);
+        let section = crate::tool::announced_section::section_of(&short_name);
         let functions: Vec<(u32, TypeId)> = records(
             user,
             a.u64(attr::prog::FUNC_INFO),

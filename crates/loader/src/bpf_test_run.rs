@@ -18,10 +18,11 @@ use warpbpf_session::cpu::{self, Coordinates, Surroundings};
 
 use crate::bpf_map::Map;
 use crate::bpf_prog::Prog;
-use crate::kernel::{Attr, Kernel};
+use crate::kernel::Kernel;
 use crate::sink::Sink;
+use crate::tool::attr::Attr;
+use crate::tool::user::{Process, User};
 use crate::uapi::attr;
-use crate::user::{Process, User};
 
 /// Most runs that one command asks for.
 const MOST_REPEATS: u32 = 1 << 20;

@@ -8,12 +8,12 @@ use rustix::io::Errno;
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, MapType};
 
 use crate::memory::Memory;
-use crate::notify::Notify;
 use crate::perf::Output;
-use crate::ring::Ring;
 use crate::spec::Spec;
+use crate::tool::notify::Notify;
+use crate::tool::ring::Ring;
+use crate::tool::user_ring::UserRing;
 use crate::uapi::F_MMAPABLE;
-use crate::user_ring::UserRing;
 
 /// How many records of a map of type 1527 wait for a tool that does not ask for them.
 const MOST_RECORDS: usize = 1 << 16;

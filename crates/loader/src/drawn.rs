@@ -6,7 +6,7 @@ use std::sync::Arc;
 use warpbpf_linux::drawn::Sink;
 
 use crate::perf::Output;
-use crate::ring::Ring;
+use crate::tool::ring::Ring;
 
 /// A ring buffer of the tool.
 #[derive(Debug)]
@@ -80,8 +80,8 @@ mod tests {
 
     use super::*;
     use crate::memory::PAGE;
-    use crate::notify::Notify;
-    use crate::ring::PerfRing;
+    use crate::tool::notify::Notify;
+    use crate::tool::ring::PerfRing;
     use crate::uapi::perf;
 
     #[test]
@@ -132,7 +132,7 @@ mod tests {
             assert!(to.push(&[round]) && linux.push(&[round; 501]) && linux.push(&[round; 3]));
             assert!(all.draw() && !all.draw());
             expected.extend([vec![round], vec![round; 501], vec![round; 3]]);
-            let read = crate::ring::tests::read(&to);
+            let read = crate::tool::ring::tests::read(&to);
             assert_eq!(read, expected.split_off(0));
         }
         assert_eq!(linux.unread(), 0);
@@ -140,9 +140,12 @@ mod tests {
         assert!(to.push(&[0; 4000]) && linux.push(&[1; 100]) && linux.push(&[2; 8]));
         assert!(!all.draw());
         assert_eq!(linux.unread(), 108 + 4 + 16);
-        crate::ring::tests::read(&to);
+        crate::tool::ring::tests::read(&to);
         assert!(all.draw());
-        assert_eq!(crate::ring::tests::read(&to), [vec![1; 100], vec![2; 8]]);
+        assert_eq!(
+            crate::tool::ring::tests::read(&to),
+            [vec![1; 100], vec![2; 8]]
+        );
         drop(to);
         assert!(!all.draw() && all.is_empty());
     }

@@ -1,5 +1,5 @@
 //! Records that the tool gives to an application: from the ring that it fills
-//! ([`crate::user_ring`]) to the one on the device.
+//! ([`crate::tool::user_ring`]) to the one on the device.
 //!
 //! Those that are there before the application are its first contents. Later ones are sent some at
 //! a time; a record that finds no room on the device stays here, with all behind it, and is sent
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use warpbpf_abi::maps::{BPF_ANY, ENOSPC};
 use warpbpf_wire::{MapOp, OpCode, Outcome, encode_ops};
 
-use crate::user_ring::{Lent, Portion, UserRing};
+use crate::tool::user_ring::{Lent, Portion, UserRing};
 
 /// What is sent at once to an application that runs.
 const PORTION: Portion = Portion::Some {
@@ -153,7 +153,7 @@ mod tests {
     use std::cell::RefCell;
 
     use super::*;
-    use crate::user_ring::tests::{new, write};
+    use crate::tool::user_ring::tests::{new, write};
 
     thread_local! {
         static TOLD: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };

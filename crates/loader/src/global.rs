@@ -22,9 +22,9 @@ use crate::kernel::{Config, Descriptors, Kernel};
 use crate::linux::Linux;
 use crate::live::Live;
 use crate::live::replace::{self, Wanted};
-use crate::notify::Notify;
 use crate::passed;
 use crate::remote;
+use crate::tool::notify::Notify;
 use crate::updates;
 
 /// CPUs that the tool believes in. No GPU has as many multiprocessors; those that are missing have

@@ -19,13 +19,14 @@ use crate::memory::{Memory, PAGE};
 use crate::next;
 use crate::perf::{Perf, Probe};
 use crate::real::{answer, raw, set_errno};
+use crate::tool::announced_section::announce;
+use crate::tool::user::Process;
 use crate::uapi::Command;
-use crate::user::Process;
-use crate::{files, handlers, passed, remote};
+use crate::{files, libbpf_handler, passed, remote};
 
 /// Runs with the library, before the tool's `main`.
 extern "C" fn begin() {
-    inside(handlers::register);
+    inside(libbpf_handler::register);
 }
 
 extern "C" fn end() {
@@ -509,7 +510,7 @@ extern "C" fn warpbpf_loader_announce(program: *const c_char, section: *const c_
     }
     // SAFETY: libbpf's own texts, NUL-terminated.
     let (program, section) = unsafe { (CStr::from_ptr(program), CStr::from_ptr(section)) };
-    inside(|| handlers::announce(&program.to_string_lossy(), &section.to_string_lossy()));
+    inside(|| announce(&program.to_string_lossy(), &section.to_string_lossy()));
 }
 
 /// What `include/warpbpf_loader.h` calls to attach one: a descriptor to attach it to.

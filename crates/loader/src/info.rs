@@ -2,9 +2,10 @@
 
 use rustix::io::Errno;
 
-use crate::kernel::{Attr, Handle, Kernel};
+use crate::kernel::{Handle, Kernel};
+use crate::tool::attr::Attr;
+use crate::tool::user::User;
 use crate::uapi::{Command, LINK_TYPE_PERF_EVENT, attr};
-use crate::user::User;
 
 /// Bytes of Linux's `struct bpf_map_info`, `bpf_prog_info`, `bpf_btf_info` and `bpf_link_info`.
 const MAP_INFO: usize = 88;

@@ -5,13 +5,15 @@
 //! libbpf makes; the [`Kernel`] is what they ask: maps, programs, links and types behind
 //! descriptors, without any I/O of its own. When the tool has attached programs to GPU kernels,
 //! [`gather`] makes one object of them, and [`live`] sends it to the agent of each application that
-//! connects, and brings back what their maps hold and their events, which [`ring`] lays out as
+//! connects, and brings back what their maps hold and their events, which [`tool::ring`] lays out as
 //! Linux does.
 //!
 //! Nothing else of the tool is touched: what is not about a descriptor of ours goes to libc as it
 //! came.
 
 use warpbpf_linux::{memory, spec, uapi};
+
+pub mod tool;
 
 pub mod kernel;
 pub mod linux;
@@ -33,18 +35,13 @@ mod drawn;
 pub mod feed;
 pub mod files;
 pub mod gather;
-pub mod handlers;
 pub mod launches;
 pub mod live;
 pub mod mapped;
-pub mod notify;
 pub mod offer;
-pub mod ring;
 pub mod session;
 mod sink;
 mod updates;
-pub mod user;
-pub mod user_ring;
 mod walk;
 
 #[cfg(not(test))]
@@ -61,6 +58,8 @@ mod context;
 mod global;
 #[cfg(not(test))]
 mod hooks;
+#[cfg(not(test))]
+mod libbpf_handler;
 #[cfg(not(test))]
 mod passed;
 #[cfg(not(test))]

@@ -7,9 +7,10 @@ use rustix::io::Errno;
 pub use warpbpf_linux::sys::{Fields, Linux, Place};
 
 use crate::bpf_prog::Prog;
-use crate::kernel::{Attr, Handle, Kernel};
+use crate::kernel::{Handle, Kernel};
+use crate::tool::attr::Attr;
+use crate::tool::user::User;
 use crate::uapi::{Command, attr, prog_type, pseudo};
-use crate::user::User;
 
 impl Kernel {
     /// Linux, if it lets us and the one who asks is the tool.

@@ -6,10 +6,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::io::Errno;
 
 use crate::kernel::{Handle, Kernel};
-use crate::notify::Notify;
-use crate::ring::PerfRing;
+use crate::tool::notify::Notify;
+use crate::tool::ring::PerfRing;
+use crate::tool::user::User;
 use crate::uapi::perf;
-use crate::user::User;
 
 /// Types of events of probes, as the files of sysfs give them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -22,8 +22,8 @@ use warpbpf_wire::inside::{
 
 use crate::global::{self, tell};
 use crate::guard;
-use crate::notify::Notify;
-use crate::user::Process;
+use crate::tool::notify::Notify;
+use crate::tool::user::Process;
 
 /// Environment: the socket of the tool whose objects are wanted.
 const INSIDE: &str = "WARPBPF_LOADER_INSIDE";

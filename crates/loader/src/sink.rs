@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::contents::{Contents, Records};
 use crate::perf::Output;
-use crate::ring::Ring;
+use crate::tool::ring::Ring;
 
 /// Where a map's events go.
 #[derive(Clone)]

@@ -16,8 +16,8 @@ use super::{Device, def};
 use crate::contents::Contents;
 use crate::kernel::tests::Tool;
 use crate::linux::{Linux, Place};
+use crate::tool::user::{Process, User as _};
 use crate::uapi::{Command, F_MMAPABLE, attr, prog_type, pseudo};
-use crate::user::{Process, User as _};
 
 const ARRAY: u32 = MapType::Array as u32;
 const HASH: u32 = MapType::Hash as u32;

@@ -5,8 +5,8 @@ use warpbpf_ebpf::Slot;
 
 use crate::files::PROBE_TYPES;
 use crate::kernel::tests::Tool;
+use crate::tool::user::User as _;
 use crate::uapi::{ATTACH_PERF_EVENT, Command, attr, perf, prog_type};
-use crate::user::User as _;
 
 /// `r0 = 0; exit`.
 pub(super) fn nothing() -> Vec<u8> {

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::io::Errno;
 
 use crate::memory::{Memory, PAGE};
-use crate::notify::Notify;
+use crate::tool::notify::Notify;
 use crate::uapi::ringbuf;
 
 /// How many records are lent at once.

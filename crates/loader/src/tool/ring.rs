@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use rustix::io::Errno;
 
 use crate::memory::{Memory, PAGE};
-use crate::notify::Notify;
+use crate::tool::notify::Notify;
 use crate::uapi::{perf, ringbuf};
 
 /// A ring buffer: a page with the consumer's position, a page with ours, the data.
