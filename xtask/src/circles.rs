@@ -13,7 +13,7 @@ use crate::shell::{Failure, read, root};
 /// smaller.
 const KNOWN: &[(&str, usize)] = &[
     ("cli", 8),
-    ("loader", 21),
+    ("loader", 8),
     ("softcuda", 30),
     ("warpbpf", 25),
 ];

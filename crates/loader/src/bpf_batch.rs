@@ -6,13 +6,14 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use warpbpf_maps::MapView;
 
-use crate::bpf_map::{errno, flags};
-use crate::contents::Contents;
+use crate::bpf_map::flags;
 use crate::kernel::Kernel;
+use crate::objects::contents::Contents;
+use crate::objects::session::errno;
+use crate::objects::walk::{Entries, Walk};
 use crate::tool::attr::Attr;
 use crate::tool::user::User;
 use crate::uapi::{F_LOCK, attr};
-use crate::walk::{Entries, Walk};
 
 /// Where keys and values go, the bytes of a value there, and whose memory that is.
 type Places<'u> = ((u64, u64, usize), &'u dyn User);

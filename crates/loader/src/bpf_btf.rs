@@ -1,11 +1,10 @@
 //! `BPF_BTF_LOAD`.
 
-use std::os::fd::OwnedFd;
-use std::sync::Arc;
-
 use rustix::io::Errno;
 
-use crate::kernel::{Handle, Kernel};
+use crate::kernel::Kernel;
+use crate::objects::btf::Btf;
+use crate::objects::handle::Handle;
 use crate::tool::attr::Attr;
 use crate::tool::log::Log;
 use crate::tool::user::User;
@@ -13,15 +12,6 @@ use crate::uapi::attr;
 
 /// Most bytes of types that Linux takes.
 const LIMIT: u32 = 16 << 20;
-
-/// Types of an object.
-#[derive(Debug)]
-pub struct Btf {
-    /// As loaded.
-    pub bytes: Arc<[u8]>,
-    /// The same in Linux, if it was asked for.
-    pub in_linux: Option<OwnedFd>,
-}
 
 impl Kernel {
     pub(crate) fn btf_at(&self, fd: i32) -> Result<usize, Errno> {

@@ -7,45 +7,19 @@ use rustix::io::Errno;
 use warpbpf_session::cpu;
 use warpbpf_session::section::{SPECIAL, bpftime_kernel};
 
-use crate::bpf_prog::BPFTIME_PREFIX;
 use crate::gather::Programs;
-use crate::kernel::{Handle, Kernel};
-use crate::linux::Place;
-use crate::perf::{Perf, Probe};
+use crate::kernel::Kernel;
+use crate::objects::handle::Handle;
+use crate::objects::link::Link;
+use crate::objects::perf::{Perf, Probe};
+use crate::objects::prog::BPFTIME_PREFIX;
 use crate::tool::attr::Attr;
 use crate::uapi::{ATTACH_PERF_EVENT, attr};
 use crate::updates::{self, Change};
+use warpbpf_linux::sys::Place;
 
 /// `BPF_F_REPLACE`
 const F_REPLACE: u32 = 4;
-
-/// A program at a place.
-#[derive(Debug, Clone)]
-pub struct Link {
-    /// The program, by place.
-    pub prog: usize,
-    /// The event, by place.
-    pub perf: usize,
-    /// Set if the link has no descriptor of its own and lives as long as its event.
-    pub event: Option<usize>,
-    /// Section that the GPU's session gets it by; `None` if it does not run.
-    pub section: Option<String>,
-    /// It was not disabled by `ioctl`.
-    pub enabled: bool,
-    /// It is for nothing any more (`BPF_LINK_DETACH`).
-    pub detached: bool,
-    /// The event of Linux that has the program instead.
-    pub(crate) in_linux: Option<Arc<OwnedFd>>,
-}
-
-impl Link {
-    /// The section, if the program is to run now.
-    pub fn active(&self) -> Option<&str> {
-        self.section
-            .as_deref()
-            .filter(|_| self.enabled && !self.detached)
-    }
-}
 
 impl Kernel {
     pub(crate) fn link_create(&mut self, a: &Attr) -> Result<i64, Errno> {

@@ -9,57 +9,20 @@ use rustix::io::Errno;
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, MapType};
 use warpbpf_maps::{MapView, Value};
 use warpbpf_object::TypeId;
-use warpbpf_wire::{MapOp, OpCode};
+use warpbpf_wire::OpCode;
 
-use crate::beyond::Beyond;
-use crate::contents::{Contents, index};
-use crate::kernel::{Handle, Kernel};
-use crate::perf::Perf;
-use crate::session::{Copied, Session};
-use crate::shadow::Shadow;
+use crate::kernel::Kernel;
+use crate::objects::contents::{Contents, index};
+use crate::objects::extra_cpus::ExtraCpus;
+use crate::objects::handle::Handle;
+use crate::objects::map::Map;
+use crate::objects::perf::Perf;
+use crate::objects::session::{Copied, Session, errno, one};
+use crate::objects::walk::{Entries, Walk};
 use crate::spec::Spec;
 use crate::tool::attr::Attr;
 use crate::tool::user::User;
 use crate::uapi::{F_LOCK, F_RDONLY, F_WRONLY, LAST_MAP_TYPE, attr};
-use crate::walk::{Entries, Walk};
-
-/// A map.
-#[derive(Debug)]
-pub struct Map {
-    /// Attributes.
-    pub spec: Spec,
-    /// Name, as libbpf shortened it.
-    pub name: String,
-    /// Its types' object, by place.
-    pub btf: Option<usize>,
-    /// Of a key.
-    pub key_type: TypeId,
-    /// Of a value.
-    pub value_type: TypeId,
-    /// User space may not write.
-    pub frozen: bool,
-    /// What it holds.
-    pub contents: Contents,
-    /// What of its values per CPU no device has.
-    pub beyond: Beyond,
-    /// Of a map of maps: the map that all in it are like.
-    pub inner: Option<Spec>,
-    /// Keys of a walk through the device's map.
-    pub(crate) walk: Option<Walk>,
-    /// The map of Linux that its programs use.
-    pub(crate) shadow: Option<Shadow>,
-}
-
-impl Map {
-    /// Maps that are in it.
-    pub fn held(&self) -> impl Iterator<Item = usize> + '_ {
-        let maps = match &self.contents {
-            Contents::Maps(maps) => Some(maps),
-            _ => None,
-        };
-        maps.into_iter().flat_map(|maps| maps.values().copied())
-    }
-}
 
 impl Kernel {
     pub(crate) fn map_create(&mut self, a: &Attr) -> Result<i64, Errno> {
@@ -99,7 +62,7 @@ impl Kernel {
             value_type: TypeId(value_type),
             frozen: false,
             contents: Contents::new(&spec, slot)?,
-            beyond: Beyond::default(),
+            extra_cpus: ExtraCpus::default(),
             inner,
             walk: None,
             shadow: None,
@@ -244,7 +207,7 @@ impl Kernel {
                 if map.shadow.is_none() {
                     let before = map.contents.get(spec, self.slot(spec), key);
                     let from = values.len() * stride;
-                    map.beyond.add(key, &mut bytes, from, before.as_deref());
+                    map.extra_cpus.add(key, &mut bytes, from, before.as_deref());
                 }
             }
             // The tool asked for so many threads; there may be more.
@@ -307,7 +270,7 @@ impl Kernel {
             if let Some(shadow) = &mut map.shadow {
                 shadow.ledger.set_given(key, &value);
             } else if spec.is_percpu() {
-                map.beyond.wrote(key, &value, given.len());
+                map.extra_cpus.wrote(key, &value, given.len());
             }
             if let Contents::Mapped(_, known) = &mut self.map_mut(at)?.contents
                 && let Some(place) = index(key, spec.max_entries)
@@ -410,7 +373,7 @@ impl Kernel {
             let map = self.map_mut(at)?;
             if map.spec.is_percpu() {
                 let before = map.contents.get(&map.spec, slot, key).is_some();
-                map.beyond.removed(key, before);
+                map.extra_cpus.removed(key, before);
             }
             return Ok(());
         }
@@ -635,39 +598,6 @@ pub(crate) fn flags(flags: u64) -> Result<u64, Errno> {
         Err(Errno::INVAL)
     } else {
         Ok(flags)
-    }
-}
-
-/// One operation on the device.
-pub(crate) fn one(
-    session: &dyn Session,
-    number: u32,
-    code: OpCode,
-    key: &[u8],
-    value: &[u8],
-    flags: u64,
-) -> Result<Vec<u8>, Errno> {
-    let op = MapOp {
-        code,
-        flags,
-        key,
-        value,
-    };
-    let mut outcomes = session.operate(number, &[op])?;
-    match outcomes.pop() {
-        Some(outcome) if outcome.errno == 0 => Ok(outcome.bytes),
-        Some(outcome) => Err(errno(i64::from(outcome.errno))),
-        None => Err(Errno::IO),
-    }
-}
-
-/// Linux's number, negative, as an error.
-pub(crate) fn errno(number: i64) -> Errno {
-    let number = i32::try_from(-number).unwrap_or(0);
-    if (1..4096).contains(&number) {
-        Errno::from_raw_os_error(number)
-    } else {
-        Errno::IO
     }
 }
 

@@ -12,14 +12,13 @@ use std::time::Instant;
 use rustix::io::Errno;
 use warpbpf_abi::maps::{BPF_F_RDONLY_PROG, EAGAIN, EINVAL};
 use warpbpf_maps::stops;
-use warpbpf_object::MapDef;
-use warpbpf_session::PlannedProgram;
 use warpbpf_session::cpu::{self, Coordinates, Surroundings};
 
-use crate::bpf_map::Map;
-use crate::bpf_prog::Prog;
 use crate::kernel::Kernel;
-use crate::sink::Sink;
+use crate::objects::map::Map;
+use crate::objects::prog::Prog;
+use crate::objects::proved::{Basis, Proved};
+use crate::objects::sink::Sink;
 use crate::tool::attr::Attr;
 use crate::tool::user::{Process, User};
 use crate::uapi::attr;
@@ -125,26 +124,6 @@ impl Kernel {
         }
         Ok(0)
     }
-}
-
-/// A program that is tried, as it was proved: tools run one for each thread of what would be a
-/// grid, and a proof takes longer than a run.
-#[derive(Debug)]
-pub(crate) struct Proved {
-    of: Basis,
-    /// Its number of each map, by place in the kernel's table.
-    numbers: BTreeMap<usize, u32>,
-    program: PlannedProgram,
-    maps: Vec<MapDef>,
-}
-
-/// What can be another one at the next run of the same program, of all that a proof depends on.
-#[derive(Debug, PartialEq, Eq)]
-struct Basis {
-    /// Maps that it uses, and those in them.
-    maps: Vec<usize>,
-    /// The constants in them.
-    constants: Vec<Option<Vec<u8>>>,
 }
 
 impl Kernel {

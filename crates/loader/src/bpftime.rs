@@ -5,10 +5,10 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use crate::contents::{Contents, Records};
 use crate::global;
 use crate::guard::inside;
-use crate::kernel::Handle;
+use crate::objects::contents::{Contents, Records};
+use crate::objects::handle::Handle;
 
 /// Gets a record, its bytes, and what the tool wants to be given.
 pub type Take = unsafe extern "C" fn(*const c_void, u64, *mut c_void);

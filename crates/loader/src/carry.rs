@@ -9,10 +9,10 @@ use warpbpf_linux::carry;
 use warpbpf_maps::MapView;
 use warpbpf_wire::OpCode;
 
-use crate::bpf_map::{errno, one};
-use crate::contents::Contents;
 use crate::gather::Programs;
 use crate::kernel::Kernel;
+use crate::objects::contents::Contents;
+use crate::objects::session::{errno, one};
 
 impl Kernel {
     /// Notes which maps these programs may write to.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use warpbpf_linux::drawn::Sink;
 
-use crate::perf::Output;
+use crate::objects::perf::Output;
 use crate::tool::ring::Ring;
 
 /// A ring buffer of the tool.

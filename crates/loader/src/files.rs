@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use crate::perf::ProbeTypes;
+use crate::objects::perf::ProbeTypes;
 
 /// No event type of the kernel has these numbers: its own count up from 0.
 pub const PROBE_TYPES: ProbeTypes = ProbeTypes {

@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use warpbpf_abi::maps::{BPF_F_RDONLY_PROG, MapType};
 use warpbpf_object::{Assembly, LoadedMap, LoadedProgram, MapReference, TypeId, assemble};
 
-use crate::bpf_map::Map;
-use crate::bpf_prog::Prog;
-use crate::contents::Contents;
 use crate::kernel::Kernel;
+use crate::objects::contents::Contents;
+use crate::objects::map::Map;
+use crate::objects::prog::Prog;
 
 /// An object and what became of the tool's maps in it.
 #[derive(Debug, Clone, Default)]

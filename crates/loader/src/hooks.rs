@@ -10,14 +10,15 @@ use std::os::fd::{AsRawFd as _, IntoRawFd as _, RawFd};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 
-use crate::contents::Contents;
 use crate::context;
 use crate::global;
 use crate::guard::{inside, is_inside};
-use crate::kernel::{Handle, Kernel};
+use crate::kernel::Kernel;
 use crate::memory::{Memory, PAGE};
 use crate::next;
-use crate::perf::{Perf, Probe};
+use crate::objects::contents::Contents;
+use crate::objects::handle::Handle;
+use crate::objects::perf::{Perf, Probe};
 use crate::real::{answer, raw, set_errno};
 use crate::tool::announced_section::announce;
 use crate::tool::user::Process;

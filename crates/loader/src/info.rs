@@ -2,7 +2,8 @@
 
 use rustix::io::Errno;
 
-use crate::kernel::{Handle, Kernel};
+use crate::kernel::Kernel;
+use crate::objects::handle::Handle;
 use crate::tool::attr::Attr;
 use crate::tool::user::User;
 use crate::uapi::{Command, LINK_TYPE_PERF_EVENT, attr};

@@ -12,19 +12,20 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use warpbpf_linux::drawn::AllDrawn;
 
-use crate::bpf_btf::Btf;
-use crate::bpf_link::Link;
-use crate::bpf_map::Map;
-use crate::bpf_prog::Prog;
+use crate::objects::btf::Btf;
+use crate::objects::handle::{Handle, Table};
+use crate::objects::link::Link;
+use crate::objects::map::Map;
+use crate::objects::prog::Prog;
 use crate::tool::attr::Attr;
 use crate::tool::notify::Notify;
 
-use crate::linux::Linux;
-use crate::perf::Perf;
-use crate::session::Session;
+use crate::objects::perf::Perf;
+use crate::objects::session::Session;
 use crate::tool::user::User;
 use crate::uapi::Command;
 use crate::updates::Change;
+use warpbpf_linux::sys::Linux;
 
 /// Where descriptors come from. They must be real, so that the tool can poll, duplicate and close
 /// them.
@@ -53,55 +54,6 @@ pub struct Config {
     pub is_kernel_symbol: fn(&str) -> bool,
     /// Takes messages.
     pub tell: Tell,
-}
-
-/// A kind of object, and its place in the table of its kind.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
-#[expect(missing_docs, reason = "the names say it")]
-pub enum Handle {
-    Map(usize),
-    Prog(usize),
-    Link(usize),
-    Btf(usize),
-    Perf(usize),
-}
-
-/// Objects of one kind by place. Places are never used twice, so a place and 1 is an id, and order
-/// is order of creation.
-#[derive(Debug)]
-pub struct Table<T>(Vec<Option<T>>);
-
-impl<T> Default for Table<T> {
-    fn default() -> Table<T> {
-        Table(Vec::new())
-    }
-}
-
-impl<T> Table<T> {
-    /// Puts one in and says where.
-    pub fn add(&mut self, value: T) -> usize {
-        self.0.push(Some(value));
-        self.0.len() - 1
-    }
-    /// The one at a place.
-    pub fn get(&self, at: usize) -> Option<&T> {
-        self.0.get(at)?.as_ref()
-    }
-    /// The one at a place.
-    pub fn get_mut(&mut self, at: usize) -> Option<&mut T> {
-        self.0.get_mut(at)?.as_mut()
-    }
-    /// All with their places.
-    pub fn iter(&self) -> impl Iterator<Item = (usize, &T)> {
-        (self.0.iter().enumerate()).filter_map(|(at, value)| Some((at, value.as_ref()?)))
-    }
-    fn retain(&mut self, keep: impl Fn(usize) -> bool) {
-        for (at, value) in self.0.iter_mut().enumerate() {
-            if value.is_some() && !keep(at) {
-                *value = None;
-            }
-        }
-    }
 }
 
 /// The objects of a tool.

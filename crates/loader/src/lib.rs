@@ -5,15 +5,19 @@
 //! libbpf makes; the [`Kernel`] is what they ask: maps, programs, links and types behind
 //! descriptors, without any I/O of its own. When the tool has attached programs to GPU kernels,
 //! [`gather`] makes one object of them, and [`live`] sends it to the agent of each application that
-//! connects, and brings back what their maps hold and their events, which [`tool::ring`] lays out as
-//! Linux does.
+//! connects, and brings back what their maps hold and their events, which rings ([`tool`]) hand to
+//! the tool as Linux does.
 //!
 //! Nothing else of the tool is touched: what is not about a descriptor of ours goes to libc as it
 //! came.
+//!
+//! Layers, each uses only those to its right: `live → objects → tool`.
 
 use warpbpf_linux::{memory, spec, uapi};
 
 pub mod tool;
+
+pub mod objects;
 
 pub mod kernel;
 pub mod linux;
@@ -28,9 +32,7 @@ pub mod bpf_test_run;
 pub mod info;
 pub mod perf;
 
-mod beyond;
 pub mod carry;
-pub mod contents;
 mod drawn;
 pub mod feed;
 pub mod files;
@@ -39,10 +41,7 @@ pub mod launches;
 pub mod live;
 pub mod mapped;
 pub mod offer;
-pub mod session;
-mod sink;
 mod updates;
-mod walk;
 
 #[cfg(not(test))]
 mod guard;

@@ -10,7 +10,7 @@ use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 
 use crate::global;
 use crate::guard::inside;
-use crate::perf::Probe;
+use crate::objects::perf::Probe;
 use crate::tool::announced_section::announce;
 use crate::uapi::prog_type;
 

@@ -4,10 +4,11 @@
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 
 use rustix::io::Errno;
-pub use warpbpf_linux::sys::{Fields, Linux, Place};
+use warpbpf_linux::sys::{Fields, Linux, Place};
 
-use crate::bpf_prog::Prog;
-use crate::kernel::{Handle, Kernel};
+use crate::kernel::Kernel;
+use crate::objects::handle::Handle;
+use crate::objects::prog::Prog;
 use crate::tool::attr::Attr;
 use crate::tool::user::User;
 use crate::uapi::{Command, attr, prog_type, pseudo};

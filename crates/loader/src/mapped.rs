@@ -9,11 +9,11 @@ use warpbpf_linux::ledger::combine;
 use warpbpf_maps::{MapView, Value, words};
 use warpbpf_wire::OpCode;
 
-use crate::bpf_map::{errno, one};
-use crate::contents::Contents;
 use crate::kernel::Kernel;
 use crate::memory::Memory;
-use crate::shadow::Shadow;
+use crate::objects::contents::Contents;
+use crate::objects::session::{errno, one};
+use crate::objects::shadow::Shadow;
 
 /// Words of a value that the tool has changed, by number.
 type Changed = Vec<(usize, [u8; 8])>;

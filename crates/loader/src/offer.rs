@@ -4,11 +4,11 @@
 use warpbpf_object::{MapDef, MapKind, Object};
 use warpbpf_wire::Options;
 
-use crate::contents::Contents;
 use crate::feed::Feed;
 use crate::gather::{Gathered, MapNames, Programs};
 use crate::kernel::Kernel;
-use crate::sink::Sink;
+use crate::objects::contents::Contents;
+use crate::objects::sink::Sink;
 
 /// What an agent is given, made when it connects: values may change until then.
 pub struct Offer {

@@ -12,8 +12,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::global::{self, tell};
 use crate::guard::{inside, is_inside};
-use crate::kernel::{Handle, Kernel};
+use crate::kernel::Kernel;
 use crate::next;
+use crate::objects::handle::Handle;
 use crate::real::{answer, raw};
 
 /// `F_SETSIG` and `F_GETSIG`

@@ -16,32 +16,13 @@ use warpbpf_linux::drawn::Drawn;
 use warpbpf_linux::ledger::{Ledger, combine};
 use warpbpf_linux::map::LinuxMap;
 
-use crate::bpf_map::Map;
-use crate::contents::Contents;
 use crate::drawn::{ToOutput, ToRing};
 use crate::kernel::Kernel;
-use crate::memory::Memory;
-use crate::perf::Output;
+use crate::objects::contents::Contents;
+use crate::objects::map::Map;
+use crate::objects::perf::Output;
+use crate::objects::shadow::Shadow;
 use crate::uapi::F_MMAPABLE;
-
-/// A map of the kernel that stands for one of ours.
-#[derive(Debug)]
-pub struct Shadow {
-    pub(crate) map: LinuxMap,
-    /// With the application, or with the tool before there is one.
-    pub(crate) ledger: Ledger,
-}
-
-impl Shadow {
-    /// Its descriptor.
-    pub(crate) fn fd(&self) -> RawFd {
-        self.map.fd()
-    }
-
-    pub(crate) fn memory(&self) -> Option<&Memory> {
-        self.map.memory()
-    }
-}
 
 impl Kernel {
     /// The descriptor that the tool maps instead of our memory: of a map that only programs of

@@ -9,7 +9,7 @@ use warpbpf_maps::{AccessError, MapView, merge, words};
 use warpbpf_wire::{MapOp, OpCode, Outcome};
 
 use super::Agent;
-use crate::session::Copied;
+use crate::objects::session::Copied;
 
 impl Agent {
     /// The same operations on what it has left behind.

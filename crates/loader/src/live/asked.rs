@@ -9,7 +9,7 @@ use warpbpf_wire::{MapOp, OpCode, Outcome, ToAgent, decode_outcomes, encode_ops}
 
 use super::{Agent, Copies, Live, State};
 use crate::kernel::Tell;
-use crate::session::{Copied, Session};
+use crate::objects::session::{Copied, Session};
 
 /// How long lookups are answered from a copy, at least; if making it took longer, [`COPY_SHARE`]
 /// times as long as that.

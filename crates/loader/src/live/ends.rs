@@ -5,7 +5,7 @@ use warpbpf_maps::stops;
 
 use super::{Agent, Live};
 use crate::kernel::Tell;
-use crate::sink::Queue;
+use crate::objects::sink::Queue;
 
 /// Events of a map that the tool could not read, of all applications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

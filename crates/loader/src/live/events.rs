@@ -6,7 +6,7 @@ use warpbpf_wire::{PRINTK, SharedError};
 
 use super::Agent;
 use crate::kernel::Tell;
-use crate::sink::Sink;
+use crate::objects::sink::Sink;
 
 impl Agent {
     /// Hands on events while there is room for them. True if some came.

@@ -13,11 +13,11 @@ use warpbpf_wire::OpCode;
 
 use super::progs::{code, nothing};
 use super::{Device, def};
-use crate::contents::Contents;
 use crate::kernel::tests::Tool;
-use crate::linux::{Linux, Place};
+use crate::objects::contents::Contents;
 use crate::tool::user::{Process, User as _};
 use crate::uapi::{Command, F_MMAPABLE, attr, prog_type, pseudo};
+use warpbpf_linux::sys::{Linux, Place};
 
 const ARRAY: u32 = MapType::Array as u32;
 const HASH: u32 = MapType::Hash as u32;

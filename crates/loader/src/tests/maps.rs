@@ -5,8 +5,8 @@ use warpbpf_maps::words;
 use warpbpf_wire::OpCode;
 
 use super::{Device, def};
-use crate::beyond::Beyond;
 use crate::kernel::tests::Tool;
+use crate::objects::extra_cpus::ExtraCpus;
 use crate::uapi::{Command, attr};
 
 const HASH: u32 = 1;
@@ -391,9 +391,9 @@ fn of_keys_that_the_tool_removes_it_keeps_what_it_has_to() {
         let gone = tool.element(Command::MapDeleteElem, fd, Some(&key(number)), 0, 0);
         assert_eq!(gone, Ok(0));
     }
-    let mut expected = Beyond::default();
+    let mut expected = ExtraCpus::default();
     expected.removed(&key(1), true);
-    assert_eq!(tool.kernel.map(at).unwrap().beyond, expected);
+    assert_eq!(tool.kernel.map(at).unwrap().extra_cpus, expected);
 }
 
 /// What is put into a map of maps, and taken out, is so on the device, too.
@@ -563,7 +563,8 @@ fn what_the_tool_maps_and_what_the_device_holds_come_together() {
     let mut counted = [1; 16];
     counted[0] = 200;
     device.set(&key(1), &counted);
-    let crate::contents::Contents::Mapped(memory, _) = &tool.kernel.maps.get(0).unwrap().contents
+    let crate::objects::contents::Contents::Mapped(memory, _) =
+        &tool.kernel.maps.get(0).unwrap().contents
     else {
         panic!("not mapped");
     };
@@ -600,7 +601,8 @@ fn a_word_that_the_device_refused_is_sent_again() {
     tool.kernel.note_mapped();
     let device = Device::new(&def(ARRAY, 4, 8, 2), 2);
     tool.kernel.session = Some(device.clone());
-    let crate::contents::Contents::Mapped(memory, _) = &tool.kernel.maps.get(0).unwrap().contents
+    let crate::objects::contents::Contents::Mapped(memory, _) =
+        &tool.kernel.maps.get(0).unwrap().contents
     else {
         panic!("not mapped");
     };

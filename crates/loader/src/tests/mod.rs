@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use warpbpf_maps::MapPlan;
 use warpbpf_wire::{MapOp, OpCode, Outcome};
 
-use crate::session::{Copied, Session};
+use crate::objects::session::{Copied, Session};
 
 /// An operation: what, key, value, flags.
 pub(crate) type Done = (OpCode, Vec<u8>, Vec<u8>, u64);

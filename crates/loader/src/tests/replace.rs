@@ -19,8 +19,8 @@ use crate::kernel::Kernel;
 use crate::kernel::tests::Tool;
 use crate::live::Live;
 use crate::live::replace::Wanted;
+use crate::objects::session::Session as _;
 use crate::offer::{Offer, Preset};
-use crate::session::Session as _;
 use crate::uapi::{Command, attr, prog_type};
 
 thread_local! {

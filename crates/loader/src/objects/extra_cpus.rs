@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 /// Of a map with values per CPU, what the tool wrote for such CPUs while a device had the map.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Beyond(BTreeMap<Vec<u8>, Rest>);
+pub struct ExtraCpus(BTreeMap<Vec<u8>, Rest>);
 
 #[derive(Debug, PartialEq, Eq)]
 struct Rest {
@@ -15,7 +15,7 @@ struct Rest {
     bytes: Vec<u8>,
 }
 
-impl Beyond {
+impl ExtraCpus {
     /// A key got a value, of which the device took the first `from` bytes.
     pub fn wrote(&mut self, key: &[u8], value: &[u8], from: usize) {
         let bytes = value.get(from..).unwrap_or_default().to_vec();
@@ -59,45 +59,42 @@ impl Beyond {
 mod tests {
     use super::*;
 
-    fn read(beyond: &Beyond, from: usize, before: Option<&[u8]>) -> [u8; 8] {
+    fn read(extra: &ExtraCpus, from: usize, before: Option<&[u8]>) -> [u8; 8] {
         let mut value = [0; 8];
         value[..from].fill(9);
-        beyond.add(b"key", &mut value, from, before);
+        extra.add(b"key", &mut value, from, before);
         value
     }
 
     #[test]
     fn what_no_device_has_is_behind_what_it_has() {
-        let mut beyond = Beyond::default();
-        assert_eq!(read(&beyond, 4, None), [9, 9, 9, 9, 0, 0, 0, 0]);
+        let mut extra = ExtraCpus::default();
+        assert_eq!(read(&extra, 4, None), [9, 9, 9, 9, 0, 0, 0, 0]);
         let before = [1, 2, 3, 4, 5, 6, 7, 8];
-        assert_eq!(read(&beyond, 4, Some(&before)), [9, 9, 9, 9, 5, 6, 7, 8]);
-        beyond.wrote(b"key", &[11, 12, 13, 14, 15, 16, 17, 18], 4);
-        assert_eq!(
-            read(&beyond, 4, Some(&before)),
-            [9, 9, 9, 9, 15, 16, 17, 18]
-        );
+        assert_eq!(read(&extra, 4, Some(&before)), [9, 9, 9, 9, 5, 6, 7, 8]);
+        extra.wrote(b"key", &[11, 12, 13, 14, 15, 16, 17, 18], 4);
+        assert_eq!(read(&extra, 4, Some(&before)), [9, 9, 9, 9, 15, 16, 17, 18]);
         // By devices with more multiprocessors, and with fewer, whose values nobody kept.
-        assert_eq!(read(&beyond, 6, None), [9, 9, 9, 9, 9, 9, 17, 18]);
-        assert_eq!(read(&beyond, 2, None), [9, 9, 0, 0, 15, 16, 17, 18]);
-        assert_eq!(read(&beyond, 8, None), [9; 8]);
-        beyond.removed(b"key", true);
-        assert_eq!(read(&beyond, 4, Some(&before)), [9, 9, 9, 9, 0, 0, 0, 0]);
+        assert_eq!(read(&extra, 6, None), [9, 9, 9, 9, 9, 9, 17, 18]);
+        assert_eq!(read(&extra, 2, None), [9, 9, 0, 0, 15, 16, 17, 18]);
+        assert_eq!(read(&extra, 8, None), [9; 8]);
+        extra.removed(b"key", true);
+        assert_eq!(read(&extra, 4, Some(&before)), [9, 9, 9, 9, 0, 0, 0, 0]);
     }
 
     #[test]
     fn of_keys_that_only_the_device_had_nothing_is_kept() {
-        let mut beyond = Beyond::default();
+        let mut extra = ExtraCpus::default();
         for number in 0..100_u8 {
-            beyond.wrote(b"key", &[number; 8], 4);
-            assert_eq!(read(&beyond, 4, None)[4..], [number; 4]);
-            beyond.removed(b"key", false);
-            assert_eq!(read(&beyond, 4, None), [9, 9, 9, 9, 0, 0, 0, 0]);
+            extra.wrote(b"key", &[number; 8], 4);
+            assert_eq!(read(&extra, 4, None)[4..], [number; 4]);
+            extra.removed(b"key", false);
+            assert_eq!(read(&extra, 4, None), [9, 9, 9, 9, 0, 0, 0, 0]);
             // Written by nobody.
-            beyond.removed(&[number], false);
+            extra.removed(&[number], false);
         }
-        assert!(beyond.0.is_empty());
-        beyond.removed(b"key", true);
-        assert_eq!(beyond.0.len(), 1);
+        assert!(extra.0.is_empty());
+        extra.removed(b"key", true);
+        assert_eq!(extra.0.len(), 1);
     }
 }

@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, MapType};
 
 use crate::memory::Memory;
-use crate::perf::Output;
+use crate::objects::perf::Output;
 use crate::spec::Spec;
 use crate::tool::notify::Notify;
 use crate::tool::ring::Ring;

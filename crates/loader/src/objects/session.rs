@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use warpbpf_maps::MapPlan;
-use warpbpf_wire::{MapOp, Outcome};
+use warpbpf_wire::{MapOp, OpCode, Outcome};
 
 /// A map's memory as it was when copied, and how it is laid out.
 #[derive(Debug, Clone)]
@@ -42,4 +42,37 @@ pub trait Session: Send + Sync {
     /// # Errors
     /// `EIO` when the application does not answer, `EOPNOTSUPP` when it cannot do that.
     fn operate(&self, number: u32, ops: &[MapOp<'_>]) -> Result<Vec<Outcome>, Errno>;
+}
+
+/// One operation on the device.
+pub(crate) fn one(
+    session: &dyn Session,
+    number: u32,
+    code: OpCode,
+    key: &[u8],
+    value: &[u8],
+    flags: u64,
+) -> Result<Vec<u8>, Errno> {
+    let op = MapOp {
+        code,
+        flags,
+        key,
+        value,
+    };
+    let mut outcomes = session.operate(number, &[op])?;
+    match outcomes.pop() {
+        Some(outcome) if outcome.errno == 0 => Ok(outcome.bytes),
+        Some(outcome) => Err(errno(i64::from(outcome.errno))),
+        None => Err(Errno::IO),
+    }
+}
+
+/// Linux's number, negative, as an error.
+pub(crate) fn errno(number: i64) -> Errno {
+    let number = i32::try_from(-number).unwrap_or(0);
+    if (1..4096).contains(&number) {
+        Errno::from_raw_os_error(number)
+    } else {
+        Errno::IO
+    }
 }

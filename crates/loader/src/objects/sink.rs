@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crate::contents::{Contents, Records};
-use crate::perf::Output;
+use crate::objects::contents::{Contents, Records};
+use crate::objects::perf::Output;
 use crate::tool::ring::Ring;
 
 /// Where a map's events go.
