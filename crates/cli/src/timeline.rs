@@ -3,6 +3,7 @@
 //! it had the device do.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -91,7 +92,7 @@ struct Part<'t> {
 /// A timeline that is written while applications run, and once more, with all that is known, at the
 /// end.
 pub struct Timeline {
-    to: Destination,
+    to: Option<Destination>,
     folded: Option<Destination>,
     /// By process, in the tool's order.
     told: Vec<Told>,
@@ -105,25 +106,30 @@ impl Timeline {
     /// # Errors
     /// One cannot be written, or is the report's.
     pub fn open(request: &RequestFlags, report: &Outlet) -> Result<Option<Timeline>, CliError> {
-        let Some(path) = &request.timeline else {
+        if !request.recorded().0 {
             return Ok(None);
-        };
-        let to = Destination::check(path)?;
-        let folded = request
-            .folded
-            .as_deref()
-            .map(Destination::check)
-            .transpose()?;
-        let others = [("-o", report.destination()), ("--folded", folded.as_ref())];
-        for (flag, other) in others {
-            if other.is_some_and(|other| other.is_same(&to)) {
+        }
+        let check = |path: &Option<PathBuf>| path.as_deref().map(Destination::check).transpose();
+        let (to, folded) = (check(&request.timeline)?, check(&request.folded)?);
+        let all = [
+            ("-o", report.destination()),
+            ("--folded", folded.as_ref()),
+            ("--timeline", to.as_ref()),
+        ];
+        for (place, (later, this)) in all.iter().enumerate() {
+            let same = |(_, other): &&(&str, Option<&Destination>)| {
+                other
+                    .zip(*this)
+                    .is_some_and(|(other, this)| other.is_same(this))
+            };
+            if let (Some((earlier, _)), Some(this)) = (all[..place].iter().find(same), this) {
                 return Err(CliError::Other(format!(
-                    "`{flag}` and `--timeline` name the same file, `{}`: give each its own",
-                    path.display()
+                    "`{earlier}` and `{later}` name the same file, `{}`: give each its own",
+                    this.path().display()
                 )));
             }
         }
-        let journal = Journal::begin(&to)?;
+        let journal = to.as_ref().map(Journal::begin).transpose()?.flatten();
         Ok(Some(Timeline {
             to,
             folded,
@@ -159,9 +165,11 @@ impl Timeline {
         for (told, process) in self.told.iter_mut().zip(processes) {
             told.name_stacks(process);
         }
-        let written = self.to.write(trace(&self.told).to_string().as_bytes());
-        if let Some(journal) = self.journal.take() {
-            match &written {
+        let text = |told| trace(told).to_string();
+        let written = self.to.as_ref();
+        let written = written.map(|to| to.write(text(&self.told).as_bytes()));
+        if let (Some(journal), Some(written)) = (self.journal.take(), &written) {
+            match written {
                 Ok(()) => journal.end(),
                 Err(_) => report.notes.extend(journal.stay(&self.told)),
             }
@@ -171,23 +179,25 @@ impl Timeline {
             let lines = lines.map(|told| stacks::folded(&told.named, &told.operations.operations));
             folded.write(lines.collect::<String>().as_bytes())
         });
-        for error in [Some(&written), folded.as_ref()].into_iter().flatten() {
+        for error in [written.as_ref(), folded.as_ref()].into_iter().flatten() {
             if let Err(error) = error {
                 output::lose();
                 report.notes.push(error.to_string());
             }
         }
-        let path = written
-            .is_ok()
-            .then(|| self.to.path().display().to_string());
+        let whole = |to: &Option<Destination>, written: Option<Result<(), CliError>>| {
+            let path = to.as_ref().filter(|_| matches!(written, Some(Ok(()))));
+            path.map(|to| to.path().display().to_string())
+        };
+        let paths = [whole(&self.to, written), whole(&self.folded, folded)];
         for process in &self.told {
-            remark(process, path.as_deref(), report);
+            remark(process, &paths, report);
         }
     }
 }
 
 /// Says what was told of a process, and what is missing.
-fn remark(process: &Told, path: Option<&str>, report: &mut Report) {
+fn remark(process: &Told, [timeline, folded]: &[Option<String>; 2], report: &mut Report) {
     let (pid, told) = (process.pid, &process.operations);
     let timed = told
         .operations
@@ -198,9 +208,16 @@ fn remark(process: &Told, path: Option<&str>, report: &mut Report) {
         0 => String::new(),
         count => format!(", {count} NVTX ranges and marks"),
     };
-    if let Some(path) = path {
+    if let Some(path) = timeline {
         report.remarks.push(format!(
             "timeline of {pid}: {} operations, {timed} with their times on the device (± {} ns){ranges}, in `{path}`",
+            told.operations.len(),
+            told.error,
+        ));
+    }
+    if let (None, Some(path)) = (timeline, folded) {
+        report.remarks.push(format!(
+            "stacks of {pid}: of {} operations, {timed} with their times on the device (± {} ns), in `{path}`",
             told.operations.len(),
             told.error,
         ));

@@ -109,16 +109,21 @@ fn no_place(bench: &Bench) -> Told {
         &["-o", none.as_str()][..],
         &["--json=lines", "-o", &none],
         &["--timeline", &none],
-        &["--timeline", &file, "--stacks", "--folded", &none],
+        &["--timeline", &file, "--folded", &none],
+        &["--folded", &none],
     ] {
         let (status, out, error) = end(&mut run(bench, flags, "threadhist"))?;
         same("status", (status, out.as_str()), (Some(125), ""))?;
         says(&error, &said)?;
     }
-    let flags = ["--timeline", &file, "-o", &file];
-    let (status, out, error) = end(&mut run(bench, &flags, "threadhist"))?;
-    same("status", (status, out.as_str()), (Some(125), ""))?;
-    says(&error, "`-o` and `--timeline` name the same file")?;
+    for (flag, both) in [
+        ("--timeline", "`-o` and `--timeline`"),
+        ("--folded", "`-o` and `--folded`"),
+    ] {
+        let (status, out, error) = end(&mut run(bench, &[flag, &file, "-o", &file], "threadhist"))?;
+        same("status", (status, out.as_str()), (Some(125), ""))?;
+        says(&error, &format!("{both} name the same file"))?;
+    }
     Ok("refused before the application starts".into())
 }
 

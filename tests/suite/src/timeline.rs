@@ -463,13 +463,7 @@ fn frames<'v>(file: &'v Value, innermost: &Value) -> Vec<&'v str> {
 fn stacks(bench: &Bench) -> Told {
     let (trace, folded) = (bench.scratch("trace.json"), bench.scratch("folded"));
     let (trace_path, folded_path) = (trace.display().to_string(), folded.display().to_string());
-    let flags = [
-        "--timeline",
-        &trace_path,
-        "--stacks",
-        "--folded",
-        &folded_path,
-    ];
+    let flags = ["--timeline", &trace_path, "--stacks"];
     bench.both_with(&flags, "launchcount", "ranges", &[])?;
     let file: Value = serde_json::from_str(&read(&trace)?).map_err(|e| e.to_string())?;
     let events = file["traceEvents"].as_array().cloned().unwrap_or_default();
@@ -508,6 +502,8 @@ fn stacks(bench: &Bench) -> Told {
         (fills.len(), fills.iter().filter(|s| inside(s)).count()),
         (1, 1),
     )?;
+    let alone = bench.both_with(&["--folded", &folded_path], "launchcount", "ranges", &[])?;
+    says(&alone.report["remarks"].to_string(), "stacks of ")?;
     let text = read(&folded)?;
     let lines = |part: &str| {
         text.lines()

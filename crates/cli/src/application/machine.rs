@@ -3,6 +3,7 @@
 pub use warpbpf::machine::{Device, agent, gpus, loader, soft_folder};
 
 use crate::flags::DeviceChoice;
+use crate::term::output::tell;
 
 impl From<DeviceChoice> for warpbpf::DeviceChoice {
     fn from(choice: DeviceChoice) -> warpbpf::DeviceChoice {
@@ -20,4 +21,11 @@ impl From<DeviceChoice> for warpbpf::DeviceChoice {
 /// A GPU was asked for and there is none, or the soft GPU is needed and not built.
 pub fn choose(choice: DeviceChoice) -> Result<Device, warpbpf::Error> {
     warpbpf::machine::choose(choice.into())
+}
+
+/// Says where kernels run, if that is not what the flags say.
+pub fn tell_of(device: &Device, choice: DeviceChoice) {
+    if matches!((device, choice), (Device::Soft { .. }, DeviceChoice::Auto)) {
+        tell!("warpbpf: no GPU here: kernels run on the soft GPU (`warpbpf doctor` says why)");
+    }
 }

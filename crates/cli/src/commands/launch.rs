@@ -19,19 +19,16 @@ use crate::outlet::Outlet;
 use crate::pretty::Printer;
 use crate::render;
 use crate::term::error::CliError;
-use crate::term::output::tell;
 
 /// Launches the programs and reports.
 pub fn run(flags: &LaunchFlags) -> Result<u8, CliError> {
     let mut outlet = Outlet::open(&flags.output)?;
     let loaded = objects::bring(&flags.object)?;
     let device = machine::choose(flags.device)?;
+    machine::tell_of(&device, flags.device);
     let (library, soft) = match &device {
         Device::Gpu(_) => ("libcuda.so.1".to_owned(), false),
-        Device::Soft { folder, why } => {
-            tell!("warpbpf: running on the soft GPU ({why})");
-            (folder.join("libcuda.so.1").display().to_string(), true)
-        }
+        Device::Soft { folder, .. } => (folder.join("libcuda.so.1").display().to_string(), true),
     };
     let driver = warpbpf_driver::open(&library).map_err(|e| CliError::Other(e.to_string()))?;
     let failed = |e: DriverError| CliError::Other(e.to_string());

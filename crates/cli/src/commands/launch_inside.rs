@@ -16,7 +16,7 @@ use crate::application::machine::{self, Device};
 use crate::application::start::{INJECTION, SOCKET};
 use crate::flags::{LaunchInsideFlags, Shape};
 use crate::term::error::CliError;
-use crate::term::output::{say, tell};
+use crate::term::output::say;
 
 /// Launches the program and waits for its end.
 pub fn run(flags: &LaunchInsideFlags) -> Result<u8, CliError> {
@@ -31,12 +31,10 @@ pub fn run(flags: &LaunchInsideFlags) -> Result<u8, CliError> {
         std::env::set_var(INJECTION, agent);
     }
     let device = machine::choose(flags.device)?;
+    machine::tell_of(&device, flags.device);
     let library = match &device {
         Device::Gpu(_) => "libcuda.so.1".to_owned(),
-        Device::Soft { folder, why } => {
-            tell!("warpbpf: running on the soft GPU ({why})");
-            folder.join("libcuda.so.1").display().to_string()
-        }
+        Device::Soft { folder, .. } => folder.join("libcuda.so.1").display().to_string(),
     };
     let driver = warpbpf_driver::open(&library);
     let driver = driver.map_err(|error| CliError::Other(error.to_string()))?;

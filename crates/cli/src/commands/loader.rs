@@ -59,10 +59,8 @@ fn run_both(
 ) -> Result<u8, CliError> {
     let device = machine::choose(flags.device)?;
     // One that runs already has its driver.
-    if let Device::Soft { why, .. } = &device
-        && !late.is_wanted()
-    {
-        tell!("warpbpf: running on the soft GPU ({why})");
+    if !late.is_wanted() {
+        machine::tell_of(&device, flags.device);
     }
     signals.start();
     let (tool, news) = start_tool(flags, &device, signals.inherited)?;

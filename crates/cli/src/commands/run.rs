@@ -274,12 +274,9 @@ impl Attachment {
         work: &WorkFlags,
         moment: Moment,
     ) -> Result<Attachment, CliError> {
-        match (&request.timeline, request.objects.is_empty()) {
-            (Some(_), true) => Attachment::without_programs(request.stacks),
-            (timeline, _) => {
-                let what = (timeline.is_some(), request.stacks);
-                Attachment::bring(&request.object(), work, what, moment)
-            }
+        match (request.recorded(), request.objects.is_empty()) {
+            ((true, stacks), true) => Attachment::without_programs(stacks),
+            (what, _) => Attachment::bring(&request.object(), work, what, moment),
         }
     }
 
@@ -363,9 +360,7 @@ pub fn observe(
     signals: &mut Signals,
 ) -> Result<Report, CliError> {
     let device = machine::choose(flags.device)?;
-    if let Device::Soft { why, .. } = &device {
-        tell!("warpbpf: running on the soft GPU ({why})");
-    }
+    machine::tell_of(&device, flags.device);
     let launch = Launch::new(&flags.command).inject(flags.inject.into());
     let (linux_too, inherited) = (linux.map(Arc::clone), signals.inherited);
     // SAFETY: it looks a variable up in what is there and stores to memory; nothing is allocated

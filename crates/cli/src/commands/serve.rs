@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use warpbpf::start::{self, Entry};
 use warpbpf_wire::rendezvous::Signpost;
 
-use crate::application::machine::{self, Device};
+use crate::application::machine;
 use crate::application::start::Surroundings;
 use crate::backend::choose::Moment;
 use crate::collect::Collector;
@@ -33,9 +33,7 @@ pub fn run(flags: &ServeFlags, surroundings: &Surroundings) -> Result<u8, CliErr
     let attachment = Attachment::requested(&session.request, &session.work, Moment::Start)?;
     let tool = &attachment.tool;
     let device = machine::choose(flags.device)?;
-    if let Device::Soft { why, .. } = &device {
-        tell!("warpbpf: applications run on the soft GPU ({why})");
-    }
+    machine::tell_of(&device, flags.device);
     let place = absolute(&flags.socket)?;
     let (mut variables, entry) = start::environment(
         &device,

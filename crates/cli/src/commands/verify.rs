@@ -95,7 +95,7 @@ fn program_text(program: &PlannedProgram, maps: &[MapDef], flags: &ProgramFlags)
     let facts = program.verified.facts();
     let (uniform, varying) = program.verified.warp().branches();
     let mut text = format!(
-        "{} ({}): safe, {}\n  {} instructions, at most {} executed; budget {}{}\n  {} bytes of stack; branches: {uniform} uniform, {varying} varying\n",
+        "{} ({}): safe, {}\n  {} instructions; costs at most {} of a budget of {}{}\n  {} bytes of stack; branches: {uniform} uniform, {varying} varying\n",
         program.name(),
         program.section(),
         effect(program),
@@ -130,7 +130,10 @@ fn program_text(program: &PlannedProgram, maps: &[MapDef], flags: &ProgramFlags)
             .and_then(|map| map_def(maps, map))
             .map_or(String::new(), |map| format!(" on `{}`", map.name));
         let beyond = if used.at_most > used.counted {
-            format!(", {} at most if crowded", group(used.at_most.into()))
+            format!(
+                "; up to {} where many lanes want one entry at once",
+                group(used.at_most.into())
+            )
         } else {
             String::new()
         };
@@ -140,7 +143,7 @@ fn program_text(program: &PlannedProgram, maps: &[MapDef], flags: &ProgramFlags)
             String::new()
         };
         text += &format!(
-            "  bpf_{}{on}{places}: counts for {}{beyond}\n",
+            "  bpf_{}{on}{places}: costs {} of that{beyond}\n",
             used.name(),
             group(used.counted.into())
         );

@@ -9,9 +9,9 @@ use super::work::{ObjectFlags, ValueFlags};
 /// What is put into applications, and what is to be known of the device meanwhile.
 #[derive(Debug, Args)]
 pub struct RequestFlags {
-    /// BPF object files; several are linked into one. None with `--timeline`, if there are to be no
-    /// programs
-    #[arg(value_name = "PROG.bpf.o", required_unless_present = "timeline")]
+    /// BPF object files; several are linked into one. None with `--timeline` or `--folded`, if
+    /// there are to be no programs
+    #[arg(value_name = "PROG.bpf.o", required_unless_present_any = ["timeline", "folded"])]
     pub objects: Vec<PathBuf>,
     #[command(flatten)]
     pub values: ValueFlags,
@@ -19,16 +19,22 @@ pub struct RequestFlags {
     /// file, which Perfetto and chrome://tracing open
     #[arg(long, value_name = "FILE")]
     pub timeline: Option<PathBuf>,
-    /// With `--timeline`: from where on the CPU each operation was asked for
+    /// In the timeline: from where on the CPU each operation was asked for
     #[arg(long, requires = "timeline")]
     pub stacks: bool,
-    /// With `--stacks`: write each stack with the kernel or other operation and its nanoseconds on
-    /// the device to this file, as flame graphs are made of
-    #[arg(long, value_name = "FILE", requires = "stacks")]
+    /// Write from where on the CPU each operation was asked for, with the kernel or other operation
+    /// and its nanoseconds on the device, to this file, as flame graphs are made of
+    #[arg(long, value_name = "FILE")]
     pub folded: Option<PathBuf>,
 }
 
 impl RequestFlags {
+    /// What the device does is to be known, and with stacks of the CPU.
+    pub fn recorded(&self) -> (bool, bool) {
+        let folded = self.folded.is_some();
+        (self.timeline.is_some() || folded, self.stacks || folded)
+    }
+
     /// The program.
     pub fn object(&self) -> ObjectFlags {
         ObjectFlags {
