@@ -4,28 +4,14 @@
 //! the libraries.
 mod application;
 mod backend;
+mod collect;
 mod commands;
 mod flags;
-
-mod collect;
-mod contents;
-mod kernel_table;
-mod linux;
-mod model;
-mod nowhere;
-mod objects;
-mod outlet;
-mod pretty;
-mod render;
-mod table;
+mod programs;
+mod report;
 mod term;
 mod timeline;
-mod together;
 mod trace;
-mod values;
-
-#[cfg(test)]
-mod fuzz;
 
 use std::io::Write as _;
 

@@ -11,8 +11,8 @@ use warpbpf::{Operation, Operations, Process, Range, Ranges};
 use warpbpf_session::names::demangle;
 
 use crate::flags::RequestFlags;
-use crate::model::Report;
-use crate::outlet::Outlet;
+use crate::report::model::Report;
+use crate::report::outlet::Outlet;
 use crate::term::destination::Destination;
 use crate::term::error::CliError;
 use crate::term::output;

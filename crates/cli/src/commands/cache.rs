@@ -8,7 +8,7 @@ use warpbpf_cache::tend::{Item, Tended};
 use warpbpf_cache::{Place, VARIABLE};
 
 use crate::flags::{CacheAction, CacheFlags};
-use crate::table::{Table, counted, group};
+use crate::report::table::{Table, counted, group};
 use crate::term::error::CliError;
 use crate::term::output::say;
 

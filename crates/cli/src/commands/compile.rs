@@ -6,7 +6,7 @@ use warpbpf_driver::DeviceInfo;
 use warpbpf_session::{Session, probe_text};
 
 use crate::flags::{CompileFlags, Emit};
-use crate::linux::Split;
+use crate::programs::linux::Split;
 use crate::term::error::CliError;
 use crate::term::output::say;
 

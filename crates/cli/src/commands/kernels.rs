@@ -3,12 +3,12 @@
 use crate::application::machine;
 use crate::application::start::Surroundings;
 use crate::backend::available::{Kind, Means};
-use crate::collect::Records;
 use crate::commands::run::{Watched, observe};
 use crate::flags::KernelsFlags;
-use crate::model::{Process, Report};
-use crate::outlet::Outlet;
-use crate::render;
+use crate::report::model::{Process, Report};
+use crate::report::news::Records;
+use crate::report::outlet::Outlet;
+use crate::report::render;
 use crate::term::error::{CliError, FAILED};
 use crate::term::plain;
 use crate::term::signals::Signals;

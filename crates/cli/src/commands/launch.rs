@@ -10,14 +10,14 @@ use warpbpf_object::Object;
 use warpbpf_session::{Calls, Live, LoadedVariant, PlannedProgram, RingEvent, Session};
 
 use crate::application::machine::{self, Device};
-use crate::collect::Records;
-use crate::contents::{fill, printk};
 use crate::flags::LaunchFlags;
-use crate::model::{self, Report};
-use crate::objects;
-use crate::outlet::Outlet;
-use crate::pretty::Printer;
-use crate::render;
+use crate::programs::objects;
+use crate::report::contents::{fill, printk};
+use crate::report::model::{self, Report};
+use crate::report::news::Records;
+use crate::report::outlet::Outlet;
+use crate::report::pretty::Printer;
+use crate::report::render;
 use crate::term::error::CliError;
 
 /// Launches the programs and reports.

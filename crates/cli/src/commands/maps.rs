@@ -11,16 +11,17 @@ use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, ENOENT, MapType};
 use warpbpf_maps::{MapPlan, stops};
 use warpbpf_object::{MapDef, Object};
 
-use crate::contents::fill;
 use crate::flags::{MapsFlags, MapsVerb};
-use crate::model;
-use crate::pretty::Printer;
-use crate::render::{self, numbers};
-use crate::table::Table;
+use crate::report::contents::fill;
+use crate::report::map_text;
+use crate::report::model;
+use crate::report::pretty::Printer;
+use crate::report::render::numbers;
+use crate::report::table::Table;
+use crate::report::values::Shape;
 use crate::term::error::CliError;
 use crate::term::output::{say, tell};
 use crate::term::plain;
-use crate::values::Shape;
 
 /// Does what the flags say. Exit status 1 where a key is not there.
 pub fn run(flags: &MapsFlags) -> Result<u8, CliError> {
@@ -41,7 +42,7 @@ pub fn run(flags: &MapsFlags) -> Result<u8, CliError> {
         if flags.json {
             format!("{value}\n")
         } else {
-            format!("{}\n", render::line(value))
+            format!("{}\n", map_text::line(value))
         }
     };
     match verb {
@@ -464,7 +465,7 @@ fn shown(json: bool, map: &model::Map) -> String {
         return format!("{}\n", json!({ "ok": true, "map": map }));
     }
     let mut text = String::new();
-    render::map_text(&mut text, map, usize::MAX);
+    map_text::map_text(&mut text, map, usize::MAX);
     text.trim_start_matches('\n').to_owned()
 }
 
@@ -491,7 +492,7 @@ fn watch(
         };
         let entries = contents.entries.into_iter();
         let now: BTreeMap<String, Value> = entries
-            .map(|entry| (render::line(&entry.key), entry.value))
+            .map(|entry| (map_text::line(&entry.key), entry.value))
             .collect();
         let mut lines = Vec::new();
         for (key, value) in &now {
@@ -504,7 +505,7 @@ fn watch(
         for (key, value) in lines {
             say(&match (flags.json, value) {
                 (true, value) => format!("{}\n", json!({ "key": key, "value": value })),
-                (false, Some(value)) => format!("{key}: {}\n", render::line(value)),
+                (false, Some(value)) => format!("{key}: {}\n", map_text::line(value)),
                 (false, None) => format!("{key}: gone\n"),
             });
         }

@@ -3,8 +3,8 @@
 use warpbpf::CudaProcess;
 
 use crate::flags::PsFlags;
-use crate::render::numbers;
-use crate::table::Table;
+use crate::report::render::numbers;
+use crate::report::table::Table;
 use crate::term::error::CliError;
 use crate::term::output::say;
 

@@ -12,9 +12,9 @@ use warpbpf::{Control, Replaced};
 use crate::flags::{
     GateFlags, GateState, ProgramsFlags, RemoveFlags, ReplaceFlags, SlotsVerb, ToFlags,
 };
-use crate::objects;
-use crate::render::numbers;
-use crate::table::Table;
+use crate::programs::objects;
+use crate::report::render::numbers;
+use crate::report::table::Table;
 use crate::term::error::CliError;
 use crate::term::output::{say, tell};
 use crate::term::plain;

@@ -1,8 +1,8 @@
 //! `warpbpf report`: a saved report, shown again.
 
 use crate::flags::ReportFlags;
-use crate::model::{Report, VERSION};
-use crate::render;
+use crate::report::model::{Report, VERSION};
+use crate::report::render;
 use crate::term::error::{CliError, read};
 use crate::term::output::say;
 

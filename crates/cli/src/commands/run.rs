@@ -16,14 +16,15 @@ use crate::application::start::{Entry, Surroundings};
 use crate::application::users::Users;
 use crate::backend::assemble::{Callers, Maker};
 use crate::backend::choose::{self, Moment};
-use crate::collect::{Collector, Records};
+use crate::collect::collector::{Collector, Reader};
 use crate::flags::{Form, ObjectFlags, RequestFlags, RunFlags, TargetFlags, WorkFlags};
-use crate::linux::{Beside, ForLinux, Split};
-use crate::model::{self, Report};
-use crate::nowhere::{self, NOTHING};
-use crate::objects;
-use crate::outlet::Outlet;
-use crate::render;
+use crate::programs::linux::{Beside, ForLinux, Split};
+use crate::programs::objects;
+use crate::report::model::{self, Report};
+use crate::report::news::Records;
+use crate::report::nowhere::{self, NOTHING};
+use crate::report::outlet::Outlet;
+use crate::report::render;
 use crate::term::error::{CliError, FAILED};
 use crate::term::inherited;
 use crate::term::output::{tell, tell_lines};
@@ -101,12 +102,6 @@ pub struct Watched<'o> {
     pub interval: Option<Duration>,
     /// Who takes in what comes, if it is not only shown.
     pub reader: Option<&'o mut dyn Reader>,
-}
-
-/// Takes in what comes while something is watched.
-pub trait Reader {
-    /// Called again and again, and once when all has come.
-    fn turn(&mut self, collector: &mut Collector<'_>);
 }
 
 impl Watched<'_> {

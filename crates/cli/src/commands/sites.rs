@@ -10,7 +10,7 @@ use warpbpf_session::listing::{Argument, KernelSites, sites};
 use super::compile::sm_number;
 use super::splice::images;
 use crate::flags::SitesFlags;
-use crate::table::{Table, counted, group};
+use crate::report::table::{Table, counted, group};
 use crate::term::error::CliError;
 use crate::term::output::say;
 use crate::term::plain;

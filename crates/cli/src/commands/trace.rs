@@ -8,17 +8,18 @@ use warpbpf_script::{Compiled, Options, compile};
 
 use crate::application::start::Surroundings;
 use crate::backend::choose::Moment;
-use crate::collect::Records;
+use crate::collect::collector::Reader;
 use crate::commands::attach::attend;
-use crate::commands::run::{Attachment, Reader, Watched, observe};
+use crate::commands::run::{Attachment, Watched, observe};
 use crate::flags::{
     AttachFlags, OutputFlags, RequestFlags, SessionFlags, TargetFlags, TraceFlags, ValueFlags,
     WhomFlags, WorkFlags,
 };
-use crate::linux::Split;
-use crate::model::Report;
-use crate::objects::Loaded;
-use crate::outlet::Outlet;
+use crate::programs::linux::Split;
+use crate::programs::objects::Loaded;
+use crate::report::model::Report;
+use crate::report::news::Records;
+use crate::report::outlet::Outlet;
 use crate::term::error::{CliError, FAILED};
 use crate::term::inherited;
 use crate::term::output::{say, tell};

@@ -10,8 +10,8 @@ use warpbpf_session::plan::{LogStep, prove, prove_logged};
 use warpbpf_session::{HostProgram, PlannedProgram, helpers_used, map_def};
 
 use crate::flags::{ProgramFlags, VerifyFlags};
-use crate::linux::{ForLinux, Split};
-use crate::table::{counted, group};
+use crate::programs::linux::{ForLinux, Split};
+use crate::report::table::{counted, group};
 use crate::term::error::CliError;
 use crate::term::explain::output_in_colour;
 use crate::term::output::{line_json, say, say_drawn};

@@ -12,8 +12,8 @@ use warpbpf_script::results::{Cell, Key, Part, record};
 use warpbpf_script::typed::{HostBlock, Moment, Request, Type};
 use warpbpf_script::{Compiled, layout};
 
-use crate::collect::{Collector, News};
-use crate::commands::run::Reader;
+use crate::collect::collector::{Collector, Reader};
+use crate::report::news::News;
 use crate::term::output::tell;
 use crate::trace::gather::{Called, gather};
 use crate::trace::output::Printer;

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::collect::News;
 use crate::flags::{Form, OutputFlags};
+use crate::report::news::News;
 use crate::term::destination::Destination;
 use crate::term::error::CliError;
 use crate::term::output::{self, json_line, tell_error};

@@ -2,20 +2,14 @@
 
 use std::fmt::Write as _;
 
-use serde_json::Value;
-
 use warpbpf::Method;
 use warpbpf_maps::stops;
 
-use crate::kernel_table::kernel_table;
-use crate::model::{Kernel, Linux, Map, Process, Report};
-use crate::table::{Table, counted, group};
+use crate::report::kernel_table::kernel_table;
+use crate::report::map_text::{map_text, more};
+use crate::report::model::{Kernel, Linux, Process, Report};
+use crate::report::table::{Table, counted, group};
 use crate::term::plain;
-
-/// Width of a histogram's longest bar.
-const BAR: usize = 40;
-/// Rows of a histogram; beyond, neighbouring values share one.
-const BUCKETS: usize = 16;
 
 /// The whole report; at most `rows` rows per map.
 pub fn report(report: &Report, rows: usize) -> String {
@@ -23,7 +17,7 @@ pub fn report(report: &Report, rows: usize) -> String {
     for process in &report.processes {
         process_text(&mut out, process, rows);
     }
-    crate::together::text(&mut out, report, rows);
+    together(&mut out, report, rows);
     if let Some(linux) = &report.linux {
         linux_text(&mut out, linux, rows);
     }
@@ -50,6 +44,32 @@ fn linux_text(out: &mut String, linux: &Linux, rows: usize) {
         out.push_str("\nof Linux and applications together\n");
     }
     for map in &linux.shared {
+        map_text(out, map, rows);
+    }
+}
+
+/// Who was there, with launches of each, and what they have together.
+fn together(out: &mut String, report: &Report, rows: usize) {
+    if report.processes.len() < 2 {
+        return;
+    }
+    let _ = writeln!(out, "\nall {} processes", report.processes.len());
+    let mut table = Table::new(&["pid", "program", "launches", "uninstrumented", "skipped"]);
+    for process in &report.processes {
+        let sum = |of: fn(&Kernel) -> u64| {
+            let launches: u64 = process.kernels.iter().map(of).sum();
+            group(launches.into())
+        };
+        table.row(vec![
+            process.pid.to_string(),
+            process.exe.rsplit('/').next().unwrap_or("").to_owned(),
+            sum(|k| k.launches),
+            sum(|k| k.uninstrumented),
+            sum(|k| k.skipped),
+        ]);
+    }
+    table.write(out);
+    for map in &report.together {
         map_text(out, map, rows);
     }
 }
@@ -106,20 +126,6 @@ pub fn numbers(pid: u32, inner: Option<u32>) -> String {
     match inner {
         Some(inner) => format!("{pid}, {inner} in its namespace"),
         None => pid.to_string(),
-    }
-}
-
-/// A record in one line: `time_ns=5 block=0`.
-pub fn line(value: &Value) -> String {
-    match value {
-        Value::Object(fields) => {
-            let shown: Vec<String> = fields
-                .iter()
-                .map(|(name, v)| format!("{}={}", plain::name(name), cell(v)))
-                .collect();
-            shown.join(" ")
-        }
-        other => cell(other),
     }
 }
 
@@ -220,151 +226,11 @@ fn heading(out: &mut String, process: &Process) {
     }
 }
 
-/// A map and its rows.
-pub fn map_text(out: &mut String, map: &Map, rows: usize) {
-    let _ = write!(
-        out,
-        "\n{} ({})",
-        plain::name(&map.name),
-        plain::name(&map.kind)
-    );
-    if let Some(events) = &map.events {
-        let _ = writeln!(
-            out,
-            ": {}, {} lost",
-            counted(events.received.into(), "event"),
-            group(events.lost.into())
-        );
-        let mut table = Table::for_values(&[], &events.first);
-        for value in events.first.iter().take(rows) {
-            table.row(columns(value));
-        }
-        table.write(out);
-        more(out, events.received as usize, rows.min(events.first.len()));
-        for (count, why) in [
-            (
-                events.lost_full,
-                "its ring on the device was full; raise `max_entries` or send fewer",
-            ),
-            (
-                events.lost_busy,
-                "a bounded retry ran out where many lanes sent at once; send fewer, or one for a warp",
-            ),
-            (
-                events.lost_unread,
-                "they were not read in time; raise `max_entries` or send fewer",
-            ),
-        ] {
-            if count > 0 {
-                let lost = counted(count.into(), "record");
-                let _ = writeln!(out, "  warning: {lost} lost: {why}");
-            }
-        }
-    } else if let Some(threads) = &map.threads {
-        let sum = map.sum.unwrap_or(0);
-        let _ = writeln!(
-            out,
-            ": {} with a value, sum {}, min {}, max {}",
-            counted(threads.count.into(), "thread"),
-            group(sum),
-            group(threads.min.into()),
-            group(threads.max.into())
-        );
-        histogram(out, &threads.histogram, "value", "threads");
-    } else if let Some(bytes) = map.undrained {
-        let _ = writeln!(out, ": {} not drained", counted(bytes.into(), "byte"));
-    } else {
-        let sum = map.sum.filter(|_| !map.entries.is_empty());
-        let sum = sum.map_or(String::new(), |s| format!(", sum {}", group(s)));
-        let entries = match map.entries.is_empty() && map.kind.ends_with("array") {
-            true => format!("{}, all zero", counted(map.max_entries.into(), "entry")),
-            false => counted(map.entries.len() as u128, "entry"),
-        };
-        let _ = writeln!(out, ": {entries}{sum}");
-        let values: Vec<Value> = map.entries.iter().map(|e| e.value.clone()).collect();
-        let mut table = Table::for_values(&["key"], &values);
-        for entry in map.entries.iter().take(rows) {
-            let mut row = vec![cell(&entry.key)];
-            row.extend(columns(&entry.value));
-            table.row(row);
-        }
-        table.write(out);
-        more(out, map.entries.len(), rows);
-    }
-    for warning in &map.warnings {
-        let _ = writeln!(out, "  warning: {}", plain::message(warning));
-    }
-}
-
-fn more(out: &mut String, all: usize, shown: usize) {
-    if all > shown {
-        let _ = writeln!(out, "  … {} more", group((all - shown) as u128));
-    }
-}
-
-/// Bars over `(value, count)`, sorted by value.
-fn histogram(out: &mut String, pairs: &[(u64, u64)], value: &str, count: &str) {
-    let per_bucket = pairs.len().div_ceil(BUCKETS).max(1);
-    let buckets: Vec<(String, u64)> = pairs
-        .chunks(per_bucket)
-        .map(|chunk| {
-            let (first, last) = (chunk[0].0, chunk[chunk.len() - 1].0);
-            let label = if first == last {
-                first.to_string()
-            } else {
-                format!("{first}–{last}")
-            };
-            (label, chunk.iter().map(|(_, n)| n).sum())
-        })
-        .collect();
-    let most = buckets.iter().map(|(_, n)| *n).max().unwrap_or(1).max(1);
-    let width = buckets
-        .iter()
-        .map(|(label, _)| label.chars().count())
-        .max()
-        .unwrap_or(0)
-        .max(value.len());
-    let _ = writeln!(out, "  {value:>width$}  {count}");
-    for (label, n) in &buckets {
-        let bar = "█".repeat((*n as u128 * BAR as u128).div_ceil(u128::from(most)) as usize);
-        let _ = writeln!(out, "  {label:>width$}  {bar} {}", group((*n).into()));
-    }
-}
-
-fn columns(value: &Value) -> Vec<String> {
-    match value {
-        Value::Object(fields) => fields.values().map(cell).collect(),
-        other => vec![cell(other)],
-    }
-}
-
-fn cell(value: &Value) -> String {
-    match value {
-        Value::String(text) => plain::name(text).into_owned(),
-        Value::Array(items) => {
-            let shown: Vec<String> = items.iter().take(8).map(cell).collect();
-            let rest = if items.len() > 8 {
-                format!(", … {} more", items.len() - 8)
-            } else {
-                String::new()
-            };
-            format!("[{}{rest}]", shown.join(", "))
-        }
-        Value::Object(fields) => {
-            let shown: Vec<String> = fields
-                .iter()
-                .map(|(name, v)| format!("{}={}", plain::name(name), cell(v)))
-                .collect();
-            format!("{{{}}}", shown.join(" "))
-        }
-        other => other.to_string(),
-    }
-}
-
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::model::{Entry, Events, Threads};
+    use crate::report::map_text::line;
+    use crate::report::model::{Entry, Events, Map, Threads};
 
     /// Reports with everything that tables are made of.
     pub(crate) fn reports() -> Vec<Report> {
@@ -406,7 +272,7 @@ pub(crate) mod tests {
             ..Process::default()
         };
         let mut several = Report {
-            version: crate::model::VERSION,
+            version: crate::report::model::VERSION,
             command: vec!["app".into()],
             status: Some(0),
             processes: vec![process.clone(), process.clone()],
@@ -430,7 +296,7 @@ pub(crate) mod tests {
             ..Map::default()
         };
         let linux = Linux {
-            programs: vec![crate::model::LinuxProgram {
+            programs: vec![crate::report::model::LinuxProgram {
                 name: "on_call".into(),
                 section: "raw_tp/sys_enter".into(),
                 place: "raw tracepoint sys_enter".into(),
@@ -455,7 +321,7 @@ pub(crate) mod tests {
 
     #[test]
     fn a_process_is_called_by_its_file_name() {
-        let process = crate::model::Process {
+        let process = crate::report::model::Process {
             pid: 7,
             exe: "/opt/apps/vectoradd".to_owned(),
             device: "H200".to_owned(),
@@ -540,7 +406,7 @@ pub(crate) mod tests {
     fn programs_that_were_ended_are_told() {
         let mut out = String::new();
         let process = Process {
-            stopped: vec![crate::model::Stopped {
+            stopped: vec![crate::report::model::Stopped {
                 program: "walks".into(),
                 times: 2,
             }],
@@ -630,5 +496,35 @@ pub(crate) mod tests {
              warning: 2 records lost: a bounded retry ran out where many lanes sent at once; send fewer, or one for a warp\n  \
              warning: 3 records lost: they were not read in time; raise `max_entries` or send fewer\n"
         );
+    }
+
+    #[test]
+    fn processes_are_listed_where_there_are_several() {
+        let process = |pid, launches, uninstrumented| Process {
+            pid,
+            exe: "/bin/app".into(),
+            kernels: vec![Kernel {
+                launches,
+                uninstrumented,
+                ..Kernel::default()
+            }],
+            ..Process::default()
+        };
+        let mut report = Report {
+            processes: vec![process(7, 1200, 0)],
+            ..Report::default()
+        };
+        let mut out = String::new();
+        together(&mut out, &report, 5);
+        assert_eq!(out, "");
+        report.processes.push(process(8, 3, 1));
+        together(&mut out, &report, 5);
+        let lines: Vec<Vec<&str>> = out
+            .lines()
+            .map(|line| line.split_ascii_whitespace().collect())
+            .collect();
+        assert_eq!(lines[1], ["all", "2", "processes"]);
+        assert_eq!(lines[3], ["7", "app", "1,200", "0", "0"]);
+        assert_eq!(lines[4], ["8", "app", "3", "1", "0"]);
     }
 }

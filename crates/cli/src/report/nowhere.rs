@@ -3,7 +3,7 @@
 
 use warpbpf::Method;
 
-use crate::model::{self, Report};
+use crate::report::model::{self, Report};
 
 /// Kernels that are named where a program stands in none of many.
 const SHOWN: usize = 5;

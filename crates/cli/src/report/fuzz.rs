@@ -2,12 +2,12 @@
 
 use warpbpf_fuzz::{Bounds, Target};
 
-use crate::model::{Report, VERSION};
-use crate::render;
+use crate::report::model::{Report, VERSION};
+use crate::report::render;
 
 #[test]
 fn reports() {
-    let seeds = crate::render::tests::reports();
+    let seeds = crate::report::render::tests::reports();
     let seeds = seeds
         .iter()
         .map(|report| serde_json::to_vec(report).expect("JSON"));

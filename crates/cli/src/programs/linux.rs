@@ -24,12 +24,12 @@ use warpbpf_object::{
 };
 use warpbpf_session::PlannedProgram;
 
-use crate::collect::{News, Records, fresh};
-use crate::contents::Filling;
 use crate::flags::ObjectFlags;
-use crate::model;
-use crate::objects::{self, Loaded};
-use crate::pretty::Printer;
+use crate::programs::objects::{self, Loaded};
+use crate::report::contents::Filling;
+use crate::report::model;
+use crate::report::news::{News, Records, fresh};
+use crate::report::pretty::Printer;
 use crate::term::error::CliError;
 
 /// Times that rings are emptied in a row.

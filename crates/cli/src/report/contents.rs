@@ -2,12 +2,13 @@
 
 use serde_json::Value;
 use warpbpf_abi::layout::MapLayout;
+use warpbpf_abi::maps::MapType;
 use warpbpf_maps::printk::Message;
-use warpbpf_maps::{MapPlan, MapView};
+use warpbpf_maps::{MapPlan, MapView, stops};
 use warpbpf_object::{MapDef, MapKind, Object};
 
-use crate::model;
-use crate::pretty::Printer;
+use crate::report::model;
+use crate::report::pretty::Printer;
 
 /// A report's map while entries come into it.
 pub struct Filling<'m> {
@@ -185,6 +186,20 @@ fn number(bytes: &[u8]) -> Option<u64> {
             .map(|b| u64::from(u32::from_le_bytes(b))),
         _ => None,
     }
+}
+
+/// What is known of a map without its contents; `None` for constants, which nobody asks for, and
+/// for counts of ended programs, which are told in words.
+pub fn begun(map: &warpbpf::Map) -> Option<(MapDef, model::Map)> {
+    let shown = |def: &MapDef| !def.is_constant() && stops::program_of(&def.name).is_none();
+    let def = map.definition().filter(shown)?;
+    let begun = model::Map {
+        name: map.name().to_owned(),
+        kind: map.map_type().map_or("unknown", MapType::name).into(),
+        max_entries: map.info().max_entries,
+        ..model::Map::default()
+    };
+    Some((def, begun))
 }
 
 /// A message of `bpf_printk` as a line; `None` if it is not one.

@@ -7,8 +7,8 @@ use std::fmt::Write as _;
 use warpbpf_session::short_name::{family, short};
 use warpbpf_wire::Occupancy;
 
-use crate::model::Kernel;
-use crate::table::{Table, counted, group};
+use crate::report::model::Kernel;
+use crate::report::table::{Table, counted, group};
 use crate::term::plain;
 
 /// Kernels that were not launched are only counted where there are more rows.

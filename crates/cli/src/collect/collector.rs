@@ -2,92 +2,24 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
 use warpbpf::{KernelInfo, NoteLevel, Process, Tool};
-use warpbpf_abi::maps::MapType;
-use warpbpf_maps::stops;
-use warpbpf_object::MapDef;
 
-use crate::contents::fill;
-use crate::flags::Form;
-use crate::linux::Beside;
-use crate::model;
-use crate::pretty::Printer;
-use crate::term::plain;
-use crate::together::Together;
+use crate::collect::together::Together;
+use crate::programs::linux::Beside;
+use crate::report::contents::{begun, fill};
+use crate::report::model;
+use crate::report::news::{News, Records, fresh};
+use crate::report::pretty::Printer;
 
 /// Messages of `bpf_printk` that are kept.
 const MAX_MESSAGES: usize = 10_000;
-/// Records of a ring that are kept where all are asked for; what is left out is counted.
-const MAX_EVENTS: usize = 1_000_000;
-/// Records of a ring that a table shows.
-const SHOWN: usize = 20;
-
 /// Longest sleep between two looks at what Linux's programs have written.
 const BESIDE: Duration = Duration::from_millis(4);
 
-/// What becomes of records.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Records {
-    /// So many of a ring are kept for the report.
-    Kept(usize),
-    /// All are handed on by [`Collector::news`], and none is kept.
-    HandedOn,
-}
-
-impl Records {
-    /// As many as were asked for; else all for programs, and some for people.
-    pub fn requested(events: Option<u64>, form: Form) -> Records {
-        match (form, events) {
-            (Form::Lines, _) => Records::HandedOn,
-            (_, Some(events)) => Records::Kept(usize::try_from(events).unwrap_or(usize::MAX)),
-            (Form::Json, None) => Records::Kept(MAX_EVENTS),
-            (Form::Text, None) => Records::Kept(SHOWN),
-        }
-    }
-
-    /// Records of a ring that are kept, for the report or until they are handed on.
-    pub fn most(self) -> usize {
-        match self {
-            Records::Kept(most) => most,
-            Records::HandedOn => usize::MAX,
-        }
-    }
-}
-
-/// A record, or a message of `bpf_printk`.
-#[derive(Debug, Clone, PartialEq)]
-pub struct News {
-    /// The application's process, if it came from one.
-    pub process: Option<u32>,
-    /// The ring, if it is a record.
-    pub map: Option<String>,
-    /// The record or the message.
-    pub value: Value,
-}
-
-impl News {
-    /// For people.
-    pub fn line(&self) -> String {
-        let value = crate::render::line(&self.value);
-        match (&self.map, self.process) {
-            (Some(map), Some(_)) => format!("{}: {value}", plain::name(map)),
-            (Some(map), None) => format!("{} (Linux): {value}", plain::name(map)),
-            (None, _) => value,
-        }
-    }
-
-    /// For programs.
-    pub fn json(&self) -> Value {
-        let mut out = match &self.map {
-            Some(map) => json!({ "type": "event", "map": map, "value": self.value }),
-            None => json!({ "type": "message", "text": self.value }),
-        };
-        if let Some(process) = self.process {
-            out["pid"] = json!(process);
-        }
-        out
-    }
+/// Takes in what comes while something is watched.
+pub trait Reader {
+    /// Called again and again, and once when all has come.
+    fn turn(&mut self, collector: &mut Collector<'_>);
 }
 
 /// All agents of a run.
@@ -245,20 +177,6 @@ impl<'t> Collector<'t> {
     }
 }
 
-/// What was not told yet of what is kept; nothing is kept of what is handed on.
-pub fn fresh<T: Clone>(
-    kept: &mut Vec<T>,
-    told: &mut usize,
-    records: Records,
-) -> std::vec::IntoIter<T> {
-    let fresh = match records {
-        Records::HandedOn => std::mem::take(kept),
-        Records::Kept(_) => kept.get(*told..).unwrap_or_default().to_vec(),
-    };
-    *told = kept.len();
-    fresh.into_iter()
-}
-
 impl Agent {
     fn take_events(&mut self, process: &Process, records: Records) -> usize {
         let most_messages = match records {
@@ -404,20 +322,6 @@ impl Agent {
     }
 }
 
-/// What is known of a map without its contents; `None` for constants, which nobody asks for, and
-/// for counts of ended programs, which are told in words.
-pub fn begun(map: &warpbpf::Map) -> Option<(MapDef, model::Map)> {
-    let shown = |def: &MapDef| !def.is_constant() && stops::program_of(&def.name).is_none();
-    let def = map.definition().filter(shown)?;
-    let begun = model::Map {
-        name: map.name().to_owned(),
-        kind: map.map_type().map_or("unknown", MapType::name).into(),
-        max_entries: map.info().max_entries,
-        ..model::Map::default()
-    };
-    Some((def, begun))
-}
-
 fn kernel(info: KernelInfo) -> model::Kernel {
     let KernelInfo {
         kernel,
@@ -456,64 +360,5 @@ fn kernel(info: KernelInfo) -> model::Kernel {
         contexts,
         programs,
         context_programs,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn programs_get_all_records_and_people_some() {
-        let most = |events, form| Records::requested(events, form).most();
-        assert_eq!(most(None, Form::Text), 20);
-        assert_eq!(most(None, Form::Json), 1_000_000);
-        assert_eq!(most(Some(3), Form::Json), 3);
-        assert_eq!(Records::requested(Some(3), Form::Lines), Records::HandedOn);
-        let mut events = model::Events::default();
-        for number in 0..5 {
-            events.take(3, || json!(number));
-        }
-        assert_eq!((events.received, events.left_out), (5, 2));
-        assert_eq!(events.first, [json!(0), json!(1), json!(2)]);
-    }
-
-    #[test]
-    fn what_is_handed_on_is_handed_on_once_and_not_kept() {
-        let (mut kept, mut told) = (vec![1, 2], 0);
-        let mut next = |kept: &mut Vec<i32>, records| -> Vec<i32> {
-            fresh(kept, &mut told, records).collect()
-        };
-        assert_eq!(next(&mut kept, Records::Kept(9)), [1, 2]);
-        kept.push(3);
-        assert_eq!(next(&mut kept, Records::Kept(9)), [3]);
-        assert_eq!(kept, [1, 2, 3]);
-        assert_eq!(next(&mut kept, Records::HandedOn), [1, 2, 3]);
-        assert!(next(&mut kept, Records::HandedOn).is_empty());
-        assert!(kept.is_empty());
-    }
-
-    #[test]
-    fn news_are_lines_for_people_and_for_programs() {
-        let event = News {
-            process: Some(7),
-            map: Some("ring\x1b".into()),
-            value: json!({ "time": 5, "name": "a\nb" }),
-        };
-        assert_eq!(event.line(), "ring\\x1b: time=5 name=a\\nb");
-        assert_eq!(
-            event.json(),
-            json!({ "type": "event", "map": "ring\x1b", "value": { "time": 5, "name": "a\nb" }, "pid": 7 })
-        );
-        let message = News {
-            process: Some(7),
-            map: None,
-            value: json!("hello"),
-        };
-        assert_eq!(message.line(), "hello");
-        assert_eq!(
-            message.json(),
-            json!({ "type": "message", "text": "hello", "pid": 7 })
-        );
     }
 }

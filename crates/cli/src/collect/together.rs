@@ -2,16 +2,12 @@
 //! several devices are.
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
 
 use warpbpf::Process;
 
-use crate::collect::begun;
-use crate::contents::fill;
-use crate::model;
-use crate::pretty::Printer;
-use crate::render::map_text;
-use crate::table::{Table, group};
+use crate::report::contents::{begun, fill};
+use crate::report::model;
+use crate::report::pretty::Printer;
 
 /// All maps of several processes, each as one, and why others are not among them.
 #[derive(Debug, Default)]
@@ -133,32 +129,6 @@ fn agreed(lists: impl Iterator<Item = Vec<String>>) -> Option<Vec<String>> {
     Some(all)
 }
 
-/// Who was there, with launches of each, and what they have together.
-pub fn text(out: &mut String, report: &model::Report, rows: usize) {
-    if report.processes.len() < 2 {
-        return;
-    }
-    let _ = writeln!(out, "\nall {} processes", report.processes.len());
-    let mut table = Table::new(&["pid", "program", "launches", "uninstrumented", "skipped"]);
-    for process in &report.processes {
-        let sum = |of: fn(&model::Kernel) -> u64| {
-            let launches: u64 = process.kernels.iter().map(of).sum();
-            group(launches.into())
-        };
-        table.row(vec![
-            process.pid.to_string(),
-            process.exe.rsplit('/').next().unwrap_or("").to_owned(),
-            sum(|k| k.launches),
-            sum(|k| k.uninstrumented),
-            sum(|k| k.skipped),
-        ]);
-    }
-    table.write(out);
-    for map in &report.together {
-        map_text(out, map, rows);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,35 +143,5 @@ mod tests {
             Some(list(&["a", "b", "c"]))
         );
         assert_eq!(of(&[&["a", "b"], &["a", "c"]]), None);
-    }
-
-    #[test]
-    fn processes_are_listed_where_there_are_several() {
-        let process = |pid, launches, uninstrumented| model::Process {
-            pid,
-            exe: "/bin/app".into(),
-            kernels: vec![model::Kernel {
-                launches,
-                uninstrumented,
-                ..model::Kernel::default()
-            }],
-            ..model::Process::default()
-        };
-        let mut report = model::Report {
-            processes: vec![process(7, 1200, 0)],
-            ..model::Report::default()
-        };
-        let mut out = String::new();
-        text(&mut out, &report, 5);
-        assert_eq!(out, "");
-        report.processes.push(process(8, 3, 1));
-        text(&mut out, &report, 5);
-        let lines: Vec<Vec<&str>> = out
-            .lines()
-            .map(|line| line.split_ascii_whitespace().collect())
-            .collect();
-        assert_eq!(lines[1], ["all", "2", "processes"]);
-        assert_eq!(lines[3], ["7", "app", "1,200", "0", "0"]);
-        assert_eq!(lines[4], ["8", "app", "3", "1", "0"]);
     }
 }
