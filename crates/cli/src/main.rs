@@ -2,6 +2,9 @@
 //!
 //! Nothing here knows how a kernel is instrumented; it speaks to the agent through `wire` and to
 //! the libraries.
+//!
+//! Layers, each uses only those to its right: `commands → trace → timeline → collect → programs →
+//! report → backend → application → flags → term`.
 mod application;
 mod backend;
 mod collect;

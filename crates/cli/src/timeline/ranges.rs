@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use warpbpf::{Range, RangeKind, Ranges};
 
-use super::{Part, microseconds};
+use super::told::{Part, microseconds};
 
 /// The row of a thread: by the name that the application gave to it.
 pub(super) fn thread_name(told: &Ranges, thread: u32) -> String {
@@ -83,7 +83,7 @@ pub(super) fn unknown(told: &Ranges) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Told;
+    use super::super::told::Told;
     use super::*;
 
     #[test]

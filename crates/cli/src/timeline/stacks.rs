@@ -9,8 +9,6 @@ use serde_json::{Value, json};
 use warpbpf::{HostModule, HostStacks, Operation};
 use warpbpf_session::names::demangle;
 
-use super::name_of;
-
 /// Stacks by number, each from the outermost frame in.
 #[derive(Debug, Default)]
 pub(super) struct Named(HashMap<u32, Vec<Frame>>);
@@ -153,6 +151,12 @@ pub(super) fn folded(named: &Named, operations: &[Operation]) -> String {
     }
     let lines = sums.iter().map(|(stack, ns)| format!("{stack} {ns}\n"));
     lines.collect()
+}
+
+/// The name of what the device did.
+pub(super) fn name_of(operation: &Operation) -> String {
+    let kernel = operation.kernel.as_deref().map(demangle);
+    kernel.unwrap_or_else(|| operation.api.clone())
 }
 
 #[cfg(test)]

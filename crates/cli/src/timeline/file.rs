@@ -1,15 +1,15 @@
-//! What the device did and when, as a file that Perfetto and `chrome://tracing` open: calls on the
-//! application's threads, operations on the device's streams, and an arrow from each call to what
-//! it had the device do.
+//! The files of a timeline: one that grows while applications run, and the whole one at the end.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use warpbpf::{Operation, Operations, Process, Range, Ranges};
-use warpbpf_session::names::demangle;
+use warpbpf::{Operations, Process};
 
+use super::journal::Journal;
+use super::rows::{Rows, other};
+use super::told::{CLOCK, Told};
+use super::{graphs, ranges, stacks};
 use crate::flags::RequestFlags;
 use crate::report::model::Report;
 use crate::report::outlet::Outlet;
@@ -17,78 +17,8 @@ use crate::term::destination::Destination;
 use crate::term::error::CliError;
 use crate::term::output;
 
-mod graphs;
-mod journal;
-mod ranges;
-mod stacks;
-
-use journal::Journal;
-
 /// Time between two writes while applications run.
 const JOURNAL: Duration = Duration::from_millis(500);
-/// What times are by.
-const CLOCK: &str = "CLOCK_MONOTONIC";
-
-/// Numbers of a process's contexts follow its own times this.
-const CONTEXTS: u64 = 1000;
-
-/// What was told of a process.
-#[derive(Default)]
-struct Told {
-    pid: u32,
-    exe: String,
-    operations: Operations,
-    ranges: Ranges,
-    named: stacks::Named,
-    /// Operations whose stacks are not known, as there were too many different ones.
-    crowded: u64,
-}
-
-impl Told {
-    /// Adds what was told since the last time.
-    fn take(&mut self, process: &Process) {
-        (self.pid, self.exe) = (process.pid(), process.exe());
-        let mut operations = std::mem::take(&mut self.operations.operations);
-        self.operations = process.take_operations();
-        operations.append(&mut self.operations.operations);
-        self.operations.operations = operations;
-        let mut ranges = std::mem::take(&mut self.ranges.ranges);
-        self.ranges = process.take_ranges();
-        ranges.append(&mut self.ranges.ranges);
-        self.ranges.ranges = ranges;
-    }
-
-    /// Those of all operations are known by now.
-    fn name_stacks(&mut self, process: &Process) {
-        let stacks = process.stacks();
-        self.named = stacks::Named::of(&stacks);
-        self.crowded = stacks.crowded;
-    }
-
-    /// What was told behind so many operations and ranges.
-    fn since(&self, (operations, ranges): (usize, usize)) -> Part<'_> {
-        Part {
-            told: self,
-            operations: self
-                .operations
-                .operations
-                .get(operations..)
-                .unwrap_or_default(),
-            ranges: self.ranges.ranges.get(ranges..).unwrap_or_default(),
-            first_range: ranges as u64 + 1,
-        }
-    }
-}
-
-/// Some of what was told of a process.
-struct Part<'t> {
-    told: &'t Told,
-    operations: &'t [Operation],
-    ranges: &'t [Range],
-    /// The number of the first range.
-    first_range: u64,
-}
-
 /// A timeline that is written while applications run, and once more, with all that is known, at the
 /// end.
 pub struct Timeline {
@@ -261,157 +191,10 @@ fn trace(told: &[Told]) -> Value {
         "otherData": { "clock": CLOCK, "processes": other } })
 }
 
-/// What the file says of a process as a whole.
-fn other(process: &Told) -> Value {
-    let (told, lost) = (&process.operations, process.ranges.lost);
-    let lists = graphs::Lists::of(&told.graphs, &[]);
-    json!({ "pid": process.pid, "device_error_ns": told.error, "operations": told.operations.len(),
-        "untimed": { "crowded": told.untimed.crowded, "captured": told.untimed.captured, "refused": told.untimed.refused },
-        "graphs": lists.table(), "graphs_unlisted": told.unlisted,
-        "ranges": process.ranges.ranges.len(),
-        "ranges_unknown": { "deep": lost.deep, "crowded": lost.crowded, "names_cut": lost.cut } })
-}
-
-/// The rows of a process that have names by now.
-#[derive(Default)]
-struct Rows {
-    is_named: bool,
-    threads: BTreeSet<u32>,
-    contexts: BTreeSet<u32>,
-    streams: BTreeMap<(u32, u64, u64), usize>,
-}
-
-impl Rows {
-    /// Adds what is in a part, and the names of the rows that are new with it.
-    fn push(&mut self, events: &mut Vec<Value>, part: &Part<'_>, frames: &mut stacks::Frames) {
-        let process = part.told;
-        let (named, exe) = (&process.named, &process.exe);
-        let pid = u64::from(process.pid);
-        let mut fresh = BTreeSet::new();
-        for operation in part.operations {
-            let next = self.streams.len() + 1;
-            let key = row_of(operation);
-            self.streams.entry(key).or_insert_with(|| {
-                fresh.insert(key);
-                next
-            });
-        }
-        let name = |what: &str, pid: u64, tid: u64, name: String| json!({ "ph": "M", "name": what, "pid": pid, "tid": tid, "args": { "name": name } });
-        if !std::mem::replace(&mut self.is_named, true) {
-            events.push(name("process_name", pid, 0, exe.clone()));
-        }
-        let mut threads: BTreeSet<u32> = part.operations.iter().map(|op| op.thread).collect();
-        threads.extend(part.ranges.iter().map(|range| range.thread));
-        for thread in threads {
-            if self.threads.insert(thread) {
-                let text = ranges::thread_name(&process.ranges, thread);
-                events.push(name("thread_name", pid, thread.into(), text));
-            }
-        }
-        for (context, ..) in &fresh {
-            if *context != u32::MAX && self.contexts.insert(*context) {
-                let text = format!("{exe}: device, context {context}");
-                events.push(name("process_name", in_context(pid, *context), 0, text));
-            }
-        }
-        for key @ (context, stream, number) in fresh {
-            if context != u32::MAX {
-                let text = stream_name(stream, number);
-                let text = match ranges::stream_name(&process.ranges, number) {
-                    Some(name) => format!("{name} ({text})"),
-                    None => text,
-                };
-                let tid = self.streams[&key] as u64;
-                events.push(name("thread_name", in_context(pid, context), tid, text));
-            }
-        }
-        let lists = graphs::Lists::of(&process.operations.graphs, part.operations);
-        for operation in part.operations {
-            let tid = self.streams[&row_of(operation)];
-            let stack = frames.of(process.pid, named, operation.stack);
-            push(events, pid, tid as u64, operation, (&lists, stack));
-        }
-        ranges::push(events, pid, part);
-    }
-}
-
-/// What operations of one row have in common. A handle may have been another stream's before.
-fn row_of(operation: &Operation) -> (u32, u64, u64) {
-    let stream = stream_of(operation);
-    (operation.context, stream, operation.stream_number)
-}
-
-/// The streams of threads have one name in all of them.
-fn stream_of(operation: &Operation) -> u64 {
-    match operation.stream {
-        2 => 2 | u64::from(operation.thread) << 32,
-        stream => stream,
-    }
-}
-
-fn stream_name(stream: u64, number: u64) -> String {
-    match (stream, stream & 0xffff_ffff) {
-        (1, _) => "default stream".to_owned(),
-        (_, 2) => format!("stream of thread {}", stream >> 32),
-        _ => format!("stream {number}"),
-    }
-}
-
-fn in_context(pid: u64, context: u32) -> u64 {
-    pid * CONTEXTS + u64::from(context) + 1
-}
-
-fn microseconds(ns: u64) -> f64 {
-    ns as f64 / 1e3
-}
-
-/// The name of what the device did.
-fn name_of(operation: &Operation) -> String {
-    let kernel = operation.kernel.as_deref().map(demangle);
-    kernel.unwrap_or_else(|| operation.api.clone())
-}
-
-fn push(
-    events: &mut Vec<Value>,
-    pid: u64,
-    tid: u64,
-    operation: &Operation,
-    (lists, stack): (&graphs::Lists<'_>, Option<u64>),
-) {
-    let (called, returned) = operation.called;
-    let mut what = json!({ "id": operation.id, "api": operation.api });
-    if let Some(bytes) = operation.bytes {
-        what["bytes"] = json!(bytes);
-    }
-    if operation.launch != 0 {
-        what["launch_id"] = json!(operation.launch);
-    }
-    if let Some(nvtx) = &operation.nvtx {
-        what["nvtx"] = json!(nvtx);
-    }
-    lists.describe(operation, &mut what);
-    let mut call = json!({ "ph": "X", "name": operation.api, "cat": "call", "pid": pid, "tid": operation.thread,
-        "ts": microseconds(called), "dur": microseconds(returned.saturating_sub(called)), "args": what });
-    if let Some(stack) = stack {
-        call["sf"] = json!(stack.to_string());
-    }
-    events.push(call);
-    let Some((begin, end)) = operation.device else {
-        return;
-    };
-    let name = name_of(operation);
-    let device = in_context(pid, operation.context);
-    events.push(
-        json!({ "ph": "X", "name": name, "cat": operation.kind, "pid": device, "tid": tid,
-        "ts": microseconds(begin), "dur": microseconds(end.saturating_sub(begin)), "args": what }),
-    );
-    let arrow = |ph: &str, pid: u64, tid: u64, ns: u64| json!({ "ph": ph, "bp": "e", "name": "asks for", "cat": "call", "id": operation.id, "pid": pid, "tid": tid, "ts": microseconds(ns) });
-    events.push(arrow("s", pid, operation.thread.into(), called));
-    events.push(arrow("f", device, tid, begin));
-}
-
 #[cfg(test)]
 mod tests {
+    use warpbpf::{Operation, Ranges};
+
     use super::*;
 
     fn operation() -> Operation {
