@@ -88,8 +88,6 @@ const WHENS: &[When] = &[When::Before, When::After];
 const HOST_SIDE: &[&str] = &[
     "kprobe",
     "kretprobe",
-    "uprobe",
-    "uretprobe",
     "uprobe.k",
     "uretprobe.k",
     "fentry",
@@ -204,6 +202,13 @@ pub fn parse(program: &str, section: &str) -> Result<AttachSpec, SectionError> {
     let (program, section) = (program.to_owned(), section.to_owned());
     if head == "gpu" {
         reading.gpu(rest)
+    } else if matches!(head, "uprobe" | "uretprobe") {
+        let head = head.to_owned();
+        Err(SectionError::OnCpu {
+            program,
+            section,
+            head,
+        })
     } else if HOST_SIDE.contains(&head) {
         Err(SectionError::HostSide { program, section })
     } else {

@@ -133,6 +133,8 @@ fn by_stream(bench: &Bench) -> Told {
         let tick = launches(run.kernel("tick")?);
         same(&streams.join(", "), tick, (expected, 10 - expected, 0))?;
         same("threads", threads(&run)?, 32 * expected)?;
+        let none = "programs were in no launch: all 10 were skipped; ";
+        same("a note", run.notes().contains(none), expected == 0)?;
     }
     // What is in a graph runs wherever that is launched.
     let run = bench.both_with(&["--stream", "other"], "launchcount", "ranges", &[])?;

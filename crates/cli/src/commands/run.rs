@@ -311,7 +311,12 @@ impl Attachment {
         let (own, probes): (Vec<_>, Vec<_>) =
             (self.session.iter()).partition(|p| p.spec.form == ProgramForm::Run);
         let globs: Vec<String> = probes.iter().map(|p| p.spec.kernels.clone()).collect();
-        let nothing = nowhere::note_all(report, &globs, strict) && !globs.is_empty();
+        let choices = self.tool.choices();
+        let choices: Vec<(&str, String)> = choices
+            .filter(|(_, choice)| !choice.is_all())
+            .map(|(program, choice)| (program, choice.to_string()))
+            .collect();
+        let nothing = nowhere::note_all(report, &globs, &choices, strict) && !globs.is_empty();
         report.notes.extend(own.iter().map(|program| {
             format!(
                 "program `{}` is a kernel itself ({}) and in none of the application's: run it by `warpbpf launch`",

@@ -12,11 +12,18 @@ const SEEN: usize = 20;
 /// How the note begins that no kernel got a program.
 pub const NOTHING: &str = "nothing was instrumented";
 
-/// Says what became of programs at `globs`, with the reason first if no kernel got one. Of a
-/// `strict` run no launch is as little as no kernel. True if there was nothing.
-pub fn note_all(report: &mut Report, globs: &[String], strict: bool) -> bool {
+/// Says what became of programs at `globs`, with the reason first if no kernel got one. `choices`
+/// are the launches that each program is in, as text, where that is not each launch. Of a `strict`
+/// run no launch is as little as no kernel. True if there was nothing.
+pub fn note_all(
+    report: &mut Report,
+    globs: &[String],
+    choices: &[(&str, String)],
+    strict: bool,
+) -> bool {
     let mut notes = unmatched(report, globs);
     notes.extend(no_site(report));
+    notes.extend(all_skipped(report, choices));
     let kernels = || report.processes.iter().flat_map(|p| &p.kernels);
     let (placed, launched) = (
         kernels().any(|k| k.instrumented),
@@ -93,6 +100,31 @@ fn some_of(names: &[impl AsRef<str>], most: usize) -> String {
     };
     let shown: Vec<&str> = names.iter().take(most).map(AsRef::as_ref).collect();
     format!("{}{more}", shown.join(", "))
+}
+
+/// No launch was chosen: that is said, with what chooses.
+fn all_skipped(report: &Report, choices: &[(&str, String)]) -> Option<String> {
+    let kernels = || report.processes.iter().flat_map(|p| &p.kernels);
+    let skipped: u64 = kernels().map(|kernel| kernel.skipped).sum();
+    if choices.is_empty() || skipped == 0 || kernels().any(|kernel| kernel.launches > 0) {
+        return None;
+    }
+    let chosen = choices.iter();
+    let chosen: Vec<String> = chosen
+        .map(|(program, choice)| format!("`{program}` is in launches with {choice}"))
+        .collect();
+    let mut note = format!(
+        "programs were in no launch: {} skipped; {}",
+        match skipped {
+            1 => "the only one was".to_owned(),
+            all => format!("all {all} were"),
+        },
+        some_of(&chosen, SHOWN),
+    );
+    if choices.iter().any(|(_, choice)| choice.contains("stream=")) {
+        note += "; streams have numbers from 1 on in the order in which they are made, `default` is the one that is not made, and `--timeline FILE` shows which kernel ran in which";
+    }
+    Some(note)
 }
 
 /// Globs that matched nothing are said, with the kernels that were there.
@@ -312,8 +344,35 @@ mod tests {
             notes: vec!["another".into()],
             ..Report::default()
         };
-        let nothing = note_all(&mut report, &[glob.to_owned()], strict);
+        let nothing = note_all(&mut report, &[glob.to_owned()], &[], strict);
         (report.notes, nothing)
+    }
+
+    #[test]
+    fn what_skips_all_launches_is_named() {
+        let skipped = |skipped, launches| Report {
+            processes: vec![model::Process {
+                kernels: vec![model::Kernel {
+                    skipped,
+                    ..kernel("k", "slice", launches)
+                }],
+                ..model::Process::default()
+            }],
+            ..Report::default()
+        };
+        let by_stream = [("count", "stream=99".to_owned())];
+        assert_eq!(
+            all_skipped(&skipped(10, 0), &by_stream).unwrap(),
+            "programs were in no launch: all 10 were skipped; `count` is in launches with stream=99; streams have numbers from 1 on in the order in which they are made, `default` is the one that is not made, and `--timeline FILE` shows which kernel ran in which"
+        );
+        let by_size = [("count", "min_blocks=9".to_owned())];
+        assert_eq!(
+            all_skipped(&skipped(1, 0), &by_size).unwrap(),
+            "programs were in no launch: the only one was skipped; `count` is in launches with min_blocks=9"
+        );
+        assert_eq!(all_skipped(&skipped(9, 1), &by_stream), None);
+        assert_eq!(all_skipped(&skipped(0, 0), &by_stream), None);
+        assert_eq!(all_skipped(&skipped(9, 0), &[]), None);
     }
 
     fn kernel(name: &str, method: &str, launches: u64) -> model::Kernel {

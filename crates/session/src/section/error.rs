@@ -112,6 +112,14 @@ pub enum SectionError {
         "`{program}`: section `{section}` is none that runs here: in kernels it is `gpu/…`, or bpftime's `kprobe/` and `kretprobe/` on functions named `cuda__*`; `warpbpf run`, `attach` and `serve` bring programs to Linux, beside some for kernels (`tracepoint/`, `raw_tp/`, `tp_btf/`, `fentry/`, `fexit/`, `kprobe/`, `uprobe.k/FILE:FUNCTION`)"
     )]
     HostSide { program: String, section: String },
+    #[error(
+        "`{program}`: section `{section}` is for a function on the CPU: write `{head}.k/FILE:FUNCTION` to have Linux run it (`warpbpf run`, `attach` and `serve`, beside a program for kernels), attach it from a tool of libbpf under `warpbpf loader`, or write it as a script (`warpbpf trace -e '{head}:FILE:FUNCTION {{ … }}'`)"
+    )]
+    OnCpu {
+        program: String,
+        section: String,
+        head: String,
+    },
     #[error("`{program}`: section `{section}` is bpftime's `{name}`, which goes with `kprobe/`")]
     NotAtExit {
         program: String,

@@ -346,6 +346,10 @@ fn refusals_say_what_to_do() {
             "`p`: section `kprobe/do_exit` is none that runs here: in kernels it is `gpu/…`, or bpftime's `kprobe/` and `kretprobe/` on functions named `cuda__*`; `warpbpf run`, `attach` and `serve` bring programs to Linux, beside some for kernels (`tracepoint/`, `raw_tp/`, `tp_btf/`, `fentry/`, `fexit/`, `kprobe/`, `uprobe.k/FILE:FUNCTION`)",
         ),
         (
+            "uretprobe//bin/app:main",
+            "`p`: section `uretprobe//bin/app:main` is for a function on the CPU: write `uretprobe.k/FILE:FUNCTION` to have Linux run it (`warpbpf run`, `attach` and `serve`, beside a program for kernels), attach it from a tool of libbpf under `warpbpf loader`, or write it as a script (`warpbpf trace -e 'uretprobe:FILE:FUNCTION { … }'`)",
+        ),
+        (
             "gpu/entri/k",
             "`p`: there is no place `entri` (section `gpu/entri/k`) (did you mean `entry`?); places are `entry`, `exit`, `mem`, `barrier`, `func`, `funcret`, `insn`, `line`, `branch` or `run`",
         ),
