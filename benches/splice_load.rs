@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use warpbpf_driver::DeviceInfo;
 use warpbpf_session::{
-    Arch, Assembled, ImageInfo, Means, Method, Options, Session, inspect, machine_code,
+    Arch, Assembled, ImageInfo, LoadError, Means, Method, Options, Session, inspect, machine_code,
 };
 
 const DEVICE: (u32, u32) = (9, 0);
@@ -47,7 +47,7 @@ fn main() {
                 .all(|kernel| kernel.method == Method::Splice)
         );
         let begun = Instant::now();
-        let none = |name: &str| Err(format!("no variable `{name}`"));
+        let none = |_: &str| Err(LoadError::NoKernel);
         let (copy, failed) = prepared
             .edited_machine_code(0x10_0000, &none)
             .expect("a copy");

@@ -4,6 +4,8 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use crate::kernel_error::KernelError;
+
 /// Functions for machine code that `ptxas` has assembled: by their text, the cubin, or why there is
 /// none.
 #[derive(Debug, Clone, Default)]
@@ -24,18 +26,13 @@ impl Assembled {
     /// keeps why.
     ///
     /// # Errors
-    /// Why there is no cubin, for the user.
-    pub(crate) fn get(&self, text: &str, unmade: &Unmade) -> Result<&Arc<[u8]>, String> {
-        match self.0.get(text) {
-            Some(made) => made.as_ref().map_err(|why| {
-                unmade.keep(why);
-                why.clone()
-            }),
-            None => Err(
-                "no function was assembled for just these programs; let them be for the same kernels"
-                    .to_owned(),
-            ),
-        }
+    /// Why there is no cubin.
+    pub(crate) fn get(&self, text: &str, unmade: &Unmade) -> Result<&Arc<[u8]>, KernelError> {
+        let made = self.0.get(text).ok_or(KernelError::NotAssembled)?;
+        made.as_ref().map_err(|said| {
+            unmade.keep(said);
+            KernelError::Assembler { said: said.clone() }
+        })
     }
 }
 

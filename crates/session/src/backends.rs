@@ -1,8 +1,7 @@
 //! What could be done with kernels of which there is only machine code, told where there is no
 //! program yet: which back ends would take each, and why others would not.
 
-use warpbpf_sass::error::ElfError;
-use warpbpf_sass::{Arch, File};
+use warpbpf_sass::{Arch, ElfError, File, Refusal, SharedData};
 
 use crate::image::ImageInfo;
 
@@ -15,8 +14,25 @@ pub const SANITIZER_AT: &str = "`entry`, `exit`, `mem`, `barrier`, `func` and `f
 ///
 /// # Errors
 /// Why not, as it is said of a kernel.
-pub fn arch(sm: u32) -> Result<Arch, String> {
-    Arch::of(sm).ok_or_else(|| ElfError::Arch { sm }.to_string())
+pub fn arch(sm: u32) -> Result<Arch, ElfError> {
+    Arch::of(sm).ok_or(ElfError::Arch { sm })
+}
+
+/// Why a back end does not take a kernel.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum Refused {
+    #[error("its machine code is not there")]
+    NoMachineCode,
+    #[error("{reason}")]
+    Untouchable { reason: String },
+    #[error("{0}")]
+    Elf(ElfError),
+    #[error("{0}")]
+    Shared(SharedData),
+    #[error("{0}")]
+    Edit(Refusal),
+    #[error("its file uses `{function}`, by which the device launches kernels or graphs")]
+    DeviceLaunches { function: String },
 }
 
 /// The machine code of an image, read once.
@@ -24,7 +40,8 @@ struct Machine<'i> {
     file: File<'i>,
     /// Why it is not edited.
     untouchable: Option<&'i str>,
-    /// Why Compute Sanitizer gets no copy of it.
+    /// The function by which it has the device launch kernels: Compute Sanitizer gets no copy of it
+    /// then.
     launches: Option<String>,
 }
 
@@ -32,17 +49,11 @@ struct Machine<'i> {
 /// to it. Whether the code of the image may be read, it must say itself
 /// ([`ImageInfo::untouchable`]).
 pub fn without_ptx(image: &ImageInfo) -> Vec<String> {
-    let bytes = image
-        .machine_code
-        .as_deref()
-        .ok_or("its machine code is not there");
-    let machine = bytes.map_err(str::to_owned).and_then(|bytes| {
-        let file = File::parse(bytes).map_err(|error| error.to_string())?;
-        let launches = file.launches().map(|name| {
-            format!("its file uses `{name}`, by which the device launches kernels or graphs")
-        });
+    let bytes = image.machine_code.as_deref().ok_or(Refused::NoMachineCode);
+    let machine = bytes.and_then(|bytes| {
+        let file = File::parse(bytes).map_err(Refused::Elf)?;
         Ok(Machine {
-            launches,
+            launches: file.launches().map(str::to_owned),
             file,
             untouchable: image.untouchable.as_deref(),
         })
@@ -54,7 +65,7 @@ pub fn without_ptx(image: &ImageInfo) -> Vec<String> {
     kernels.collect()
 }
 
-fn neither(why: &str) -> String {
+fn neither(why: &Refused) -> String {
     format!("neither `--backend splice` nor `sanitizer` takes it: {why}")
 }
 
@@ -63,37 +74,35 @@ impl Machine<'_> {
         match (self.splice(kernel), self.sanitizer(kernel)) {
             (Err(splice), Err(sanitizer)) if splice == sanitizer => neither(&splice),
             (splice, sanitizer) => {
-                let told = |backend: &str, at: Result<String, String>| match at {
+                let told = |backend: &str, at: Result<String, Refused>| match at {
                     Ok(places) => format!("`--backend {backend}` takes it at {places}"),
                     Err(why) => format!("`--backend {backend}` does not: {why}"),
                 };
                 format!(
                     "{}; {}",
                     told("splice", splice),
-                    told("sanitizer", sanitizer)
+                    told("sanitizer", sanitizer.map(str::to_owned))
                 )
             }
         }
     }
 
     /// Where it could have programs by an edit.
-    fn splice(&self, kernel: &str) -> Result<String, String> {
-        if let Some(why) = self.untouchable {
-            return Err(why.to_owned());
+    fn splice(&self, kernel: &str) -> Result<String, Refused> {
+        if let Some(reason) = self.untouchable {
+            let reason = reason.to_owned();
+            return Err(Refused::Untouchable { reason });
         }
         let flag = match self.file.shared_data(kernel) {
             None => "",
             Some(shared) => {
                 let variables = self.file.variables(kernel);
-                variables.map_err(|_| shared.to_string())?;
+                variables.map_err(|_| Refused::Shared(shared))?;
                 ", with `--splice-variables`"
             }
         };
-        let can = |entry, exit| {
-            let can = self.file.can_have(kernel, entry, exit);
-            can.map_err(|refusal| refusal.to_string())
-        };
-        can(true, false)?;
+        let can = |entry, exit| self.file.can_have(kernel, entry, exit);
+        can(true, false).map_err(Refused::Edit)?;
         Ok(match can(true, true) {
             Ok(()) => format!("{SPLICE_AT}{flag}"),
             Err(why) => format!("`entry`{flag}, not at `exit`: {why}"),
@@ -101,9 +110,9 @@ impl Machine<'_> {
     }
 
     /// Where by Compute Sanitizer.
-    fn sanitizer(&self, kernel: &str) -> Result<String, String> {
-        if let Some(launches) = &self.launches {
-            return Err(launches.clone());
+    fn sanitizer(&self, kernel: &str) -> Result<&'static str, Refused> {
+        if let Some(function) = self.launches.clone() {
+            return Err(Refused::DeviceLaunches { function });
         }
         let shared = match self.untouchable {
             // Of somebody's who does not want it taken apart only tables are read.
@@ -111,8 +120,8 @@ impl Machine<'_> {
             None => self.file.shared_data(kernel),
         };
         match shared {
-            Some(shared) => Err(shared.to_string()),
-            None => Ok(SANITIZER_AT.to_owned()),
+            Some(shared) => Err(Refused::Shared(shared)),
+            None => Ok(SANITIZER_AT),
         }
     }
 }

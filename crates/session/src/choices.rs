@@ -13,6 +13,31 @@ use warpbpf_abi::layout::launch;
 use crate::planned::PlannedProgram;
 use crate::session::Session;
 
+/// Why launches cannot be chosen for each program of a kernel.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "fields are named in the messages")]
+pub enum ChoiceError {
+    #[error(
+        "its programs choose different launches (`{}`: {}; `{}`: {}), and what is in slots cannot be told apart; choose the same for all of them",
+        one.0, one.1, other.0, other.1
+    )]
+    InSlots {
+        /// A program's name, and what it chooses.
+        one: (String, Arc<Choice>),
+        other: (String, Arc<Choice>),
+    },
+    #[error(
+        "its programs choose launches in {ways} ways, and {} can be told apart; choose the same for more of them",
+        launch::MOST_CHOICES
+    )]
+    TooMany { ways: usize },
+    #[error(
+        "programs choose launches in {ways} ways, and {} can be told apart in machine code; choose the same for more of them",
+        launch::MOST_CHOICES
+    )]
+    TooManyInMachineCode { ways: usize },
+}
+
 /// Choices of the programs of one kernel.
 #[derive(Debug, Clone, Default)]
 pub struct Choices {
@@ -87,36 +112,37 @@ impl Choices {
         }
         let bit = |own: &Arc<Choice>| {
             let known = all.all.iter().position(|known| known == own)?;
-            let shared = all.too_many().is_some() && known >= launch::MOST_CHOICES - 1;
+            let shared = all.check_count().is_err() && known >= launch::MOST_CHOICES - 1;
             (!shared).then_some(known as u32)
         };
         self.all.iter().map(bit).collect()
     }
 
-    /// Why they cannot be told apart, where `what` has no place for bits.
-    pub(crate) fn against(&self, what: &str) -> Option<String> {
-        let text = |bit: usize| self.all[bit].to_string();
-        let of = |bit: u32| self.programs.iter().find(|(_, own)| *own == bit);
-        let (first, other) = of(0).zip(of(1))?;
-        Some(format!(
-            "its programs choose different launches (`{}`: {}; `{}`: {}), and {what}; choose the same for all of them",
-            first.0,
-            text(0),
-            other.0,
-            text(1)
-        ))
+    /// They can be told apart in slots, which have no place for bits.
+    ///
+    /// # Errors
+    /// Two that cannot.
+    pub(crate) fn check_in_slots(&self) -> Result<(), ChoiceError> {
+        let of = |bit: usize| {
+            let mut programs = self.programs.iter();
+            let (name, _) = programs.find(|(_, own)| *own as usize == bit)?;
+            Some((name.clone(), Arc::clone(&self.all[bit])))
+        };
+        match of(0).zip(of(1)) {
+            Some((one, other)) => Err(ChoiceError::InSlots { one, other }),
+            None => Ok(()),
+        }
     }
 
-    /// Why there are too many of them.
-    pub(crate) fn too_many(&self) -> Option<String> {
-        let many = self.all.len() > launch::MOST_CHOICES;
-        many.then(|| {
-            format!(
-                "its programs choose launches in {} ways, and {} can be told apart; choose the same for more of them",
-                self.all.len(),
-                launch::MOST_CHOICES
-            )
-        })
+    /// There is a bit for each of them.
+    ///
+    /// # Errors
+    /// There are too many.
+    pub(crate) fn check_count(&self) -> Result<(), ChoiceError> {
+        match self.all.len() {
+            0..=launch::MOST_CHOICES => Ok(()),
+            ways => Err(ChoiceError::TooMany { ways }),
+        }
     }
 }
 
@@ -171,17 +197,12 @@ impl Session {
     /// The bit of a program in functions for machine code whose programs are told apart.
     ///
     /// # Errors
-    /// There are more choices than bits; for the user.
-    pub(crate) fn bit_in_machine_code(&self, program: usize) -> Result<u32, String> {
+    /// There are more choices than bits.
+    pub(crate) fn bit_in_machine_code(&self, program: usize) -> Result<u32, ChoiceError> {
         let all = self.every_choice();
-        let bit = self.machine_bit(&all, program);
-        match all.len() > launch::MOST_CHOICES {
-            true => Err(format!(
-                "programs choose launches in {} ways, and {} can be told apart in machine code; choose the same for more of them",
-                all.len(),
-                launch::MOST_CHOICES
-            )),
-            false => Ok(bit),
+        match all.len() {
+            0..=launch::MOST_CHOICES => Ok(self.machine_bit(&all, program)),
+            ways => Err(ChoiceError::TooManyInMachineCode { ways }),
         }
     }
 
@@ -224,13 +245,11 @@ mod tests {
     #[test]
     fn a_launch_has_bits_for_so_many() {
         let most = launch::MOST_CHOICES as u64;
-        assert_eq!(choices(most).too_many(), None);
+        assert_eq!(choices(most).check_count(), Ok(()));
         assert_eq!(choices(most).bit(63), Some(63));
         assert_eq!(
-            choices(most + 1).too_many().as_deref(),
-            Some(
-                "its programs choose launches in 65 ways, and 64 can be told apart; choose the same for more of them"
-            )
+            choices(most + 1).check_count().unwrap_err().to_string(),
+            "its programs choose launches in 65 ways, and 64 can be told apart; choose the same for more of them"
         );
     }
 
@@ -263,8 +282,8 @@ mod tests {
     fn what_is_the_same_needs_none() {
         let one = choices(1);
         assert_eq!(
-            (one.bit(0), one.differ(), one.against("x")),
-            (None, false, None)
+            (one.bit(0), one.differ(), one.check_in_slots()),
+            (None, false, Ok(()))
         );
         let two = choices(2);
         assert_eq!(
@@ -272,10 +291,8 @@ mod tests {
             (Some(0), Some(1), None)
         );
         assert_eq!(
-            two.against("nothing tells").as_deref(),
-            Some(
-                "its programs choose different launches (`p0`: all launches; `p1`: after=1), and nothing tells; choose the same for all of them"
-            )
+            two.check_in_slots().unwrap_err().to_string(),
+            "its programs choose different launches (`p0`: all launches; `p1`: after=1), and what is in slots cannot be told apart; choose the same for all of them"
         );
     }
 }

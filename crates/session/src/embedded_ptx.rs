@@ -4,22 +4,49 @@
 
 use std::collections::HashMap;
 
-use warpbpf_fatbin::{Cubin, Kernel, Param, embedded_ptx};
+use warpbpf_fatbin::{Cubin, CubinError, Kernel, Param, embedded_ptx};
 use warpbpf_ptx::ast::Function;
-use warpbpf_ptx::{index, type_size};
+use warpbpf_ptx::{PtxError, index, type_size};
+
+/// Why a text does not stand for machine code.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum EmbeddedError {
+    #[error("{0}")]
+    Cubin(CubinError),
+    #[error("the PTX in its line information is not what it was made from: {0}")]
+    Inside(Difference),
+    #[error("the PTX that is known of it is not what it was made from: {0}")]
+    Known(Difference),
+    /// Whoever made the machine code has no text of it.
+    #[error("{why}")]
+    NotKnown { why: String },
+}
+
+/// Where a text and machine code differ.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Difference {
+    #[error("it is {texts} texts, linked into one file")]
+    Linked { texts: usize },
+    #[error("{0}")]
+    Ptx(PtxError),
+    #[error("it is for `{target}`, and the machine code was compiled from `compute_{arch}`")]
+    Target { target: String, arch: u32 },
+    #[error("it has no kernel `{kernel}`")]
+    NoKernel { kernel: String },
+    #[error("`{kernel}` has other {what} there")]
+    Kernel { kernel: String, what: &'static str },
+}
 
 /// The text that is in a cubin; `Ok(None)` if it has none.
 ///
 /// # Errors
 /// Why it does not stand for the machine code.
-pub(crate) fn of(cubin: &[u8]) -> Result<Option<String>, String> {
+pub(crate) fn of(cubin: &[u8]) -> Result<Option<String>, EmbeddedError> {
     let Some(text) = embedded_ptx(cubin) else {
         return Ok(None);
     };
-    let machine_code = Cubin::parse(cubin).map_err(|error| error.to_string())?;
-    agrees(&text, &machine_code).map_err(|why| {
-        format!("the PTX in its line information is not what it was made from: {why}")
-    })?;
+    let machine_code = Cubin::parse(cubin).map_err(EmbeddedError::Cubin)?;
+    agrees(&text, &machine_code).map_err(EmbeddedError::Inside)?;
     Ok(Some(text))
 }
 
@@ -27,40 +54,39 @@ pub(crate) fn of(cubin: &[u8]) -> Result<Option<String>, String> {
 ///
 /// # Errors
 /// Why not.
-pub(crate) fn stands_for(text: &str, cubin: &[u8]) -> Result<(), String> {
-    let machine_code = Cubin::parse(cubin).map_err(|error| error.to_string())?;
-    agrees(text, &machine_code)
-        .map_err(|why| format!("the PTX that is known of it is not what it was made from: {why}"))
+pub(crate) fn stands_for(text: &str, cubin: &[u8]) -> Result<(), EmbeddedError> {
+    let machine_code = Cubin::parse(cubin).map_err(EmbeddedError::Cubin)?;
+    agrees(text, &machine_code).map_err(EmbeddedError::Known)
 }
 
-fn agrees(text: &str, machine_code: &Cubin) -> Result<(), String> {
+fn agrees(text: &str, machine_code: &Cubin) -> Result<(), Difference> {
     let texts = text
         .lines()
         .filter(|line| line.trim_start().starts_with(".version"));
     match texts.count() {
         1 => {}
-        n => return Err(format!("it is {n} texts, linked into one file")),
+        texts => return Err(Difference::Linked { texts }),
     }
-    let module = index(text).map_err(|error| error.to_string())?;
+    let module = index(text).map_err(Difference::Ptx)?;
     let target = module.targets.first().copied().unwrap_or("no target");
     let number: String = target.chars().filter(char::is_ascii_digit).collect();
-    if machine_code
-        .virtual_arch
-        .is_some_and(|arch| arch.to_string() != number)
+    if let Some(arch) = machine_code.virtual_arch
+        && arch.to_string() != number
     {
-        return Err(format!(
-            "it is for `{target}`, and the machine code was compiled from `compute_{}`",
-            machine_code.virtual_arch.unwrap_or_default()
-        ));
+        let target = target.to_owned();
+        return Err(Difference::Target { target, arch });
     }
     let entries = module.functions.iter();
     let entries = entries.filter(|f| f.is_entry && f.body.is_some());
     let entries: HashMap<&str, &Function<'_>> = entries.map(|f| (f.name, f)).collect();
     for kernel in &machine_code.kernels {
         let there = entries.get(kernel.name.as_str());
-        let there = there.ok_or_else(|| format!("it has no kernel `{}`", kernel.name))?;
-        same_kernel(there, kernel)
-            .map_err(|what| format!("`{}` has other {what} there", kernel.name))?;
+        let name = || kernel.name.clone();
+        let there = there.ok_or_else(|| Difference::NoKernel { kernel: name() })?;
+        same_kernel(there, kernel).map_err(|what| Difference::Kernel {
+            kernel: name(),
+            what,
+        })?;
     }
     Ok(())
 }
@@ -136,7 +162,7 @@ mod tests {
         let but = |change: fn(&mut Cubin)| {
             let mut cubin = cubin();
             change(&mut cubin);
-            agrees(TEXT, &cubin).unwrap_err()
+            agrees(TEXT, &cubin).unwrap_err().to_string()
         };
         assert_eq!(
             but(|c| c.virtual_arch = Some(80)),
@@ -160,7 +186,7 @@ mod tests {
         );
         let two = format!("{TEXT}{TEXT}");
         assert_eq!(
-            agrees(&two, &cubin()).unwrap_err(),
+            agrees(&two, &cubin()).unwrap_err().to_string(),
             "it is 2 texts, linked into one file"
         );
     }

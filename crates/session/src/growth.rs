@@ -11,7 +11,7 @@ use warpbpf_driver::DriverError;
 
 use crate::grown::{Founding, Made, Now, lock};
 use crate::held::{Held, Kept};
-use crate::host_ops::op::Loaded;
+use crate::host_ops::Came;
 use crate::live::Live;
 use crate::session::Session;
 
@@ -21,7 +21,7 @@ use crate::session::Session;
 pub struct Growth {
     now: Now,
     /// Of the maps behind those that there were: what does the host's operations.
-    kernels: Result<Vec<Result<Loaded, String>>, String>,
+    kernels: Came,
     kept: Kept,
 }
 
@@ -100,8 +100,7 @@ impl Live {
         // Programs need none of it.
         let kernels = self
             .driver
-            .relaxed(|| self.host_kernels(&mut held, session, &slots, before))
-            .map_err(|error| error.to_string());
+            .relaxed(|| self.host_kernels(&mut held, session, &slots, before));
         Ok(Growth {
             now: Now {
                 session: Arc::clone(session),

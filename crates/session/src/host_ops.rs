@@ -15,8 +15,8 @@
 //! `-EBUSY` until it has been done. Its memory is not used for anything else before.
 
 use crate::host_ops::op::{
-    At, BLOCK, COPIED, Loaded, Memory, NO_KERNEL, answered, fail_all, has_copies, is_keyed,
-    looked_up, reads_once,
+    At, BLOCK, COPIED, Loaded, Memory, answered, fail_all, has_copies, is_keyed, looked_up,
+    reads_once,
 };
 use crate::host_ops::state::{Batch, HostOps, OnDevice};
 
@@ -33,6 +33,7 @@ use crate::held::Held;
 use crate::session::Session;
 
 mod copies;
+pub mod error;
 mod indexed;
 mod load;
 pub(crate) mod op;
@@ -41,6 +42,7 @@ mod program;
 pub(crate) mod state;
 
 use copies::{Copies, too_large};
+use error::HostOpsError;
 use state::Reduced;
 
 pub(crate) use load::load;
@@ -57,6 +59,9 @@ const TINY: u64 = 4 << 10;
 /// Most lookups in a hash larger than these that are done by copies of what each needs: a kernel
 /// that does many costs as much as some of these.
 const FEW: usize = 64;
+
+/// What does the operations on maps that come, by map; or why nothing does.
+pub(crate) type Came = Result<Vec<Result<Loaded, HostOpsError>>, DriverError>;
 
 /// How far a batch is.
 #[derive(Debug, PartialEq, Eq)]
@@ -96,7 +101,7 @@ impl HostOps {
         // The probes need none of it.
         let (device, failed) = match made {
             Ok(kernels) => (OnDevice::new(kernels), None),
-            Err(error) => (None, Some(error.to_string())),
+            Err(error) => (None, Some(error)),
         };
         Ok(HostOps {
             copies,
@@ -108,16 +113,17 @@ impl HostOps {
     }
 
     /// Takes in what does the operations on the last of so many maps, or why nothing does.
-    pub(crate) fn grow(&mut self, came: Result<Vec<Result<Loaded, String>>, String>, maps: usize) {
-        let none = self.failed.as_deref().unwrap_or(NO_KERNEL);
+    pub(crate) fn grow(&mut self, came: Came, maps: usize) {
+        let none = self.failed.clone();
+        let none = none.map_or(HostOpsError::NoKernel, HostOpsError::Driver);
         let device = match (&mut self.device, &came) {
             (Some(device), _) => device,
             (None, Ok(came)) if came.iter().all(Result::is_err) => return,
             (device @ None, _) => device.insert(OnDevice::default()),
         };
         let (came, reason) = match came {
-            Ok(came) => (came, none.to_owned()),
-            Err(reason) => (Vec::new(), reason),
+            Ok(came) => (came, none),
+            Err(error) => (Vec::new(), HostOpsError::Driver(error)),
         };
         let before = maps.saturating_sub(came.len());
         // Where they were the first that need one, those before have none.
@@ -127,7 +133,7 @@ impl HostOps {
 
     /// Why operations cannot be done on a map, if that is known beforehand and for all operations
     /// alike.
-    pub(crate) fn refused(&self, at: &At<'_>, ops: &[HostOp]) -> Option<String> {
+    pub(crate) fn refused(&self, at: &At<'_>, ops: &[HostOp]) -> Option<HostOpsError> {
         let plan = at.plan();
         if Reduced::new(plan).is_some()
             || inner::is_outer(plan)
@@ -136,17 +142,16 @@ impl HostOps {
             return None;
         }
         if too_large(plan, ops) {
-            return Some(format!(
-                "it has a value per multiprocessor, and {} bytes; to see or set them all it is copied, at most {COPIED} bytes of it",
-                plan.bytes()
-            ));
+            return Some(HostOpsError::TooLarge {
+                bytes: plan.bytes(),
+            });
         }
         if ops.iter().all(|op| op.action == Action::Lookup) {
             return None;
         }
         match &self.device {
             Some(device) => device.kernels[at.index].as_ref().err().cloned(),
-            None => self.failed.clone(),
+            None => self.failed.clone().map(HostOpsError::Driver),
         }
     }
 
@@ -327,7 +332,7 @@ impl HostOps {
 
 impl OnDevice {
     /// Nothing if no map needs it.
-    fn new(kernels: Vec<Result<Loaded, String>>) -> Option<OnDevice> {
+    fn new(kernels: Vec<Result<Loaded, HostOpsError>>) -> Option<OnDevice> {
         kernels.iter().any(Result::is_ok).then(|| OnDevice {
             kernels,
             ..OnDevice::default()

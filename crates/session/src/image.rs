@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use warpbpf_fatbin as fatbin;
 
-use crate::embedded_ptx;
+use crate::embedded_ptx::{self, EmbeddedError};
 use crate::names::demangle;
 
 /// An image, understood.
@@ -58,7 +58,7 @@ pub struct CompiledFrom<'a> {
 }
 
 /// Why an image cannot be read. The application's load goes on untouched.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[expect(missing_docs, reason = "fields are named in the messages")]
 pub enum ImageError {
     #[error("the image is neither a fatbin, a cubin nor PTX text (it starts with `{start}`)")]
@@ -210,8 +210,11 @@ fn from_cubin(bytes: &[u8], compiled_from: Option<CompiledFrom<'_>>) -> ImageInf
 }
 
 /// The text that stands for a cubin, or why there is none.
-fn stands_for<'a>(from: CompiledFrom<'a>, cubin: &[u8]) -> Result<&'a str, String> {
-    let text = from.text?;
+fn stands_for<'a>(from: CompiledFrom<'a>, cubin: &[u8]) -> Result<&'a str, EmbeddedError> {
+    let why = |why: &str| EmbeddedError::NotKnown {
+        why: why.to_owned(),
+    };
+    let text = from.text.map_err(why)?;
     embedded_ptx::stands_for(text, cubin).map(|()| text)
 }
 

@@ -33,7 +33,9 @@ pub mod in_ptx;
 
 mod assembled;
 pub mod backends;
+mod kernel_error;
 pub mod listing;
+mod load_error;
 mod machine;
 mod means;
 pub mod own;
@@ -93,12 +95,15 @@ pub use device_slots::Unwritten;
 pub use drain::{Chunk, DrainStats, Landing, Part, RingEvent};
 pub use gate::GateError;
 pub use growth::Growth;
+pub use host_ops::error::HostOpsError;
 pub use host_ops::{Action, Answer, HostOp, Progress};
 pub use image::{
     CompiledFrom, ImageError, ImageInfo, KernelSummary, inspect, inspect_compiled, kernel_names,
     machine_code,
 };
+pub use kernel_error::{KernelError, ProgramError};
 pub use live::{Live, MapLayoutInfo};
+pub use load_error::LoadError;
 pub use means::Means;
 pub use planned::PlannedProgram;
 pub use session::{Filling, Session};

@@ -17,10 +17,12 @@ use crate::ground::Ground;
 use crate::grown::{Founding, Grown, Now};
 use crate::held::{Held, Kept};
 use crate::host_memory::HostMemory;
-use crate::host_ops::op::{At, HostOp, Loaded};
+use crate::host_ops::error::HostOpsError;
+use crate::host_ops::op::{At, HostOp};
 use crate::host_ops::state::HostOps;
-use crate::host_ops::{self, Progress};
+use crate::host_ops::{self, Came, Progress};
 use crate::launch_records::LaunchRecords;
+use crate::load_error::LoadError;
 use crate::machine::Once;
 use crate::prepared::{Prepared, PreparedKernel};
 use crate::session::Session;
@@ -307,7 +309,7 @@ impl Live {
         prepared: &Prepared,
         original: Module,
         jit: &JitOptions,
-    ) -> Vec<(String, Result<Arc<LoadedVariant>, String>)> {
+    ) -> Vec<(String, Result<Arc<LoadedVariant>, LoadError>)> {
         let wanted = &|_: &PreparedKernel| true;
         self.instrument_for(
             &self.session,
@@ -328,15 +330,14 @@ impl Live {
         original: (Module, &Standing),
         jit: &JitOptions,
         wanted: &dyn Fn(&PreparedKernel) -> bool,
-    ) -> Vec<(String, Result<Arc<LoadedVariant>, String>)> {
+    ) -> Vec<(String, Result<Arc<LoadedVariant>, LoadError>)> {
         let kernels = (prepared.kernels.iter()).filter(|k| k.wanted && wanted(k));
         let kernels: Vec<&PreparedKernel> = kernels.collect();
         let fixed = match self.addresses(session) {
             Ok(fixed) => fixed,
             Err(error) => {
-                let why = format!("maps that its programs brought cannot be made: {error}");
                 return (kernels.iter())
-                    .map(|k| (k.mangled.clone(), Err(why.clone())))
+                    .map(|k| (k.mangled.clone(), Err(LoadError::Maps(error.clone()))))
                     .collect();
             }
         };
@@ -366,6 +367,7 @@ impl Live {
                     } else {
                         Ok(None)
                     };
+                    let records = records.map_err(LoadError::Driver);
                     let variant = records.and_then(|records| loading.load(kernel, records));
                     (kernel.mangled.clone(), variant.map(Arc::new))
                 })
@@ -404,7 +406,7 @@ impl Live {
         session: &Session,
         addresses: &[u64],
         first: usize,
-    ) -> Result<Vec<Result<Loaded, String>>, DriverError> {
+    ) -> Came {
         match session.options.host_ops && first < session.map_count() {
             true => host_ops::load(&self.driver, held, session, addresses, self.stream, first),
             false => Ok(Vec::new()),
@@ -412,19 +414,15 @@ impl Live {
     }
 
     /// Takes that over; there are so many maps then.
-    pub(crate) fn take_host_kernels(
-        &self,
-        kernels: Result<Vec<Result<Loaded, String>>, String>,
-        maps: usize,
-    ) {
+    pub(crate) fn take_host_kernels(&self, kernels: Came, maps: usize) {
         lock(&self.host_ops).grow(kernels, maps);
     }
 
-    fn launch_records(&self) -> Result<Arc<LaunchRecords>, String> {
+    fn launch_records(&self) -> Result<Arc<LaunchRecords>, DriverError> {
         let made = self
             .records
             .get_or_init(|| LaunchRecords::new(&self.driver, self.stream).map(Arc::new));
-        made.clone().map_err(|e| e.to_string())
+        made.clone()
     }
 
     /// How each map lies in memory, for readers outside.
@@ -497,7 +495,7 @@ impl Live {
 
     /// Why the host cannot do `ops` on map `map`, although the session was prepared for them: its
     /// code cannot be made, or the map is too large for what they need.
-    pub fn host_ops_refused(&self, map: usize, ops: &[HostOp]) -> Option<String> {
+    pub fn host_ops_refused(&self, map: usize, ops: &[HostOp]) -> Option<HostOpsError> {
         let now = self.grown.now();
         let host_ops = self.host_ops.lock().unwrap_or_else(PoisonError::into_inner);
         host_ops.refused(&self.at(&now, map), ops)

@@ -30,6 +30,8 @@ use warpbpf_sass::{
 
 use crate::assembled::{Assembled, Unmade};
 use crate::image::ImageInfo;
+use crate::kernel_error::{KernelError, ProgramError};
+use crate::load_error::LoadError;
 use crate::patched::{self, PatchedFunctions};
 use crate::planned::PlannedProgram;
 use crate::prepared::{Calls, Code, Patched, Prepared, PreparedKernel, Spliced};
@@ -118,7 +120,7 @@ impl Session {
         programs: &[usize],
         arch: Arch,
         bits: bool,
-    ) -> Result<(String, u8), String> {
+    ) -> Result<(String, u8), KernelError> {
         let target = (arch.number(), PTX_VERSION);
         self.probe_text(FUNCTION, caller, programs, target, bits)
     }
@@ -163,14 +165,16 @@ impl Session {
         programs: &[usize],
         (sm, ptx): (u32, (u32, u32)),
         bits: bool,
-    ) -> Result<(String, u8), String> {
+    ) -> Result<(String, u8), KernelError> {
         let site = caller.site();
         let fragments = programs.iter().map(|index| {
             let program = &self.programs()[*index];
-            let named = |error: String| format!("program `{}`: {error}", program.name());
+            let named = |source| KernelError::Program {
+                program: program.name().to_owned(),
+                source,
+            };
             if !program.spec.arguments.is_empty() {
-                let error = "parameters by name are not to be had in a kernel without PTX";
-                return Err(named(error.to_owned()));
+                return Err(named(ProgramError::NoParameters));
             }
             let env = Env {
                 target: Target { ptx, sm },
@@ -188,7 +192,8 @@ impl Session {
                 meets: caller.meets(),
                 args: Vec::new(),
             };
-            let fragment = compile(&program.verified, &env).map_err(|e| named(e.to_string()))?;
+            let fragment = compile(&program.verified, &env);
+            let fragment = fragment.map_err(|error| named(ProgramError::Compile(error)))?;
             let select = Select {
                 // No function is told by its name.
                 functions: program.spec.functions.as_ref().map(|_| BTreeSet::new()),
@@ -197,7 +202,7 @@ impl Session {
             let bit = bits.then(|| self.bit_in_machine_code(*index)).transpose()?;
             Ok((program.spec.scope, select, fragment, bit))
         });
-        let fragments: Vec<_> = fragments.collect::<Result<_, String>>()?;
+        let fragments: Vec<_> = fragments.collect::<Result<_, KernelError>>()?;
         let attachments = fragments
             .iter()
             .map(|(scope, select, fragment, bit)| Attachment {
@@ -213,8 +218,7 @@ impl Session {
         let target = (target.as_str(), sm);
         // Behind the kernel's number, which is the last slot.
         let args_at = u64::from(self.first_free_slot() + 1) * 8;
-        let text = tools_function(name, target, ptx, (caller, args_at), &attachments);
-        let text = text.map_err(|error| error.to_string())?;
+        let text = tools_function(name, target, ptx, (caller, args_at), &attachments)?;
         Ok((text, launch_arg_words(site, &attachments)))
     }
 }
@@ -226,35 +230,33 @@ pub(crate) struct Splicer<'s> {
     assembled: &'s Assembled,
     bytes: &'s Arc<[u8]>,
     file: File<'s>,
-    functions: BTreeMap<(usize, Vec<usize>, bool), Result<Function, String>>,
+    functions: BTreeMap<(usize, Vec<usize>, bool), Result<Function, KernelError>>,
     unmade: &'s Unmade,
 }
 
 impl<'s> Splicer<'s> {
     /// # Errors
-    /// Why no kernel of the file gets calls, for the user.
+    /// Why no kernel of the file gets calls.
     pub(crate) fn new(
         session: &'s Session,
         image: &'s ImageInfo,
         unmade: &'s Unmade,
-    ) -> Result<Splicer<'s>, String> {
-        if let Some(why) = image.untouchable.as_ref().or(image.unread.as_ref()) {
-            return Err(why.clone());
+    ) -> Result<Splicer<'s>, KernelError> {
+        if let Some(reason) = image.untouchable.clone().or(image.unread.clone()) {
+            return Err(KernelError::Untouchable { reason });
         }
         let bytes = image.machine_code.as_ref();
-        let bytes = bytes.ok_or("its machine code is not there")?;
+        let bytes = bytes.ok_or(KernelError::NoMachineCode)?;
         let assembled = session.means.assembled.as_deref();
-        let assembled = assembled.ok_or("it gets probes only with `--backend splice`")?;
+        let assembled = assembled.ok_or(KernelError::NoSplice)?;
         if session.has_gate() {
-            return Err(
-                "programs behind a gate (`--gate`, `--slots`) are put into PTX only".to_owned(),
-            );
+            return Err(KernelError::Gate);
         }
         Ok(Splicer {
             session,
             assembled,
             bytes,
-            file: File::parse(bytes).map_err(|error| error.to_string())?,
+            file: File::parse(bytes)?,
             functions: BTreeMap::new(),
             unmade,
         })
@@ -263,24 +265,21 @@ impl<'s> Splicer<'s> {
     /// A kernel with calls to its programs, and how often each stands in it.
     ///
     /// # Errors
-    /// Why not, for the user.
+    /// Why not.
     pub(crate) fn splice(
         &mut self,
         kernel: &PreparedKernel,
-    ) -> Result<(Code, Vec<(usize, u32)>), String> {
+    ) -> Result<(Code, Vec<(usize, u32)>), KernelError> {
         let of = |index: &usize| &self.session.programs()[*index];
         let mut programs = kernel.programs.iter().map(of);
         let served = |site: Site| self.session.splicers().any(|caller| caller.site() == site);
         if let Some(program) = programs.find(|program| !served(program.spec.site)) {
-            return Err(format!(
-                "program `{}` is at places of kind `{}`, which are found in PTX only",
-                program.name(),
-                program.spec.site.word()
-            ));
+            return Err(KernelError::PtxOnly {
+                program: program.name().to_owned(),
+                site: program.spec.site.word(),
+            });
         }
-        let variables = self.shared(&kernel.mangled).map_err(|shared| {
-            format!("{shared}, and would have its own ones in the copy that is loaded beside it")
-        })?;
+        let variables = self.shared(&kernel.mangled).map_err(KernelError::Shared)?;
         let bits = kernel.choices.differ();
         let mut probes: Probes = [const { None }; CALLERS.len()];
         for (at, probe) in probes.iter_mut().enumerate() {
@@ -306,8 +305,7 @@ impl<'s> Splicer<'s> {
             (*index, count)
         });
         let placed = placed.collect();
-        let params = self.file.parameters(&kernel.mangled);
-        let params = params.map_err(|error| error.to_string())?;
+        let params = self.file.parameters(&kernel.mangled)?;
         let params = params.into_iter().map(|(offset, size)| ParamLayout {
             offset: offset.into(),
             size: size.into(),
@@ -343,7 +341,7 @@ impl<'s> Splicer<'s> {
         at: usize,
         programs: Vec<usize>,
         bits: bool,
-    ) -> Result<Function, String> {
+    ) -> Result<Function, KernelError> {
         let (session, assembled, arch) = (self.session, self.assembled, self.file.arch());
         let key = (at, programs, bits);
         if let Some(known) = self.functions.get(&key) {
@@ -352,8 +350,7 @@ impl<'s> Splicer<'s> {
         let text = session.splice_text(CALLERS[at], &key.1, arch, bits);
         let made = text.and_then(|(text, words)| {
             let cubin = assembled.get(&text, self.unmade)?;
-            let probe = Probe::parse(cubin, FUNCTION).map_err(|error| error.to_string())?;
-            let probe = Arc::new(probe);
+            let probe = Arc::new(Probe::parse(cubin, FUNCTION)?);
             Ok(Function { probe, words })
         });
         self.functions.insert(key, made.clone());
@@ -362,7 +359,7 @@ impl<'s> Splicer<'s> {
 }
 
 /// The edit of a kernel, with a table at 0.
-fn edit(file: &File<'_>, kernel: &str, probes: &Probes) -> Result<Edit, String> {
+fn edit(file: &File<'_>, kernel: &str, probes: &Probes) -> Result<Edit, KernelError> {
     let [entry, exit, access] = [0, 1, 2].map(|at: usize| {
         let function = probes[at].as_ref();
         function.map(|function| Hook {
@@ -380,23 +377,15 @@ fn edit(file: &File<'_>, kernel: &str, probes: &Probes) -> Result<Edit, String> 
             entry: entry_words,
             exit: exit_words,
         };
-        let edit = file.edit_with_launch_args(kernel, entry, exit, launch);
-        return edit.map_err(|error| error.to_string());
+        return Ok(file.edit_with_launch_args(kernel, entry, exit, launch)?);
     };
     if entry.or(exit).is_some() {
-        return Err(
-            "programs at its accesses by `--splice-memory` do not go with others at its entry or exits"
-                .to_owned(),
-        );
+        return Err(KernelError::AccessesAlone);
     }
-    let edit = file.edit_accesses(kernel, access);
-    let edit = edit.map_err(|error| error.to_string())?;
-    // A program would miss what it asks for, and nobody could tell.
+    let edit = file.edit_accesses(kernel, access)?;
     match edit.change.other_accesses {
         0 => Ok(edit),
-        count => Err(format!(
-            "{count} of its instructions access memory in ways of which `--splice-memory` does not tell"
-        )),
+        count => Err(KernelError::OtherAccesses { count }),
     }
 }
 
@@ -411,27 +400,28 @@ fn wants(select: &Select, access: &Access) -> bool {
 }
 
 /// Where a variable of the application's module is, and its bytes.
-pub type Find<'f> = dyn Fn(&str) -> Result<(u64, u64), String> + 'f;
+pub type Find<'f> = dyn Fn(&str) -> Result<(u64, u64), LoadError> + 'f;
 
 /// The addresses of variables, each looked for once.
 struct Found<'f> {
     find: &'f Find<'f>,
-    known: BTreeMap<String, Result<u64, String>>,
+    known: BTreeMap<String, Result<u64, LoadError>>,
 }
 
 impl Found<'_> {
     /// Those of one kernel.
-    fn all(&mut self, variables: &[Variable]) -> Result<Addresses, String> {
+    fn all(&mut self, variables: &[Variable]) -> Result<Addresses, LoadError> {
         let address = |variable: &Variable| {
             let found = self.known.entry(variable.name.clone());
             let found = found.or_insert_with(|| {
                 let (address, size) = (self.find)(&variable.name)?;
                 match size == variable.size {
                     true => Ok(address),
-                    false => Err(format!(
-                        "its variable `{}` has {} bytes in its file and {size} for the driver",
-                        variable.name, variable.size
-                    )),
+                    false => Err(LoadError::Variable {
+                        name: variable.name.clone(),
+                        in_file: variable.size,
+                        in_driver: size,
+                    }),
                 }
             });
             Ok((variable.name.clone(), found.clone()?))
@@ -445,11 +435,11 @@ impl Found<'_> {
 fn with_calls(
     kernels: &[(&str, &Spliced, u64)],
     find: &Find<'_>,
-) -> Result<(Vec<u8>, Failed), String> {
+) -> Result<(Vec<u8>, Failed), LoadError> {
     let Some((_, first, _)) = kernels.first() else {
-        return Err("no kernel of the file gets calls".to_owned());
+        return Err(LoadError::NoKernel);
     };
-    let file = File::parse(&first.file).map_err(|error| error.to_string())?;
+    let file = File::parse(&first.file).map_err(LoadError::Elf)?;
     let known = BTreeMap::new();
     let mut found = Found { find, known };
     let mut addresses = Addresses::new();
@@ -463,31 +453,30 @@ fn with_calls(
                 edits.push(spliced.edit.with_userdata(*table));
                 names.push(*kernel);
             }
-            Err(why) => {
-                failed.insert((*kernel).to_owned(), why);
+            Err(error) => {
+                failed.insert((*kernel).to_owned(), error);
             }
         }
     }
-    let written = file
-        .write(&edits, &addresses)
-        .map_err(|error| error.to_string())?;
+    let written = file.write(&edits, &addresses).map_err(LoadError::Edit)?;
     let left_out = written.left_out.into_iter();
-    failed.extend(left_out.map(|(at, why)| (names[at].to_owned(), why.to_string())));
+    failed.extend(left_out.map(|(at, why)| (names[at].to_owned(), LoadError::Edit(why))));
     // Else the file would be loaded for nobody.
     match failed
         .first_key_value()
         .filter(|_| failed.len() == kernels.len())
     {
-        Some((_, why)) if kernels.len() == 1 => Err(why.clone()),
-        Some((kernel, why)) => Err(format!(
-            "no kernel of its file gets calls; `{kernel}`: {why}"
-        )),
+        Some((_, error)) if kernels.len() == 1 => Err(error.clone()),
+        Some((kernel, error)) => Err(LoadError::NoneOf {
+            kernel: kernel.clone(),
+            source: Box::new(error.clone()),
+        }),
         None => Ok((written.cubin, failed)),
     }
 }
 
 /// Kernels without calls in a file with some, and why.
-pub type Failed = BTreeMap<String, String>;
+pub type Failed = BTreeMap<String, LoadError>;
 
 impl Prepared {
     /// The machine code as it would be loaded, with calls in all kernels that get some by
@@ -496,12 +485,12 @@ impl Prepared {
     /// in the end, and why.
     ///
     /// # Errors
-    /// Why there is no such file, for the user.
+    /// Why there is no such file.
     pub fn edited_machine_code(
         &self,
         table: u64,
         find: &Find<'_>,
-    ) -> Result<(Vec<u8>, Failed), String> {
+    ) -> Result<(Vec<u8>, Failed), LoadError> {
         let kernels = self.kernels.iter().filter_map(|kernel| match &kernel.code {
             Some(Code::Splice(code)) => Some((kernel.mangled.as_str(), code, table)),
             _ => None,
@@ -525,7 +514,7 @@ pub(crate) struct Duplicate {
 
 /// The copies of an image in a context, each made when the first of its kernels is loaded.
 #[derive(Debug, Default)]
-pub(crate) struct Once(Mutex<BTreeMap<Calls, Result<Arc<Duplicate>, String>>>);
+pub(crate) struct Once(Mutex<BTreeMap<Calls, Result<Arc<Duplicate>, LoadError>>>);
 
 impl Once {
     /// The copy with calls in all of `kernels` that get them and are in one copy with `kernel`; all
@@ -534,14 +523,14 @@ impl Once {
     /// `unmade` keeps why.
     ///
     /// # Errors
-    /// Why there is none, for the user.
+    /// Why there is none.
     pub(crate) fn get(
         &self,
         on: (&Driver, Stream),
         (kernel, kernels): (&PreparedKernel, &[&PreparedKernel]),
         slots: &[u64],
         (find, unmade): (&Find<'_>, &Unmade),
-    ) -> Result<Arc<Duplicate>, String> {
+    ) -> Result<Arc<Duplicate>, LoadError> {
         let key = together(kernel);
         let mut made = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let copy = made.entry(key).or_insert_with_key(|key| {
@@ -551,7 +540,7 @@ impl Once {
         });
         let copy = copy.clone()?;
         match copy.failed.get(&kernel.mangled) {
-            Some(why) => Err(why.clone()),
+            Some(error) => Err(error.clone()),
             None => Ok(copy),
         }
     }
@@ -601,11 +590,11 @@ fn load(
     slots: &[u64],
     find: &Find<'_>,
     unmade: &Unmade,
-) -> Result<Duplicate, String> {
+) -> Result<Duplicate, LoadError> {
     let say = |error: DriverError| {
-        let why = format!("the copy of its file with calls cannot be loaded: {error}");
-        unmade.keep(&why);
-        why
+        let error = LoadError::Copy(error);
+        unmade.keep(&error.to_string());
+        error
     };
     let kernels = kernels.iter().copied();
     let kernels = kernels.filter_map(|kernel| Some((kernel, number_at(kernel)?)));
@@ -642,7 +631,7 @@ fn load(
             return Ok((module, None, failed));
         };
         let loaded = patched::load(driver, patched, &patched_kernels);
-        let (module, functions) = loaded.inspect_err(|why| unmade.keep(why))?;
+        let (module, functions) = loaded.inspect_err(|error| unmade.keep(&error.to_string()))?;
         Ok((module, Some(functions), Failed::new()))
     });
     match made {

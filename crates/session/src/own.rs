@@ -1,6 +1,8 @@
 //! Programs that are kernels themselves (`gpu/run`): an empty kernel with the program at its start.
 
-use crate::image::{ImageInfo, inspect};
+use warpbpf_abi::method::Method;
+
+use crate::image::{ImageError, ImageInfo, inspect};
 use crate::prepared::Prepared;
 use crate::ptx_version::ptx_version;
 use crate::section::Form;
@@ -13,6 +15,18 @@ pub struct OwnKernel {
     pub text: String,
     /// What [`crate::Live::instrument`] takes.
     pub prepared: Prepared,
+}
+
+/// Why no kernel can be made of a program.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "fields are named in the messages")]
+pub enum OwnKernelError {
+    #[error("{0}")]
+    Image(ImageError),
+    #[error("{reason}")]
+    NoPtx { reason: String },
+    #[error("{method}")]
+    NotMade { method: Method },
 }
 
 /// A module with a kernel of this name that does nothing.
@@ -38,15 +52,23 @@ impl Session {
     ///
     /// # Errors
     /// Why no code can be made for it.
-    pub fn own_kernel(&self, index: usize, capability: (u32, u32)) -> Result<OwnKernel, String> {
+    pub fn own_kernel(
+        &self,
+        index: usize,
+        capability: (u32, u32),
+    ) -> Result<OwnKernel, OwnKernelError> {
         let text = empty_kernel(self.programs()[index].name(), capability);
         let image: ImageInfo =
-            inspect(text.as_bytes(), capability).map_err(|error| error.to_string())?;
+            inspect(text.as_bytes(), capability).map_err(OwnKernelError::Image)?;
         let prepared = self.prepare_for(&image, &|_| vec![index]);
         match prepared.kernels.as_slice() {
             [kernel] if kernel.wanted => Ok(OwnKernel { text, prepared }),
-            [kernel, ..] => Err(kernel.method.to_string()),
-            [] => Err(image.why_no_ptx.unwrap_or_default()),
+            [kernel, ..] => Err(OwnKernelError::NotMade {
+                method: kernel.method.clone(),
+            }),
+            [] => Err(OwnKernelError::NoPtx {
+                reason: image.why_no_ptx.unwrap_or_default(),
+            }),
         }
     }
 }

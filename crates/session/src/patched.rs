@@ -12,14 +12,16 @@ use std::sync::Arc;
 
 use warpbpf_abi::access::Space;
 use warpbpf_abi::attach::{Scope, Site};
-use warpbpf_driver::{Driver, DriverError, Module};
+use warpbpf_driver::{Driver, Module};
 use warpbpf_patch::{Caller, Event, launch_args_of_kernel};
 use warpbpf_sanitizer::sys::Instruction;
-use warpbpf_sanitizer::{Patch, Sanitizer, SanitizerError};
+use warpbpf_sanitizer::{Patch, Sanitizer};
 use warpbpf_sass::{File, elf};
 
 use crate::assembled::Unmade;
 use crate::image::ImageInfo;
+use crate::kernel_error::KernelError;
+use crate::load_error::LoadError;
 use crate::planned::PlannedProgram;
 use crate::prepared::{CalledFunction, Code, Patched, PreparedKernel};
 use crate::ptx_version::ptx_version;
@@ -110,15 +112,15 @@ fn instruction(event: Event) -> Instruction {
 
 /// All that a cubin's tables tell of is in it: Compute Sanitizer is not told how long it is, and
 /// what the tool sends may be anything.
-fn is_whole(cubin: &[u8]) -> Result<(), String> {
-    let image = elf::Image::parse(cubin).map_err(|error| error.to_string())?;
+fn check_whole(cubin: &[u8]) -> Result<(), KernelError> {
+    let image = elf::Image::parse(cubin).map_err(KernelError::Sent)?;
     let inside = |segment: &elf::Segment| {
         let end = segment.offset.checked_add(segment.file_bytes);
         end.is_some_and(|end| end <= cubin.len() as u64)
     };
     match image.segments.iter().all(inside) {
         true => Ok(()),
-        false => Err("a segment of the cubin ends behind it".to_owned()),
+        false => Err(KernelError::SentShort),
     }
 }
 
@@ -148,32 +150,30 @@ struct Text {
 }
 
 /// A function, or why there is none.
-type Made = Result<Text, String>;
+type Made = Result<Text, KernelError>;
 
 impl<'s> Chooser<'s> {
     /// # Errors
-    /// Why no kernel of the file gets calls, for the user.
+    /// Why no kernel of the file gets calls.
     pub(crate) fn new(
         session: &'s Session,
         sanitizer: &'static Sanitizer,
         image: &'s ImageInfo,
         unmade: &'s Unmade,
-    ) -> Result<Chooser<'s>, String> {
-        if let Some(why) = &image.untouchable {
-            return Err(why.clone());
+    ) -> Result<Chooser<'s>, KernelError> {
+        if let Some(reason) = image.untouchable.clone() {
+            return Err(KernelError::Untouchable { reason });
         }
         if session.has_gate() {
-            return Err(
-                "programs behind a gate (`--gate`, `--slots`) are put into PTX only".to_owned(),
-            );
+            return Err(KernelError::Gate);
         }
         let bytes = image.machine_code.as_ref();
-        let bytes = bytes.ok_or("its machine code is not there")?;
-        let file = File::parse(bytes).map_err(|error| error.to_string())?;
+        let bytes = bytes.ok_or(KernelError::NoMachineCode)?;
+        let file = File::parse(bytes)?;
         if let Some(name) = file.launches() {
-            return Err(format!(
-                "its file uses `{name}`: kernels and graphs that the device launches would give our functions a wrong argument"
-            ));
+            return Err(KernelError::DeviceLaunches {
+                function: name.to_owned(),
+            });
         }
         Ok(Chooser {
             session,
@@ -189,11 +189,11 @@ impl<'s> Chooser<'s> {
     /// A kernel with calls to its programs, and how often each is known to stand in it.
     ///
     /// # Errors
-    /// Why not, for the user.
+    /// Why not.
     pub(crate) fn choose(
         &self,
         kernel: &PreparedKernel,
-    ) -> Result<(Code, Vec<(usize, u32)>), String> {
+    ) -> Result<(Code, Vec<(usize, u32)>), KernelError> {
         let of = |index: &usize| &self.session.programs()[*index];
         let bits = kernel.choices.differ();
         let sm = self.file.arch().number();
@@ -205,12 +205,10 @@ impl<'s> Chooser<'s> {
             false => self.file.shared_data(&kernel.mangled),
         };
         if let Some(shared) = shared {
-            return Err(format!(
-                "{shared}, and would have its own ones in the copy that is loaded beside it"
-            ));
+            return Err(KernelError::Shared(shared));
         }
         let assembled = self.session.means.assembled.as_deref();
-        let assembled = assembled.ok_or("no functions were assembled")?;
+        let assembled = assembled.ok_or(KernelError::NoFunctions)?;
         let mut functions = Vec::new();
         let mut words = 0;
         let others = kernel.programs.iter().any(|index| needs_others(of(index)));
@@ -230,7 +228,7 @@ impl<'s> Chooser<'s> {
             words |= made.words;
             let (name, text) = (made.name, made.text);
             let cubin = assembled.get(&text, self.unmade)?;
-            is_whole(cubin).map_err(|why| format!("the function that the tool sent: {why}"))?;
+            check_whole(cubin)?;
             functions.push(CalledFunction {
                 instruction: instruction(event),
                 name,
@@ -255,25 +253,27 @@ impl<'s> Chooser<'s> {
     /// another one has places in the kernel.
     ///
     /// # Errors
-    /// Why none does, for the user.
-    fn require_event(&self, index: usize, sm: u32) -> Result<(), String> {
+    /// Why none does.
+    fn require_event(&self, index: usize, sm: u32) -> Result<(), KernelError> {
         let program = &self.session.programs()[index];
-        let name = program.name();
+        let name = || program.name().to_owned();
         let site = program.spec.site.word();
         let mut events = Event::ALL.into_iter();
         let Some(event) = events.find(|event| event.site() == program.spec.site) else {
-            return Err(format!(
-                "program `{name}` is at places of kind `{site}`, which Compute Sanitizer does not tell of; use `entry`, `exit`, `mem`, `barrier`, `func` or `funcret`"
-            ));
+            return Err(KernelError::NoEvent {
+                program: name(),
+                site,
+            });
         };
         if Event::ALL.iter().any(|event| is_for(program, *event)) {
             return Ok(());
         }
         // What it asks for may be there nowhere.
         self.session.patch_text(event, &[index], sm, false)?;
-        Err(format!(
-            "program `{name}` wants what there is not: no `{site}` is of such a kind and of such a space; leave out one of them"
-        ))
+        Err(KernelError::NoSuchEvent {
+            program: name(),
+            site,
+        })
     }
 }
 
@@ -299,10 +299,9 @@ pub(crate) fn load(
     driver: &Driver,
     patched: &Patched,
     kernels: &[(&PreparedKernel, &Patched, u64)],
-) -> Result<(Module, PatchedFunctions), String> {
-    let say = |error: DriverError| error.to_string();
-    let context = driver.current().ok_or("no context is current")?;
-    let module = driver.load_image(&patched.file).map_err(say)?;
+) -> Result<(Module, PatchedFunctions), LoadError> {
+    let context = driver.current().ok_or(LoadError::NoContext)?;
+    let module = driver.load_image(&patched.file)?;
     let mut registered = PatchedFunctions {
         sanitizer: patched.sanitizer,
         functions: Vec::new(),
@@ -316,20 +315,18 @@ pub(crate) fn load(
                 cubin: &function.cubin,
             })
             .collect();
-        let say = |error: SanitizerError| format!("Compute Sanitizer: {error}");
         patched
             .sanitizer
             .patch(context.0 as usize, module.0 as usize, &patches)
-            .map_err(say)?;
+            .map_err(LoadError::Sanitizer)?;
         for (kernel, own, table) in kernels {
-            let function = driver.function(module, &kernel.mangled);
-            let function = function.map_err(|error| error.to_string())?.0 as usize;
+            let function = driver.function(module, &kernel.mangled)?.0 as usize;
             let sanitizer = patched.sanitizer;
             // Whose launches have tables of their own runs no program without one.
             let table = if own.launch_args.is_some() { &0 } else { table };
             sanitizer
                 .set_data(context.0 as usize, function, *table)
-                .map_err(say)?;
+                .map_err(LoadError::Sanitizer)?;
             registered.functions.push(function);
         }
         Ok(())

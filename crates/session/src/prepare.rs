@@ -10,6 +10,7 @@ use warpbpf_patch::{Method as InPtx, Patcher};
 use crate::assembled::Unmade;
 use crate::choices::Choices;
 use crate::image::{ImageInfo, KernelSummary};
+use crate::kernel_error::KernelError;
 use crate::machine::Splicer;
 use crate::names::demangle;
 use crate::patched::Chooser;
@@ -44,7 +45,7 @@ impl Session {
             }
             Ok(prepared)
         })
-        .unwrap_or_else(|reason| refuse_all(image, programs, &reason))
+        .unwrap_or_else(|error| refuse_all(image, programs, &error.to_string()))
     }
 
     fn prepare_kernels(
@@ -79,7 +80,7 @@ impl Session {
                 done.machine_code = kernel.registers.is_some();
                 let made = patcher
                     .method(&kernel.mangled)
-                    .map_err(|e| e.to_string())
+                    .map_err(KernelError::Patch)
                     .and_then(|method| {
                         caught(|| make(self, &texts, kernel, &done.programs, method))
                     });
@@ -97,7 +98,7 @@ impl Session {
                             fragments,
                         });
                     }
-                    Err(reason) => refuse(&mut done, &reason),
+                    Err(error) => refuse(&mut done, &error.to_string()),
                 }
             }
             prepared.kernels.push(done);
@@ -143,7 +144,8 @@ impl Session {
                     kernel.placed = placed;
                     kernel.code = Some(code);
                 }
-                Err(reason) => {
+                Err(error) => {
+                    let reason = error.to_string();
                     // Of a kernel that could not have any, another reason tells.
                     missed |= edited.why().is_some_and(|why| reason.contains(why));
                     let first = kernel.method.why_not().unwrap_or_default();
@@ -177,27 +179,21 @@ fn make(
     kernel: &KernelSummary,
     programs: &[usize],
     method: InPtx,
-) -> Result<(PreparedKernel, Option<Vec<warpbpf_codegen::Fragment>>), String> {
+) -> Result<(PreparedKernel, Option<Vec<warpbpf_codegen::Fragment>>), KernelError> {
     warpbpf_faults::bug("session/kernel-panics");
-    warpbpf_faults::check("session/kernel", || "its code cannot be made".to_owned())?;
+    warpbpf_faults::check("session/kernel", || KernelError::Fault)?;
     let mut done = undone(kernel, programs.to_vec());
     let kernel_id = session.kernel_id(&done.demangled);
     done.kernel_id = Some(kernel_id);
     done.choices = session.choices_of(programs);
-    if session.has_slots()
-        && let Some(why) = done
-            .choices
-            .against("what is in slots cannot be told apart")
-    {
-        return Err(why);
+    if session.has_slots() {
+        done.choices.check_in_slots()?;
     }
-    if let Some(why) = done.choices.too_many() {
-        return Err(why);
-    }
+    done.choices.check_count()?;
     let reasons = match method {
         InPtx::Slice => None,
         InPtx::Clone { reasons } => Some(reasons),
-        InPtx::Refused { reason, advice } => return Err(format!("{reason}; {advice}")),
+        InPtx::Refused { reason, advice } => return Err(KernelError::Method { reason, advice }),
     };
     let fragments = texts.fragments(&kernel.mangled, programs, kernel_id)?;
     done.wanted = true;
@@ -228,11 +224,11 @@ fn make(
 /// there, and its word.
 ///
 /// # Errors
-/// Why neither, for the user.
+/// Why neither.
 fn by_one_of(
-    splice: Option<Result<Made, String>>,
-    sanitize: impl FnOnce() -> Option<Result<Made, String>>,
-) -> Result<(Method, Made), String> {
+    splice: Option<Result<Made, KernelError>>,
+    sanitize: impl FnOnce() -> Option<Result<Made, KernelError>>,
+) -> Result<(Method, Made), KernelError> {
     let why = match splice {
         Some(Ok(made)) => return Ok((Method::Splice, made)),
         Some(Err(why)) => Some(why),
@@ -240,11 +236,12 @@ fn by_one_of(
     };
     match (sanitize(), why) {
         (Some(Ok(made)), _) => Ok((Method::Sanitizer, made)),
-        (Some(Err(other)), Some(why)) if why != other => {
-            Err(format!("by `splice`: {why}; by `sanitizer`: {other}"))
-        }
+        (Some(Err(sanitizer)), Some(splice)) if splice != sanitizer => Err(KernelError::BackEnds {
+            splice: Box::new(splice),
+            sanitizer: Box::new(sanitizer),
+        }),
         (Some(Err(why)), _) | (None, Some(why)) => Err(why),
-        (None, None) => Err("it has no back end".to_owned()),
+        (None, None) => Err(KernelError::NoBackEnd),
     }
 }
 
@@ -280,7 +277,7 @@ fn refuse_all(image: &ImageInfo, programs: &dyn Fn(&str) -> Vec<usize>, reason: 
 }
 
 /// What `work` gives; a panic becomes a reason that a user can read and report.
-fn caught<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+fn caught<T>(work: impl FnOnce() -> Result<T, KernelError>) -> Result<T, KernelError> {
     // Nothing that `work` changes outlives a panic in it.
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|payload| {
         let said = payload
@@ -290,9 +287,7 @@ fn caught<T>(work: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
             .unwrap_or_else(|| "a panic without a message".to_owned());
         // Dropping a panic's payload may panic again.
         std::mem::forget(payload);
-        Err(format!(
-            "warpbpf failed internally: `{said}`; please report this with the program"
-        ))
+        Err(KernelError::Panicked { said })
     })
 }
 
@@ -304,18 +299,17 @@ mod tests {
     fn panics_become_reasons() {
         assert_eq!(caught(|| Ok(3)), Ok(3));
         assert_eq!(
-            caught::<u32>(|| Err("its own".to_owned())),
-            Err("its own".to_owned())
+            caught::<u32>(|| Err(KernelError::Target)),
+            Err(KernelError::Target)
         );
+        let said = |work: fn() -> u32| caught(|| Ok(work())).unwrap_err().to_string();
         let reason = |said| {
-            Err(format!(
-                "warpbpf failed internally: `{said}`; please report this with the program"
-            ))
+            format!("warpbpf failed internally: `{said}`; please report this with the program")
         };
-        assert_eq!(caught::<u32>(|| panic!("plain")), reason("plain"));
-        assert_eq!(caught::<u32>(|| panic!("block {}", 7)), reason("block 7"));
+        assert_eq!(said(|| panic!("plain")), reason("plain"));
+        assert_eq!(said(|| panic!("block {}", 7)), reason("block 7"));
         assert_eq!(
-            caught::<u32>(|| std::panic::panic_any(7)),
+            said(|| std::panic::panic_any(7)),
             reason("a panic without a message")
         );
     }

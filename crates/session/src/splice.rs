@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use warpbpf_abi::method::Method;
 use warpbpf_abi::names::PREFIX;
+use warpbpf_ptx::PtxError;
 use warpbpf_ptx::ast::{Function, Module};
 
 use crate::image::ImageInfo;
@@ -42,24 +43,60 @@ pub struct SplicedFunction {
     pub after: String,
 }
 
+/// Why there is nothing to show.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[expect(missing_docs, reason = "fields are named in the messages")]
+pub enum SpliceError {
+    #[error("`{glob}` names no kernel; there are {}", list(known))]
+    NoKernel { glob: String, known: Vec<String> },
+    #[error(
+        "`{glob}` names several kernels: {}; write the mangled name of one",
+        list(kernels)
+    )]
+    SeveralKernels { glob: String, kernels: Vec<String> },
+    #[error(
+        "no program is for kernel `{kernel}`; the sections are {}",
+        sections.iter().map(|section| format!("`{section}`")).collect::<Vec<_>>().join(", ")
+    )]
+    NoProgram {
+        kernel: String,
+        sections: Vec<String>,
+    },
+    #[error("kernel `{kernel}`: {method}")]
+    NotMade { kernel: String, method: Method },
+    #[error(
+        "kernel `{kernel}`: no site that a program wants is in it{}",
+        left_out.iter().map(|(why, count)| format!("; {count} left out: {why}")).collect::<String>()
+    )]
+    NoSite {
+        kernel: String,
+        left_out: Vec<(String, u32)>,
+    },
+    /// The text of the image or of the variant cannot be read.
+    #[error("{0}")]
+    Ptx(PtxError),
+}
+
+fn list(names: &[String]) -> String {
+    match names {
+        [] => "none".to_owned(),
+        names => names.join(", "),
+    }
+}
+
 impl Session {
     /// Instruments the one kernel of `image` that `glob` names.
     ///
     /// # Errors
     /// No or several kernels of that name, no program for it, or why it cannot be instrumented.
-    pub fn splice(&self, image: &ImageInfo, glob: &str) -> Result<Splice, String> {
+    pub fn splice(&self, image: &ImageInfo, glob: &str) -> Result<Splice, SpliceError> {
         let mangled = one_kernel(image, glob)?;
         if self.matching(mangled).is_empty() {
-            let sections: Vec<String> = self
-                .programs()
-                .iter()
-                .map(|p| format!("`{}`", p.section()))
-                .collect();
-            return Err(format!(
-                "no program is for kernel `{}`; the sections are {}",
-                names::demangle(mangled),
-                sections.join(", ")
-            ));
+            let programs = self.programs().iter();
+            return Err(SpliceError::NoProgram {
+                kernel: names::demangle(mangled),
+                sections: programs.map(|p| p.section().to_owned()).collect(),
+            });
         }
         let prepared = self.prepare_for(image, &|kernel| {
             if kernel == mangled {
@@ -69,12 +106,12 @@ impl Session {
             }
         });
         let kernel = prepared.kernels.iter().find(|k| k.mangled == mangled);
-        let Some((kernel, text)) =
-            kernel.and_then(|k| Some((k, text_of(k.code.as_ref()?, &prepared)?)))
-        else {
-            return Err(kernel.map_or_else(String::new, why_not));
+        let kernel = kernel.ok_or_else(|| no_kernel(image, glob))?;
+        let code = kernel.code.as_ref();
+        let Some(text) = code.and_then(|code| text_of(code, &prepared)) else {
+            return Err(why_not(kernel));
         };
-        let read = |text| warpbpf_ptx::index(text).map_err(|e| e.to_string());
+        let read = |text| warpbpf_ptx::index(text).map_err(SpliceError::Ptx);
         let before = read(image.ptx.as_deref().unwrap_or_default())?;
         let after = read(text)?;
         let sites = self
@@ -94,16 +131,18 @@ impl Session {
 }
 
 /// Why there is nothing to show.
-fn why_not(kernel: &PreparedKernel) -> String {
-    let name = &kernel.demangled;
-    if kernel.method != Method::NoSite {
-        return format!("kernel `{name}`: {}", kernel.method);
+fn why_not(done: &PreparedKernel) -> SpliceError {
+    let kernel = done.demangled.clone();
+    match &done.method {
+        Method::NoSite => SpliceError::NoSite {
+            kernel,
+            left_out: done.left_out.clone(),
+        },
+        method => SpliceError::NotMade {
+            kernel,
+            method: method.clone(),
+        },
     }
-    let mut text = format!("kernel `{name}`: no site that a program wants is in it");
-    for (reason, count) in &kernel.left_out {
-        text += &format!("; {count} left out: {reason}");
-    }
-    text
 }
 
 fn text_of<'p>(code: &'p Code, prepared: &'p Prepared) -> Option<&'p str> {
@@ -114,29 +153,26 @@ fn text_of<'p>(code: &'p Code, prepared: &'p Prepared) -> Option<&'p str> {
     }
 }
 
-fn one_kernel<'i>(image: &'i ImageInfo, glob: &str) -> Result<&'i str, String> {
-    let all = || image.kernels.iter();
-    let named: Vec<&str> = all()
+fn one_kernel<'i>(image: &'i ImageInfo, glob: &str) -> Result<&'i str, SpliceError> {
+    let named: Vec<&str> = (image.kernels.iter())
         .filter(|k| names::matches(glob, &k.mangled))
         .map(|k| k.mangled.as_str())
         .collect();
-    let list = |names: &[&str]| match names {
-        [] => "none".to_owned(),
-        names => names.join(", "),
-    };
     match named.as_slice() {
         [one] => Ok(one),
-        [] => {
-            let known: Vec<&str> = all().map(|k| k.demangled.as_str()).collect();
-            Err(format!(
-                "`{glob}` names no kernel; there are {}",
-                list(&known)
-            ))
-        }
-        several => Err(format!(
-            "`{glob}` names several kernels: {}; write the mangled name of one",
-            list(several)
-        )),
+        [] => Err(no_kernel(image, glob)),
+        several => Err(SpliceError::SeveralKernels {
+            glob: glob.to_owned(),
+            kernels: several.iter().map(|name| (*name).to_owned()).collect(),
+        }),
+    }
+}
+
+fn no_kernel(image: &ImageInfo, glob: &str) -> SpliceError {
+    let known = image.kernels.iter();
+    SpliceError::NoKernel {
+        glob: glob.to_owned(),
+        known: known.map(|kernel| kernel.demangled.clone()).collect(),
     }
 }
 

@@ -10,6 +10,7 @@ use warpbpf_patch::{Attachment, Gate, Options, PatchError, Patcher, Select, Vari
 use warpbpf_ptx::arguments::Arguments;
 use warpbpf_ptx::ast::Module;
 
+use crate::kernel_error::{KernelError, ProgramError};
 use crate::names;
 use crate::prepared::{CloneTexts, Code, Prepared, refuse};
 use crate::session::{Session, bit};
@@ -80,7 +81,7 @@ impl<'w, 'a> Texts<'w, 'a> {
         kernel: &str,
         programs: &[usize],
         kernel_id: u64,
-    ) -> Result<Vec<Fragment>, String> {
+    ) -> Result<Vec<Fragment>, KernelError> {
         self.fragments_in(kernel, programs, kernel_id, SlotSpace::Const)
     }
 
@@ -90,18 +91,22 @@ impl<'w, 'a> Texts<'w, 'a> {
         programs: &[usize],
         kernel_id: u64,
         slots: SlotSpace,
-    ) -> Result<Vec<Fragment>, String> {
+    ) -> Result<Vec<Fragment>, KernelError> {
         let sm = self
             .module
             .targets
             .first()
             .and_then(|t| sm_number(t))
-            .ok_or("its `.target` is not an `sm_NN`")?;
+            .ok_or(KernelError::Target)?;
         let target = Target {
             ptx: self.module.version,
             sm,
         };
-        let env_of = |index: usize| -> Result<Env, String> {
+        let named = |index: usize, source| KernelError::Program {
+            program: self.session.programs()[index].name().to_owned(),
+            source,
+        };
+        let env_of = |index: usize| -> Result<Env, KernelError> {
             let program = &self.session.programs()[index];
             Ok(Env {
                 target,
@@ -116,17 +121,17 @@ impl<'w, 'a> Texts<'w, 'a> {
                 meets: true,
                 args: self
                     .positions(kernel, &program.spec.arguments)
-                    .map_err(|reason| format!("program `{}`: {reason}", program.name()))?,
+                    .map_err(|error| named(index, error))?,
             })
         };
         let compile_one = |index: &usize| {
             let program = &self.session.programs()[*index];
             compile(&program.verified, &env_of(*index)?)
-                .map_err(|e| format!("program `{}`: {e}", program.name()))
+                .map_err(|error| named(*index, ProgramError::Compile(error)))
         };
         let mut fragments: Vec<Fragment> = (programs.iter())
             .map(compile_one)
-            .collect::<Result<_, String>>()?;
+            .collect::<Result<_, KernelError>>()?;
         let slots = self.session.slots_beside(programs);
         if !slots.is_empty() {
             let interpreter = self.session.interpreter(target);
@@ -138,7 +143,7 @@ impl<'w, 'a> Texts<'w, 'a> {
     }
 
     /// Where the named parameters of a kernel are.
-    fn positions(&self, kernel: &str, names: &[String]) -> Result<Vec<u8>, String> {
+    fn positions(&self, kernel: &str, names: &[String]) -> Result<Vec<u8>, ProgramError> {
         if names.is_empty() {
             return Ok(Vec::new());
         }
@@ -150,13 +155,13 @@ impl<'w, 'a> Texts<'w, 'a> {
             // PTX's own names always work.
             let found = named.or_else(|| params.iter().position(|param| param.name == name));
             found.and_then(|at| u8::try_from(at).ok()).ok_or_else(|| {
-                let there: Vec<&str> = debug.iter().map(|a| a.name.as_str()).filter(|name| !name.is_empty()).collect();
-                let what = if there.is_empty() {
-                    "the names are not in its PTX (`nvcc -G` and `clang -g` put them there); use positions".to_owned()
-                } else {
-                    format!("it has `{}`", there.join("`, `"))
-                };
-                format!("the kernel has no parameter `{name}`: {what}")
+                let there = debug.iter().map(|a| &a.name);
+                let there: Vec<String> = there.filter(|name| !name.is_empty()).cloned().collect();
+                let name = name.clone();
+                match there.is_empty() {
+                    true => ProgramError::NoNames { name },
+                    false => ProgramError::Parameter { name, there },
+                }
             })
         };
         names.iter().map(position).collect()
@@ -171,13 +176,13 @@ impl<'w, 'a> Texts<'w, 'a> {
         kernel: &str,
         programs: &[usize],
         fragments: &[Fragment],
-    ) -> Result<(String, Variant), String> {
+    ) -> Result<(String, Variant), PatchError> {
         let attachments = self.attachments(programs, fragments);
         let make = |first| {
             let options = self.options(SlotSpace::Const, first);
             self.patcher.slice(kernel, &attachments, &options)
         };
-        let made = if self.any_sites(programs) {
+        if self.any_sites(programs) {
             let numbers = self.session.sites.lock();
             let mut numbers = numbers.unwrap_or_else(PoisonError::into_inner);
             numbers.number(self.hash, kernel, make, |(_, variant)| {
@@ -185,8 +190,7 @@ impl<'w, 'a> Texts<'w, 'a> {
             })
         } else {
             make(0)
-        };
-        made.map_err(|e| e.to_string())
+        }
     }
 
     /// A kernel without programs, if the compiler may comment on `instrumented`.

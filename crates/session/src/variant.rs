@@ -14,6 +14,7 @@ use crate::choices::Choices;
 use crate::code_cache::CodeCache;
 use crate::launch_args::Tables;
 use crate::launch_records::{LAUNCH_POOL, LaunchRecords};
+use crate::load_error::LoadError;
 use crate::machine::{Duplicate, Once, table_of};
 use crate::prepared::{CloneTexts, Code, PreparedKernel};
 use crate::resources::{Change, Room, Rooms};
@@ -211,16 +212,14 @@ impl Loading<'_> {
     /// Loads the code of a prepared kernel and fills its slots.
     ///
     /// # Errors
-    /// What failed, for the user; the original is not touched.
+    /// What failed; the original is not touched.
     pub(crate) fn load(
         &self,
         kernel: &PreparedKernel,
         records: Option<Arc<LaunchRecords>>,
-    ) -> Result<LoadedVariant, String> {
-        let text = |e: DriverError| e.to_string();
+    ) -> Result<LoadedVariant, LoadError> {
         let (driver, original) = (self.driver, self.original);
-        let gone = || "its image is being unloaded".to_owned();
-        let looked_up = self.standing.while_loaded(|| {
+        let looked_up = self.standing.while_loaded(|| -> Result<_, DriverError> {
             let before = driver.function(original, &kernel.mangled)?;
             let variant = match &kernel.code {
                 Some(Code::Slice { variant, .. } | Code::Clone { variant }) => variant,
@@ -229,7 +228,7 @@ impl Loading<'_> {
             let slots = slots(driver, original, variant, &self.addresses)?;
             Ok((before, slots))
         });
-        let (before, slots) = looked_up.ok_or_else(gone)?.map_err(text)?;
+        let (before, slots) = looked_up.ok_or(LoadError::Unloading)??;
         match &kernel.code {
             Some(Code::Slice {
                 ptx,
@@ -237,10 +236,8 @@ impl Loading<'_> {
                 variant,
             }) => {
                 let baked = |ptx| {
-                    warpbpf_faults::check("session/bake", || {
-                        "its addresses cannot be written".to_owned()
-                    })?;
-                    warpbpf_patch::bake(ptx, &slots).map_err(|e| e.to_string())
+                    warpbpf_faults::check("session/bake", || LoadError::Fault)?;
+                    warpbpf_patch::bake(ptx, &slots).map_err(LoadError::Bake)
                 };
                 let jit = self.slice_options(kernel);
                 let ptx = baked(ptx)?;
@@ -251,12 +248,13 @@ impl Loading<'_> {
                 };
                 let begun = Instant::now();
                 let compiled = self.compile(&ptx, &jit, &kernel.demangled, without);
-                let compiled = compiled.map_err(text)?;
+                let compiled = compiled.map_err(LoadError::Driver)?;
                 let module = compiled.module;
                 let bound = self.standing.while_loaded(|| {
-                    bind(driver, kernel, before, module, variant, records).map_err(text)
+                    bind(driver, kernel, before, module, variant, records)
+                        .map_err(LoadError::Driver)
                 });
-                match bound.unwrap_or_else(|| Err(gone())) {
+                match bound.unwrap_or(Err(LoadError::Unloading)) {
                     Ok(mut loaded) => {
                         loaded.module = Mutex::new(Some(Own::Alone(module)));
                         loaded.compiler_warnings = compiled.warnings;
@@ -277,8 +275,8 @@ impl Loading<'_> {
                 let find = |name: &str| {
                     let found = self
                         .standing
-                        .while_loaded(|| driver.global(original, name).map_err(text));
-                    found.unwrap_or_else(|| Err(gone()))
+                        .while_loaded(|| driver.global(original, name).map_err(LoadError::Driver));
+                    found.unwrap_or(Err(LoadError::Unloading))
                 };
                 let kernels = (kernel, self.kernels);
                 let copy = self
@@ -296,9 +294,10 @@ impl Loading<'_> {
                 };
                 let tables_in = records.clone();
                 let bound = self.standing.while_loaded(|| {
-                    bind(driver, kernel, before, copy.module, &variant, records).map_err(text)
+                    bind(driver, kernel, before, copy.module, &variant, records)
+                        .map_err(LoadError::Driver)
                 });
-                let mut loaded = bound.unwrap_or_else(|| Err(gone()))?;
+                let mut loaded = bound.unwrap_or(Err(LoadError::Unloading))?;
                 if let Some(Code::Patched(patched)) = &kernel.code
                     && let Some((needs, records)) = patched.launch_args.zip(tables_in)
                 {
@@ -311,13 +310,13 @@ impl Loading<'_> {
                 Ok(loaded)
             }
             Some(Code::Clone { variant }) => {
-                fill_slots(driver, original, &slots, self.stream).map_err(text)?;
+                fill_slots(driver, original, &slots, self.stream).map_err(LoadError::Driver)?;
                 let loaded = bind(driver, kernel, before, original, variant, records);
-                let mut loaded = loaded.map_err(text)?;
+                let mut loaded = loaded.map_err(LoadError::Driver)?;
                 loaded.compiler_warnings = self.clone_warnings(kernel, variant);
                 Ok(loaded)
             }
-            None => Err("no code was made for it".into()),
+            None => Err(LoadError::NoCode),
         }
     }
 

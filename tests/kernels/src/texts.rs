@@ -93,7 +93,9 @@ pub fn check(bundle: &Path, file: &Path, ptxas: &str) -> Result<Checked, String>
         .filter(|f| f.is_entry && f.body.is_some())
     {
         checked.kernels += 1;
-        let accepted = session.splice(&image, kernel.name).and_then(|splice| {
+        let accepted = session.splice(&image, kernel.name);
+        let accepted = accepted.map_err(|error| error.to_string());
+        let accepted = accepted.and_then(|splice| {
             accepts(ptxas, &module, &splice.text)?;
             Ok(splice.site_count)
         });

@@ -301,7 +301,7 @@ fn measure(driver: &Driver, bench: &Bench, object: &[u8], record: u64) -> Result
     let stream = driver.stream()?;
     let burst = Burst {
         driver,
-        variant: &*variant?,
+        variant: &*variant.map_err(|e| told(&e))?,
         blocks,
         stream,
         out: driver.alloc_zeroed(threads * 4, stream)?,

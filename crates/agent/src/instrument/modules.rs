@@ -9,6 +9,7 @@ pub(crate) mod pending;
 pub(crate) mod read;
 pub(crate) mod report;
 
+mod failure;
 mod instrument;
 mod replace_images;
 

@@ -76,7 +76,7 @@ impl Means {
 
     /// `ptxas` makes functions for a GPU; which one it is.
     fn assembler(&self, sm: u32) -> Result<String, String> {
-        let arch = arch(sm)?;
+        let arch = arch(sm).map_err(|error| error.to_string())?;
         let (ptxas, version) = self.ptxas.as_ref().map_err(Clone::clone)?;
         let text = TRIAL.replace("NUMBER", &arch.number().to_string());
         ptxas::assemble(ptxas, &text, arch).map_err(Refused::why)?;

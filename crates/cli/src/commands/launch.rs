@@ -154,11 +154,12 @@ fn load(
     index: usize,
     capability: (u32, u32),
 ) -> Result<(Arc<LoadedVariant>, model::Kernel), String> {
-    let own = live.session().own_kernel(index, capability)?;
+    let own = live.session().own_kernel(index, capability);
+    let own = own.map_err(|error| error.to_string())?;
     let module = driver.load_ptx(&own.text).map_err(|e| e.to_string())?;
     let mut made = live.instrument(&own.prepared, module, &JitOptions::default());
     let (mangled, variant) = made.pop().ok_or("no code was made for it")?;
-    let variant = variant?;
+    let variant = variant.map_err(|error| error.to_string())?;
     if variant.hidden.is_some() {
         return Err("it needs a launch record, which programs that are kernels do not have".into());
     }

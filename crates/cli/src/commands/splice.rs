@@ -29,7 +29,8 @@ pub fn run(
         message,
     };
     let image = image(path, capability, &glob)?;
-    let splice = session.splice(&image, &glob).map_err(refused)?;
+    let splice = session.splice(&image, &glob);
+    let splice = splice.map_err(|error| refused(error.to_string()))?;
     say(&if flags.json {
         json(&splice)
     } else {

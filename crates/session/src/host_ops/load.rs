@@ -3,6 +3,7 @@
 
 use warpbpf_driver::{Driver, DriverError, Stream};
 
+use super::error::HostOpsError;
 use super::op::{BLOCK, Loaded, Memory, RECORDS};
 use super::program::{Kernel, Kernels};
 use crate::held::Held;
@@ -17,7 +18,7 @@ pub(crate) fn load(
     addresses: &[u64],
     stream: Stream,
     first: usize,
-) -> Result<Vec<Result<Loaded, String>>, DriverError> {
+) -> Result<Vec<Result<Loaded, HostOpsError>>, DriverError> {
     warpbpf_faults::check("session/host-ops", || DriverError {
         call: "cuMemHostAlloc",
         code: 2,
@@ -33,8 +34,8 @@ pub(crate) fn load(
         kernels,
     } = made;
     if kernels.iter().all(Result::is_err) {
-        let none = |kernel: Result<Kernel, String>| kernel.and(Err(String::new()));
-        return Ok(kernels.into_iter().map(none).collect());
+        let reasons = kernels.into_iter().filter_map(Result::err);
+        return Ok(reasons.map(Err).collect());
     }
     let module = held.load_ptx(&text)?;
     // At least a block of the largest ones.
@@ -53,7 +54,7 @@ pub(crate) fn load(
     let bytes: Vec<u8> = table.iter().flat_map(|slot| slot.to_le_bytes()).collect();
     let (address, _) = driver.global(module, warpbpf_abi::names::SLOTS)?;
     driver.write(address, &bytes, stream)?;
-    let load = |kernel: Result<Kernel, String>| -> Result<_, DriverError> {
+    let load = |kernel: Result<Kernel, HostOpsError>| -> Result<_, DriverError> {
         Ok(match kernel {
             Ok(Kernel { name, record, .. }) => Ok(Loaded {
                 function: driver.function(module, &name)?,
@@ -61,7 +62,7 @@ pub(crate) fn load(
                 host,
                 records,
             }),
-            Err(reason) => Err(reason),
+            Err(error) => Err(error),
         })
     };
     kernels.into_iter().map(load).collect()

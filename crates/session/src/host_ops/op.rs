@@ -18,9 +18,6 @@ pub(super) const COPIED: u64 = 1 << 30;
 /// Threads of a block of operations.
 pub(super) const BLOCK: u32 = 32;
 
-/// Why a map has no kernel for its operations.
-pub(super) const NO_KERNEL: &str = "its operations need no kernel";
-
 /// What is to be done. Queues, stacks and bloom filters take `Lookup`, `Update` and
 /// `LookupAndDelete` for `Peek`, `Push` and `Pop`, as Linux does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

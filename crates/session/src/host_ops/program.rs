@@ -13,6 +13,7 @@ use warpbpf_maps::MapPlan;
 use warpbpf_object::MapDef;
 use warpbpf_verify::{Platform, verify};
 
+use super::error::HostOpsError;
 use super::op::{Action, Answer, HostOp};
 use crate::host_ops::op::{Codes, Record};
 use crate::ptx_version::ptx_version;
@@ -53,7 +54,7 @@ pub(crate) struct Kernels {
     /// The slot of the records' address.
     pub(crate) memory_slot: u32,
     /// By map from the first one that was asked for; or why there is none.
-    pub(crate) kernels: Vec<Result<Kernel, String>>,
+    pub(crate) kernels: Vec<Result<Kernel, HostOpsError>>,
 }
 
 impl Record {
@@ -293,7 +294,7 @@ impl Session {
             args: Vec::new(),
         };
         let maps = self.maps().iter().zip(self.map_defs());
-        let kernels: Vec<Result<Kernel, String>> = maps
+        let kernels: Vec<Result<Kernel, HostOpsError>> = maps
             .enumerate()
             .skip(first)
             .map(|(index, (plan, def))| {
@@ -306,7 +307,7 @@ impl Session {
                 };
                 let name = format!("warpbpf_host_{index}");
                 let fragment = fragment(record, def, &own)?;
-                Entry::new(&name, &fragment).map_err(|error| error.to_string())?;
+                Entry::new(&name, &fragment).map_err(HostOpsError::Compile)?;
                 Ok(Kernel {
                     name,
                     record,
@@ -329,31 +330,29 @@ impl Session {
     }
 }
 
-fn record(plan: &MapPlan) -> Result<Record, String> {
+fn record(plan: &MapPlan) -> Result<Record, HostOpsError> {
     match plan.layout {
         MapLayout::Array(_) | MapLayout::PerThread(_) | MapLayout::Hosted(_) => {
-            return Err(super::op::NO_KERNEL.into());
+            return Err(HostOpsError::NoKernel);
         }
-        MapLayout::Ring(_) => return Err("its records come as events".into()),
-        MapLayout::UserRing(_) => return Err("it is filled by copies".into()),
+        MapLayout::Ring(_) => return Err(HostOpsError::Events),
+        MapLayout::UserRing(_) => return Err(HostOpsError::Copies),
         _ => {}
     }
     let record = Record::new(plan);
     if !record.codes.update && !record.codes.push {
-        return Err("programs cannot change it".into());
+        return Err(HostOpsError::Constant);
     }
     Ok(record)
 }
 
-fn fragment(record: Record, def: &MapDef, env: &Env) -> Result<Fragment, String> {
-    let code = warpbpf_ebpf::assemble(&record.text()).map_err(|errors| {
-        let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-        errors.join(", ")
-    })?;
+fn fragment(record: Record, def: &MapDef, env: &Env) -> Result<Fragment, HostOpsError> {
+    let code = warpbpf_ebpf::assemble(&record.text()).map_err(HostOpsError::Assemble)?;
     let platform = Platform::new(Site::Entry)
         .with_memory(record.bytes())
         .with_budget(BUDGET);
     let maps = std::slice::from_ref(def);
-    let verified = verify(code, maps, &platform).map_err(|rejection| rejection.to_string())?;
-    compile(&verified, env).map_err(|error| error.to_string())
+    let verified = verify(code, maps, &platform);
+    let verified = verified.map_err(|rejection| HostOpsError::Rejected { rejection })?;
+    compile(&verified, env).map_err(HostOpsError::Compile)
 }

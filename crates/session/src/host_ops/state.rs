@@ -4,10 +4,11 @@
 use std::time::{Duration, Instant};
 
 use warpbpf_abi::layout::MapLayout;
-use warpbpf_driver::Stream;
+use warpbpf_driver::{DriverError, Stream};
 use warpbpf_maps::MapPlan;
 
 use super::copies::Copies;
+use super::error::HostOpsError;
 use crate::host_ops::op::{Answer, HostOp, Loaded, Memory};
 
 /// How long the operations of one launch may take.
@@ -24,14 +25,14 @@ pub(crate) struct HostOps {
     pub(super) values: Memory,
     pub(super) device: Option<OnDevice>,
     /// Why there is no `device`, although there was to be one.
-    pub(super) failed: Option<String>,
+    pub(super) failed: Option<DriverError>,
 }
 
 /// The kernels and their records.
 #[derive(Debug)]
 pub(super) struct OnDevice {
     /// By map.
-    pub(super) kernels: Vec<Result<Loaded, String>>,
+    pub(super) kernels: Vec<Result<Loaded, HostOpsError>>,
     pub(super) batch: Option<Batch>,
     /// A launch that was given up and has not ended.
     pub(super) late: bool,

@@ -11,8 +11,8 @@ use warpbpf_driver::DeviceInfo;
 use warpbpf_sanitizer::sys::{CallbackFunc, Table};
 use warpbpf_session::backends::without_ptx;
 use warpbpf_session::{
-    Arch, Assembled, CompiledFrom, ImageInfo, Means, Method, Options, Prepared, Sanitizer, Session,
-    inspect, inspect_compiled, kernel_names, machine_code,
+    Arch, Assembled, CompiledFrom, ImageInfo, LoadError, Means, Method, Options, Prepared,
+    Sanitizer, Session, inspect, inspect_compiled, kernel_names, machine_code,
 };
 
 mod refused;
@@ -857,8 +857,8 @@ fn what_compute_sanitizer_does_not_tell_of_is_refused() {
     );
 }
 
-fn nothing_there(name: &str) -> Result<(u64, u64), String> {
-    Err(format!("`{name}` is not there"))
+fn nothing_there(_: &str) -> Result<(u64, u64), LoadError> {
+    Err(LoadError::Unloading)
 }
 
 /// Each gets its own table in the file that is loaded, and what cannot get calls costs the others
@@ -916,8 +916,8 @@ fn hundreds_of_kernels_of_a_file_get_calls() {
     // Nobody wants any of them.
     let none = session.prepare_for(&image, &|_| Vec::new());
     assert_eq!(
-        none.edited_machine_code(table, &nothing_there).unwrap_err(),
-        "no kernel of the file gets calls"
+        none.edited_machine_code(table, &nothing_there),
+        Err(LoadError::NoKernel)
     );
 }
 
@@ -995,7 +995,7 @@ fn a_copy_can_have_the_variables_of_its_module() {
         );
 
         let (counter, table) = (0x7f00_1122_3344_u64, 0x7f00_5566_7788_u64);
-        let edited = |table: Result<(u64, u64), String>| {
+        let edited = |table: Result<(u64, u64), LoadError>| {
             let find = |name: &str| match name {
                 "counter" => Ok((counter, 4)),
                 _ => table.clone(),
@@ -1013,14 +1013,15 @@ fn a_copy_can_have_the_variables_of_its_module() {
         // One whose variable the driver does not know, or knows to be another, gets no calls; the
         // other kernel does.
         for (found, why) in [
-            (Err("it is not there".to_owned()), "it is not there"),
+            (Err(LoadError::Unloading), "its image is being unloaded"),
             (
                 Ok((table, 12)),
                 "its variable `table` has 16 bytes in its file and 12 for the driver",
             ),
         ] {
             let (one, failed) = edited(found);
-            let failed: Vec<_> = failed.into_iter().collect();
+            let failed = failed.into_iter();
+            let failed: Vec<_> = failed.map(|(name, why)| (name, why.to_string())).collect();
             assert_eq!(failed, [("looks".to_owned(), why.to_owned())]);
             assert!(has(&one, counter) && !has(&one, table));
             let facts = |bytes: &[u8]| warpbpf_fatbin::Cubin::parse(bytes).unwrap();

@@ -297,7 +297,7 @@ impl Put {
             .live
             .instrument(&prepared, original, &JitOptions::default());
         let (_, variant) = made.pop().ok_or("no code was made for it")?;
-        let variant = variant?;
+        let variant = variant.map_err(|error| error.to_string())?;
         let mut hidden = Vec::new();
         if variant.hidden.is_some() {
             let record = variant.launch_record(stream, shape.grid, shape.block);

@@ -9,9 +9,10 @@ use warpbpf_driver::sys::{CUfunction, CUlibrary, CUmodule};
 use warpbpf_driver::{Context, Library, Module};
 use warpbpf_session::Method;
 use warpbpf_session::client::OWN;
-use warpbpf_session::{Live, LoadedVariant, Prepared, PreparedKernel, Session};
+use warpbpf_session::{Live, LoadError, LoadedVariant, Prepared, PreparedKernel, Session};
 
 use crate::instrument::modules::enter::{enter, enter_known_handles};
+use crate::instrument::modules::failure::Failure;
 use crate::instrument::modules::report::{Summaries, report, tell_left_out};
 use crate::kernels::entry::{Entry, Place};
 use crate::runtime::agent::{Absent, Agent};
@@ -19,7 +20,7 @@ use crate::sources::images::{Handle, Image};
 use crate::sources::version::Version;
 use crate::sys::lock::lock;
 
-type Results = HashMap<String, Result<Arc<LoadedVariant>, String>>;
+type Results = HashMap<String, Result<Arc<LoadedVariant>, Failure>>;
 
 /// What others have alone, by kernel: it runs where a variant with a second tool's programs too
 /// cannot.
@@ -79,7 +80,7 @@ pub(crate) fn instrument_for(agent: &'static Agent, image: &Image, version: &Ver
     if let Err(Absent::Gone(why)) = instrumented
         && image.claim(here, generation)
     {
-        let results = failures(&version.prepared, why);
+        let results = failures(&version.prepared, &Failure::NoMaps { why });
         register(agent, image, version, context, &results, &Alone::new());
         pends_no_more(agent, image);
     }
@@ -101,13 +102,10 @@ pub(crate) fn instrument_in(agent: &'static Agent, image: &Image, version: &Vers
     };
     let capability = agent.device().map(|device| device.capability);
     let results = match module {
-        None => failures(&version.prepared, "its image is being unloaded"),
+        None => failures(&version.prepared, &LoadError::Unloading.into()),
         Some(Ok(_)) if capability != Some(image.capability) => {
-            let (major, minor) = image.capability;
-            let why = format!(
-                "it was read for a device of sm_{major}{minor}, and it is used on one of another kind, too"
-            );
-            failures(&version.prepared, &why)
+            let read_for = image.capability;
+            failures(&version.prepared, &Failure::OtherDevice { read_for })
         }
         Some(Ok(module)) => {
             // What has the same programs as before is the same.
@@ -119,7 +117,8 @@ pub(crate) fn instrument_in(agent: &'static Agent, image: &Image, version: &Vers
                 &image.jit,
                 &|kernel| !results.contains_key(&kernel.mangled),
             );
-            results.extend(made);
+            let made = made.into_iter();
+            results.extend(made.map(|(name, made)| (name, made.map_err(Failure::Load))));
             fall_back(agent, image, version, here, &mut results);
             if let Some(own) = own_alone(version, image, &results) {
                 let made = live.instrument_for(
@@ -133,7 +132,7 @@ pub(crate) fn instrument_in(agent: &'static Agent, image: &Image, version: &Vers
             }
             results
         }
-        Some(Err(error)) => failures(&version.prepared, &error.to_string()),
+        Some(Err(error)) => failures(&version.prepared, &LoadError::Driver(error).into()),
     };
     let alone = alone(image, version, here, &results);
     register(agent, image, version, context, &results, &alone);
@@ -151,7 +150,8 @@ fn fall_back(
 ) {
     let summaries = Summaries::of(image);
     for (name, result) in results {
-        let Err(reason) = result else { continue };
+        let Err(error) = result else { continue };
+        let reason = error.to_string();
         let variant = {
             // Who gives up code that nobody has counts its owners under this lock.
             let entries = lock(&image.entries);
@@ -177,11 +177,7 @@ fn fall_back(
                     reason: reason.clone(),
                 },
             );
-            let failure = (
-                version.generation(),
-                kernel.demangled.clone(),
-                reason.clone(),
-            );
+            let failure = (version.generation(), kernel.demangled.clone(), reason);
             lock(&image.without).push(failure);
             *result = Ok(variant);
         }
@@ -206,14 +202,14 @@ fn take_own(
     agent: &'static Agent,
     image: &Image,
     version: &Version,
-    made: Vec<(String, Result<Arc<LoadedVariant>, String>)>,
+    made: Vec<(String, Result<Arc<LoadedVariant>, LoadError>)>,
     results: &mut Results,
 ) {
     let summaries = Summaries::of(image);
     for (name, made) in made {
         let mut kernels = version.prepared.kernels.iter();
         let kernel = kernels.find(|kernel| kernel.mangled == name);
-        let (Ok(variant), Some(kernel), Some(Err(reason))) = (made, kernel, results.get(&name))
+        let (Ok(variant), Some(kernel), Some(Err(error))) = (made, kernel, results.get(&name))
         else {
             continue;
         };
@@ -221,7 +217,7 @@ fn take_own(
         let mut kept = kernel.clone();
         kept.programs = programs.unwrap_or_default();
         let method = Method::Failed {
-            reason: reason.clone(),
+            reason: error.to_string(),
         };
         tell_left_out(agent, &summaries, version, &kept, &method);
         results.insert(name, Ok(variant));
@@ -232,7 +228,7 @@ fn take_own(
 /// programs the first tool's are all there.
 fn alone(image: &Image, version: &Version, context: usize, results: &Results) -> Alone {
     let entries = lock(&image.entries);
-    let of = |(name, result): (&String, &Result<Arc<LoadedVariant>, String>)| {
+    let of = |(name, result): (&String, &Result<Arc<LoadedVariant>, Failure>)| {
         let choices = &result.as_ref().ok()?.choices;
         if choices.clients().iter().all(|client| *client == OWN) {
             return None;
@@ -262,10 +258,10 @@ fn pends_no_more(agent: &Agent, image: &Image) {
     }
 }
 
-fn failures(prepared: &Prepared, why: &str) -> Results {
+fn failures(prepared: &Prepared, why: &Failure) -> Results {
     let wanted = prepared.kernels.iter().filter(|k| k.wanted);
     wanted
-        .map(|k| (k.mangled.clone(), Err(why.to_string())))
+        .map(|k| (k.mangled.clone(), Err(why.clone())))
         .collect()
 }
 
@@ -332,12 +328,9 @@ fn register(
         if kernel.wanted {
             report(agent, &summaries, version, kernel, result);
         }
-        if let Some(Err(reason)) = result {
-            let failure = (
-                version.generation(),
-                kernel.demangled.clone(),
-                reason.clone(),
-            );
+        if let Some(Err(error)) = result {
+            let (generation, name) = (version.generation(), kernel.demangled.clone());
+            let failure = (generation, name, error.to_string());
             lock(&image.without).push(failure);
         }
         let variant = result.and_then(|r| r.as_ref().ok()).cloned();

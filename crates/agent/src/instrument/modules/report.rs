@@ -8,6 +8,7 @@ use warpbpf_session::client::OWN;
 use warpbpf_session::{KernelSummary, LoadedVariant, PreparedKernel, Session};
 use warpbpf_wire::{Kernel, Method, NoteLevel, Occupancy, Sites, ToTool};
 
+use crate::instrument::modules::failure::Failure;
 use crate::runtime::agent::Agent;
 use crate::sources::images::{Handle, Image};
 use crate::sources::version::Version;
@@ -34,7 +35,7 @@ pub(crate) fn report(
     summaries: &Summaries<'_>,
     version: &Version,
     kernel: &PreparedKernel,
-    result: Option<&Result<Arc<LoadedVariant>, String>>,
+    result: Option<&Result<Arc<LoadedVariant>, Failure>>,
 ) {
     if let Some(cache) = version.session.cache() {
         for note in cache.take_notes() {
@@ -237,7 +238,7 @@ pub(crate) fn report_never_instrumented(agent: &Agent) {
             continue;
         };
         for kernel in version.prepared.kernels.iter().filter(|k| k.wanted) {
-            let why = Err("its image was never used in a context that was alive".to_string());
+            let why = Err(Failure::NeverUsed);
             report(agent, &summaries, &version, kernel, Some(&why));
         }
     }
