@@ -1,5 +1,5 @@
 //! Files that libbpf reads to find out how to ask for probes. What they say here is what
-//! [`crate::perf`] understands.
+//! [`crate::syscall::perf_event`] understands.
 
 use std::path::Path;
 

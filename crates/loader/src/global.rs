@@ -18,13 +18,13 @@ use warpbpf_wire::rendezvous::{SHM_NAME, places};
 
 use crate::bpftime;
 use crate::guard;
+use crate::kernel::updates;
 use crate::kernel::{Config, Descriptors, Kernel};
 use crate::live::Live;
 use crate::live::replace::{self, Wanted};
 use crate::passed;
 use crate::remote;
 use crate::tool::notify::Notify;
-use crate::updates;
 use warpbpf_linux::sys::Linux;
 
 /// CPUs that the tool believes in. No GPU has as many multiprocessors; those that are missing have

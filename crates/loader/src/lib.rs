@@ -2,46 +2,30 @@
 //! change.
 //!
 //! The library is preloaded into the tool. [`hooks`] stands in front of the calls of libc that
-//! libbpf makes; the [`Kernel`] is what they ask: maps, programs, links and types behind
+//! libbpf makes; the [`kernel`] is what they ask: maps, programs, links and types behind
 //! descriptors, without any I/O of its own. When the tool has attached programs to GPU kernels,
-//! [`gather`] makes one object of them, and [`live`] sends it to the agent of each application that
-//! connects, and brings back what their maps hold and their events, which rings ([`tool`]) hand to
-//! the tool as Linux does.
+//! [`kernel::gather`] makes one object of them, and [`live`] sends it to the agent of each
+//! application that connects, and brings back what their maps hold and their events, which rings
+//! ([`tool`]) hand to the tool as Linux does.
 //!
 //! Nothing else of the tool is touched: what is not about a descriptor of ours goes to libc as it
 //! came.
 //!
-//! Layers, each uses only those to its right: `live → objects → tool`.
+//! Layers, each uses only those to its right: `live → app → syscall → linux → kernel →
+//! objects → tool`.
 
 use warpbpf_linux::{memory, spec, uapi};
 
+pub mod kernel;
+pub mod objects;
 pub mod tool;
 
-pub mod objects;
-
-pub mod kernel;
+pub mod app;
 pub mod linux;
-pub mod shadow;
+pub mod syscall;
 
-pub mod bpf_batch;
-pub mod bpf_btf;
-pub mod bpf_link;
-pub mod bpf_map;
-pub mod bpf_prog;
-pub mod bpf_test_run;
-pub mod info;
-pub mod perf;
-
-pub mod carry;
-mod drawn;
-pub mod feed;
 pub mod files;
-pub mod gather;
-pub mod launches;
 pub mod live;
-pub mod mapped;
-pub mod offer;
-mod updates;
 
 #[cfg(not(test))]
 mod guard;

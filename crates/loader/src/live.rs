@@ -27,10 +27,10 @@ use warpbpf_wire::{
 use self::asked::FRESH;
 use self::ends::End;
 use self::replace::Running;
-use crate::feed::Feed;
+use crate::app::feed::Feed;
+use crate::app::offer::Offer;
 use crate::kernel::{Kernel, Tell};
 use crate::objects::sink::{Queue, Sink};
-use crate::offer::Offer;
 
 /// How long an agent may take to answer. Where Linux answers, such calls do not fail, so this is
 /// for one that stands still, and not for one that gets little of the CPU.

@@ -14,9 +14,10 @@ use warpbpf_session::cpu::is_on_cpu;
 use warpbpf_wire::{Change, ToAgent};
 
 use super::{Agent, Live};
-use crate::gather::{Gathered, MapNames, Programs};
+use crate::app::offer::Offer;
+use crate::kernel::gather::{Gathered, MapNames};
 use crate::kernel::{Kernel, Tell};
-use crate::offer::Offer;
+use crate::objects::prog::Programs;
 
 /// How long an application may take: code of every kernel is compiled, and loaded while none runs.
 const LIMIT: Duration = Duration::from_secs(30);

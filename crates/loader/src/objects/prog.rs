@@ -68,3 +68,6 @@ impl Prog {
         self.section.as_deref().unwrap_or("gpu/entry/*")
     }
 }
+
+/// Programs by place, each with the section that it is in.
+pub type Programs = Vec<(usize, String)>;

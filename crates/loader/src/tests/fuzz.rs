@@ -3,7 +3,7 @@
 
 use warpbpf_fuzz::{Bounds, Target};
 
-use crate::kernel::tests::Tool;
+use crate::tests::Tool;
 use crate::uapi::{Command, attr};
 
 /// Bytes of a call: the command, its size, then its attributes.

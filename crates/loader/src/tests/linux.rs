@@ -13,8 +13,8 @@ use warpbpf_wire::OpCode;
 
 use super::progs::{code, nothing};
 use super::{Device, def};
-use crate::kernel::tests::Tool;
 use crate::objects::contents::Contents;
+use crate::tests::Tool;
 use crate::tool::user::{Process, User as _};
 use crate::uapi::{Command, F_MMAPABLE, attr, prog_type, pseudo};
 use warpbpf_linux::sys::{Linux, Place};

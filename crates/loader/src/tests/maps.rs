@@ -5,8 +5,8 @@ use warpbpf_maps::words;
 use warpbpf_wire::OpCode;
 
 use super::{Device, def};
-use crate::kernel::tests::Tool;
 use crate::objects::extra_cpus::ExtraCpus;
+use crate::tests::Tool;
 use crate::uapi::{Command, attr};
 
 const HASH: u32 = 1;

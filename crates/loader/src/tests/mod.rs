@@ -6,13 +6,83 @@ mod maps;
 mod progs;
 mod replace;
 
+use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex};
 
 use rustix::io::Errno;
 use warpbpf_maps::MapPlan;
 use warpbpf_wire::{MapOp, OpCode, Outcome};
 
+use crate::kernel::{Config, Descriptors, Kernel};
 use crate::objects::session::{Copied, Session};
+use crate::tool::notify::Notify;
+use crate::tool::user::tests::Memory;
+use crate::uapi::{Command, attr};
+
+/// Numbers that are no descriptors.
+#[derive(Default)]
+pub(crate) struct Numbers(RawFd);
+
+impl Descriptors for Numbers {
+    fn make(&mut self, _: Option<&Notify>) -> Result<RawFd, Errno> {
+        self.0 += 1;
+        Ok(1000 + self.0)
+    }
+}
+
+/// A tool: a kernel, memory, and calls.
+pub(crate) struct Tool {
+    pub(crate) kernel: Kernel,
+    pub(crate) memory: Memory,
+}
+
+impl Tool {
+    pub(crate) fn new() -> Tool {
+        let config = Config {
+            cpus: 4,
+            threads: 1024,
+            options: warpbpf_session::Options::default(),
+            is_kernel_symbol: |name| name == "do_exit",
+            tell: |_| {},
+        };
+        Tool {
+            kernel: Kernel::new(config, Box::new(Numbers::default())),
+            memory: Memory::default(),
+        }
+    }
+
+    /// A call with these fields: offset and little-endian bytes.
+    pub(crate) fn call(
+        &mut self,
+        command: Command,
+        fields: &[(usize, &[u8])],
+    ) -> Result<i64, Errno> {
+        let at = self.attr(fields);
+        self.kernel.bpf(command as u32, at, 144, &self.memory)
+    }
+
+    pub(crate) fn attr(&mut self, fields: &[(usize, &[u8])]) -> u64 {
+        let mut bytes = [0u8; 144];
+        for (at, value) in fields {
+            bytes[*at..at + value.len()].copy_from_slice(value);
+        }
+        self.memory.put(&bytes)
+    }
+
+    pub(crate) fn map(&mut self, kind: u32, key: u32, value: u32, entries: u32) -> RawFd {
+        self.call(
+            Command::MapCreate,
+            &[
+                (attr::map::TYPE, &kind.to_ne_bytes()),
+                (attr::map::KEY_SIZE, &key.to_ne_bytes()),
+                (attr::map::VALUE_SIZE, &value.to_ne_bytes()),
+                (attr::map::MAX_ENTRIES, &entries.to_ne_bytes()),
+                (attr::map::NAME, b"a_map"),
+            ],
+        )
+        .unwrap() as RawFd
+    }
+}
 
 /// An operation: what, key, value, flags.
 pub(crate) type Done = (OpCode, Vec<u8>, Vec<u8>, u64);

@@ -14,13 +14,13 @@ use warpbpf_wire::{
 use super::linux::naming;
 use super::progs::nothing;
 use super::{Device, def};
-use crate::gather::MapNames;
+use crate::app::offer::{Offer, Preset};
 use crate::kernel::Kernel;
-use crate::kernel::tests::Tool;
+use crate::kernel::gather::MapNames;
 use crate::live::Live;
 use crate::live::replace::Wanted;
 use crate::objects::session::Session as _;
-use crate::offer::{Offer, Preset};
+use crate::tests::Tool;
 use crate::uapi::{Command, attr, prog_type};
 
 thread_local! {
@@ -440,7 +440,7 @@ fn the_last_program_in_kernels_is_taken_out_where_others_go_on() {
 
 #[test]
 fn what_a_call_has_changed_is_noted_for_its_thread() {
-    use crate::updates::{Change, take};
+    use crate::kernel::updates::{Change, take};
 
     let mut world = World::new();
     assert_eq!((take(), take()), (Some(Change::Began), None));

@@ -2,9 +2,9 @@
 //! `user_ring_buffer`, with Linux's layout.
 //!
 //! It lies in the tool, and the application's ring on its device: records wait here until an
-//! application takes them ([`crate::feed`]). The tool writes records and the producer's position,
-//! we read them and move the consumer's. What the tool wrote is checked as Linux checks it when a
-//! program drains.
+//! application takes them ([`crate::app::feed`]). The tool writes records and the producer's
+//! position, we read them and move the consumer's. What the tool wrote is checked as Linux checks
+//! it when a program drains.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

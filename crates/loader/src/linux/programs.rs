@@ -1,10 +1,10 @@
 //! The kernel under the tool: programs that only it can run are given to it, with real maps in
-//! place of ours ([`crate::shadow`]).
+//! place of ours ([`crate::linux::shadow_maps`]).
 
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd, RawFd};
 
 use rustix::io::Errno;
-use warpbpf_linux::sys::{Fields, Linux, Place};
+use warpbpf_linux::sys::{Fields, Place};
 
 use crate::kernel::Kernel;
 use crate::objects::handle::Handle;
@@ -14,11 +14,6 @@ use crate::tool::user::User;
 use crate::uapi::{Command, attr, prog_type, pseudo};
 
 impl Kernel {
-    /// Linux, if it lets us and the one who asks is the tool.
-    pub(crate) fn linux(&self) -> Option<&dyn Linux> {
-        self.linux.as_deref().filter(|_| self.reserved.is_none())
-    }
-
     pub(crate) fn ask_linux(&self, command: Command, fields: Fields) -> Result<i64, Errno> {
         fields.ask(self.linux.as_deref().ok_or(Errno::PERM)?, command)
     }
@@ -48,16 +43,6 @@ impl Kernel {
             _ => false,
         };
         theirs.then(|| a.pass(user, |bytes| linux.bpf(command, bytes)))
-    }
-
-    pub(crate) fn is_in_linux(&self, prog: usize) -> bool {
-        self.progs.get(prog).is_some_and(|prog| prog.in_linux)
-    }
-
-    /// Some program that is not Linux's names the map.
-    pub(crate) fn is_used_here(&self, map: usize) -> bool {
-        let mut here = self.progs.iter().filter(|(_, prog)| !prog.in_linux);
-        here.any(|(_, prog)| prog.all_maps().any(|at| at == map))
     }
 
     /// Loads a program into Linux; `given` is the tool's command, if there is more to it than

@@ -7,15 +7,14 @@ use rustix::io::Errno;
 use warpbpf_session::cpu;
 use warpbpf_session::section::{SPECIAL, bpftime_kernel};
 
-use crate::gather::Programs;
 use crate::kernel::Kernel;
+use crate::kernel::updates::Change;
 use crate::objects::handle::Handle;
 use crate::objects::link::Link;
 use crate::objects::perf::{Perf, Probe};
 use crate::objects::prog::BPFTIME_PREFIX;
 use crate::tool::attr::Attr;
 use crate::uapi::{ATTACH_PERF_EVENT, attr};
-use crate::updates::{self, Change};
 use warpbpf_linux::sys::Place;
 
 /// `BPF_F_REPLACE`
@@ -256,26 +255,5 @@ impl Kernel {
         self.changed(Change::Began);
         self.collect();
         Ok(0)
-    }
-
-    /// Something else is attached now.
-    pub(crate) fn changed(&mut self, change: Change) {
-        self.version += 1;
-        updates::note(change);
-    }
-
-    /// Programs that are to run on the GPU now, each with its section, in the order of their links.
-    pub fn attached(&self) -> Programs {
-        let mut attached = Programs::new();
-        for (_, link) in self.links.iter() {
-            let Some(section) = link.active() else {
-                continue;
-            };
-            let one = (link.prog, section.to_owned());
-            if !attached.contains(&one) {
-                attached.push(one);
-            }
-        }
-        attached
     }
 }

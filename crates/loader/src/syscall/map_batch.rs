@@ -6,11 +6,11 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use warpbpf_maps::MapView;
 
-use crate::bpf_map::flags;
 use crate::kernel::Kernel;
 use crate::objects::contents::Contents;
 use crate::objects::session::errno;
 use crate::objects::walk::{Entries, Walk};
+use crate::syscall::map::flags;
 use crate::tool::attr::Attr;
 use crate::tool::user::User;
 use crate::uapi::{F_LOCK, attr};

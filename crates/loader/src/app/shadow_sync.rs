@@ -9,9 +9,9 @@ use warpbpf_linux::carry;
 use warpbpf_maps::MapView;
 use warpbpf_wire::OpCode;
 
-use crate::gather::Programs;
 use crate::kernel::Kernel;
 use crate::objects::contents::Contents;
+use crate::objects::prog::Programs;
 use crate::objects::session::{errno, one};
 
 impl Kernel {
@@ -53,6 +53,45 @@ impl Kernel {
         let maps = program.facts().written_maps(&program.program().code);
         let place = |(place, number): (&usize, &u32)| maps.contains(number).then_some(*place);
         Some(gathered.numbers.iter().filter_map(place).collect())
+    }
+
+    /// What Linux's maps hold is what an application starts with.
+    pub(crate) fn adopt_shadows(&mut self) -> Result<(), Errno> {
+        // Words that the tool has written since it last waited are in its memory only.
+        self.synchronise();
+        let all: Vec<usize> = (self.maps.iter())
+            .filter(|(_, map)| map.shadow.is_some())
+            .map(|(at, _)| at)
+            .collect();
+        for at in all {
+            let map = self.map(at)?;
+            let (spec, slot) = (map.spec, self.slot(&map.spec));
+            match &map.contents {
+                Contents::Slots(_) | Contents::Mapped(..) => {}
+                Contents::Keyed(_) => {
+                    self.map_mut(at)?.contents = Contents::new(&spec, slot)?;
+                }
+                Contents::Row(_)
+                | Contents::Ring(_)
+                | Contents::UserRing(_)
+                | Contents::Outputs(_)
+                | Contents::Maps(_)
+                | Contents::Threads
+                | Contents::Records(_) => continue,
+            }
+            if spec.kind().is_none() {
+                continue;
+            }
+            let bytes = self.user_bytes(&spec);
+            let map = self.map_mut(at)?;
+            let Some(shadow) = &mut map.shadow else {
+                continue;
+            };
+            for (key, value) in carry::adopt(&shadow.map, &mut shadow.ledger, bytes)? {
+                map.contents.set(&spec, slot, &key, &value, BPF_ANY)?;
+            }
+        }
+        Ok(())
     }
 
     /// Brings over what has changed since the last time; `None` if nothing is shared.

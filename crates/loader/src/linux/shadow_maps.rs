@@ -3,21 +3,20 @@
 //! A map gets its [`Shadow`] when the first program of Linux names it. What the tool asks of a map
 //! with a shadow map is answered from there, and from the device too once an application has it:
 //! then a value is what stands on the device and what programs of Linux have changed since the
-//! application connected, word by word. [`crate::carry`] brings values from one side to the other
-//! where that cannot overwrite what the other side counts.
+//! application connected, word by word. [`crate::app::shadow_sync`] brings values from one side to
+//! the other where that cannot overwrite what the other side counts.
 
 use std::os::fd::{AsRawFd as _, RawFd};
 use std::sync::{Arc, PoisonError};
 
 use rustix::io::Errno;
 use warpbpf_abi::maps::BPF_ANY;
-use warpbpf_linux::carry;
 use warpbpf_linux::drawn::Drawn;
 use warpbpf_linux::ledger::{Ledger, combine};
 use warpbpf_linux::map::LinuxMap;
 
-use crate::drawn::{ToOutput, ToRing};
 use crate::kernel::Kernel;
+use crate::linux::ring_targets::{ToOutput, ToRing};
 use crate::objects::contents::Contents;
 use crate::objects::map::Map;
 use crate::objects::perf::Output;
@@ -217,44 +216,5 @@ impl Kernel {
     /// All keys of a shadow map; those that come and go meanwhile may be missing.
     pub(crate) fn keys_of_shadow(&self, at: usize) -> Result<Vec<Vec<u8>>, Errno> {
         self.with_shadow(at)?.1.map.keys()
-    }
-
-    /// What Linux's maps hold is what an application starts with.
-    pub(crate) fn adopt_shadows(&mut self) -> Result<(), Errno> {
-        // Words that the tool has written since it last waited are in its memory only.
-        self.synchronise();
-        let all: Vec<usize> = (self.maps.iter())
-            .filter(|(_, map)| map.shadow.is_some())
-            .map(|(at, _)| at)
-            .collect();
-        for at in all {
-            let map = self.map(at)?;
-            let (spec, slot) = (map.spec, self.slot(&map.spec));
-            match &map.contents {
-                Contents::Slots(_) | Contents::Mapped(..) => {}
-                Contents::Keyed(_) => {
-                    self.map_mut(at)?.contents = Contents::new(&spec, slot)?;
-                }
-                Contents::Row(_)
-                | Contents::Ring(_)
-                | Contents::UserRing(_)
-                | Contents::Outputs(_)
-                | Contents::Maps(_)
-                | Contents::Threads
-                | Contents::Records(_) => continue,
-            }
-            if spec.kind().is_none() {
-                continue;
-            }
-            let bytes = self.user_bytes(&spec);
-            let map = self.map_mut(at)?;
-            let Some(shadow) = &mut map.shadow else {
-                continue;
-            };
-            for (key, value) in carry::adopt(&shadow.map, &mut shadow.ledger, bytes)? {
-                map.contents.set(&spec, slot, &key, &value, BPF_ANY)?;
-            }
-        }
-        Ok(())
     }
 }

@@ -273,7 +273,7 @@ mod tests {
     use warpbpf_ebpf::Slot;
 
     use super::*;
-    use crate::kernel::tests::Tool;
+    use crate::tests::Tool;
     use crate::uapi::{Command, prog_type};
 
     thread_local! {

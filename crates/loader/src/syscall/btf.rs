@@ -14,14 +14,6 @@ use crate::uapi::attr;
 const LIMIT: u32 = 16 << 20;
 
 impl Kernel {
-    pub(crate) fn btf_at(&self, fd: i32) -> Result<usize, Errno> {
-        match self.handle(fd) {
-            Some(Handle::Btf(at)) => Ok(at),
-            Some(_) => Err(Errno::INVAL),
-            None => Err(Errno::BADF),
-        }
-    }
-
     pub(crate) fn btf_load(&mut self, a: &Attr, user: &dyn User) -> Result<i64, Errno> {
         let size = a.u32(attr::btf::SIZE);
         if size > LIMIT {
@@ -55,7 +47,7 @@ impl Kernel {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernel::tests::Tool;
+    use crate::tests::Tool;
     use crate::uapi::Command;
 
     #[test]

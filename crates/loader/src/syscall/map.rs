@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, HashSet};
 use std::ops::Bound;
-use std::sync::{Arc, PoisonError};
+use std::sync::PoisonError;
 
 use rustix::io::Errno;
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, MapType};
@@ -17,7 +17,7 @@ use crate::objects::extra_cpus::ExtraCpus;
 use crate::objects::handle::Handle;
 use crate::objects::map::Map;
 use crate::objects::perf::Perf;
-use crate::objects::session::{Copied, Session, errno, one};
+use crate::objects::session::{errno, one};
 use crate::objects::walk::{Entries, Walk};
 use crate::spec::Spec;
 use crate::tool::attr::Attr;
@@ -70,38 +70,8 @@ impl Kernel {
         self.open(Some(Handle::Map(at)))
     }
 
-    pub(crate) fn map(&self, at: usize) -> Result<&Map, Errno> {
-        self.maps.get(at).ok_or(Errno::BADF)
-    }
-
-    pub(crate) fn map_mut(&mut self, at: usize) -> Result<&mut Map, Errno> {
-        self.maps.get_mut(at).ok_or(Errno::BADF)
-    }
-
-    pub(crate) fn user_bytes(&self, spec: &Spec) -> usize {
-        spec.user_bytes(self.config.cpus, self.config.threads) as usize
-    }
-
-    pub(crate) fn slot(&self, spec: &Spec) -> u64 {
-        spec.slot(self.config.cpus, self.config.threads)
-    }
-
     fn key(&self, at: usize, address: u64, user: &dyn User) -> Result<Vec<u8>, Errno> {
         user.bytes(address, self.map(at)?.spec.key_size as usize)
-    }
-
-    /// The session that holds a map, and its number there.
-    pub(crate) fn session_of(&self, at: usize) -> Option<(Arc<dyn Session>, u32)> {
-        let session = self.session.clone()?;
-        let number = session.number(at)?;
-        Some((session, number))
-    }
-
-    pub(crate) fn copied(&self, at: usize) -> Result<Option<Copied>, Errno> {
-        match self.session_of(at) {
-            Some((session, number)) => session.copied(number),
-            None => Ok(None),
-        }
     }
 
     pub(crate) fn readable(&self, at: usize) -> Result<(), Errno> {

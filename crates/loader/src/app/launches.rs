@@ -8,9 +8,9 @@
 use rustix::io::Errno;
 use warpbpf_maps::MapView;
 
-use crate::gather::Programs;
 use crate::kernel::Kernel;
 use crate::objects::contents::Contents;
+use crate::objects::prog::Programs;
 
 impl Kernel {
     /// A process wants to launch the program of this name.

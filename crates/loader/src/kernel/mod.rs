@@ -1,9 +1,12 @@
-//! What the tool believes to be the kernel: descriptors, the objects behind them, and the commands
-//! of `bpf()`.
+//! What the tool believes to be the kernel: descriptors, and the objects behind them.
 //!
-//! No call into libc and no global state is here: descriptors come from a [`Descriptors`], memory
-//! of the tool from a [`User`], what the GPU holds from a [`Session`]. Each command is a method
-//! beside those of its kind.
+//! No call into libc and no global state is here: descriptors come from a [`Descriptors`], what the
+//! GPU holds from a [`Session`]. Each command is a method beside those of its kind
+//! ([`crate::syscall`]).
+
+pub mod gather;
+pub mod prove;
+pub mod updates;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::RawFd;
@@ -11,21 +14,19 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use warpbpf_linux::drawn::AllDrawn;
+use warpbpf_linux::sys::Linux;
 
+use crate::kernel::updates::Change;
 use crate::objects::btf::Btf;
 use crate::objects::handle::{Handle, Table};
 use crate::objects::link::Link;
 use crate::objects::map::Map;
-use crate::objects::prog::Prog;
-use crate::tool::attr::Attr;
-use crate::tool::notify::Notify;
-
 use crate::objects::perf::Perf;
-use crate::objects::session::Session;
-use crate::tool::user::User;
-use crate::uapi::Command;
-use crate::updates::Change;
-use warpbpf_linux::sys::Linux;
+use crate::objects::prog::Prog;
+use crate::objects::prog::Programs;
+use crate::objects::session::{Copied, Session};
+use crate::spec::Spec;
+use crate::tool::notify::Notify;
 
 /// Where descriptors come from. They must be real, so that the tool can poll, duplicate and close
 /// them.
@@ -131,67 +132,6 @@ impl Kernel {
         }
     }
 
-    /// `bpf(command, attr, size)`.
-    ///
-    /// # Errors
-    /// What Linux says to the same.
-    pub fn bpf(
-        &mut self,
-        number: u32,
-        address: u64,
-        size: u32,
-        user: &dyn User,
-    ) -> Result<i64, Errno> {
-        let attr = Attr::read(user, address, size)?;
-        let command = Command::from_number(number).ok_or(Errno::INVAL)?;
-        if let Some(answer) = self.forwarded(command, &attr, user) {
-            return answer;
-        }
-        match command {
-            Command::MapCreate => self.map_create(&attr),
-            Command::MapLookupElem => self.map_lookup(&attr, user),
-            Command::MapUpdateElem => self.map_update(&attr, user),
-            Command::MapDeleteElem => self.map_delete(&attr, user),
-            Command::MapGetNextKey => self.map_next_key(&attr, user),
-            Command::MapLookupAndDeleteElem => self.map_take(&attr, user),
-            Command::MapFreeze => self.map_freeze(&attr),
-            Command::MapLookupBatch => self.map_lookup_batch(&attr, user, false),
-            Command::MapLookupAndDeleteBatch => self.map_lookup_batch(&attr, user, true),
-            Command::MapUpdateBatch => self.map_update_batch(&attr, user),
-            Command::MapDeleteBatch => self.map_delete_batch(&attr, user),
-            Command::ProgLoad => self.prog_load(&attr, user),
-            Command::ProgBindMap => self.prog_bind_map(&attr),
-            Command::ProgTestRun => self.prog_test_run(&attr, user),
-            Command::BtfLoad => self.btf_load(&attr, user),
-            Command::ObjPin => self.pin(&attr, user),
-            Command::ObjGet => self.get_pinned(&attr, user),
-            Command::ObjGetInfoByFd => self.info(&attr, user),
-            Command::ProgGetNextId
-            | Command::MapGetNextId
-            | Command::BtfGetNextId
-            | Command::LinkGetNextId => self.next_id(command, &attr, user),
-            Command::ProgGetFdById
-            | Command::MapGetFdById
-            | Command::BtfGetFdById
-            | Command::LinkGetFdById => self.fd_by_id(command, &attr),
-            Command::LinkCreate => self.link_create(&attr),
-            Command::LinkUpdate => self.link_update(&attr),
-            Command::LinkDetach => self.link_detach(&attr),
-            Command::EnableStats => self.open(None),
-            Command::RawTracepointOpen
-            | Command::ProgAttach
-            | Command::ProgDetach
-            | Command::IterCreate => {
-                (self.config.tell)(&format!(
-                    "the tool asks for {command:?}, which is for programs of Linux, and this one is none, or `bpf()` is not permitted"
-                ));
-                Err(Errno::OPNOTSUPP)
-            }
-            // Nothing is attached in those ways.
-            Command::ProgQuery | Command::TaskFdQuery => Err(Errno::OPNOTSUPP),
-        }
-    }
-
     /// A new descriptor, of an object or of none.
     pub(crate) fn open(&mut self, handle: Option<Handle>) -> Result<i64, Errno> {
         let notify = match handle {
@@ -237,6 +177,80 @@ impl Kernel {
             Some(_) => Err(Errno::INVAL),
             None => Err(Errno::BADF),
         }
+    }
+
+    pub(crate) fn map(&self, at: usize) -> Result<&Map, Errno> {
+        self.maps.get(at).ok_or(Errno::BADF)
+    }
+
+    pub(crate) fn map_mut(&mut self, at: usize) -> Result<&mut Map, Errno> {
+        self.maps.get_mut(at).ok_or(Errno::BADF)
+    }
+
+    pub(crate) fn user_bytes(&self, spec: &Spec) -> usize {
+        spec.user_bytes(self.config.cpus, self.config.threads) as usize
+    }
+
+    pub(crate) fn slot(&self, spec: &Spec) -> u64 {
+        spec.slot(self.config.cpus, self.config.threads)
+    }
+
+    /// The session that holds a map, and its number there.
+    pub(crate) fn session_of(&self, at: usize) -> Option<(Arc<dyn Session>, u32)> {
+        let session = self.session.clone()?;
+        let number = session.number(at)?;
+        Some((session, number))
+    }
+
+    pub(crate) fn copied(&self, at: usize) -> Result<Option<Copied>, Errno> {
+        match self.session_of(at) {
+            Some((session, number)) => session.copied(number),
+            None => Ok(None),
+        }
+    }
+
+    pub(crate) fn btf_at(&self, fd: i32) -> Result<usize, Errno> {
+        match self.handle(fd) {
+            Some(Handle::Btf(at)) => Ok(at),
+            Some(_) => Err(Errno::INVAL),
+            None => Err(Errno::BADF),
+        }
+    }
+
+    /// Linux, if it lets us and the one who asks is the tool.
+    pub(crate) fn linux(&self) -> Option<&dyn Linux> {
+        self.linux.as_deref().filter(|_| self.reserved.is_none())
+    }
+
+    pub(crate) fn is_in_linux(&self, prog: usize) -> bool {
+        self.progs.get(prog).is_some_and(|prog| prog.in_linux)
+    }
+
+    /// Some program that is not Linux's names the map.
+    pub(crate) fn is_used_here(&self, map: usize) -> bool {
+        let mut here = self.progs.iter().filter(|(_, prog)| !prog.in_linux);
+        here.any(|(_, prog)| prog.all_maps().any(|at| at == map))
+    }
+
+    /// Something else is attached now.
+    pub(crate) fn changed(&mut self, change: Change) {
+        self.version += 1;
+        updates::note(change);
+    }
+
+    /// Programs that are to run on the GPU now, each with its section, in the order of their links.
+    pub fn attached(&self) -> Programs {
+        let mut attached = Programs::new();
+        for (_, link) in self.links.iter() {
+            let Some(section) = link.active() else {
+                continue;
+            };
+            let one = (link.prog, section.to_owned());
+            if !attached.contains(&one) {
+                attached.push(one);
+            }
+        }
+        attached
     }
 
     /// What another process asks, over its connection `number`, with `reserved` for a descriptor of
@@ -356,90 +370,10 @@ impl Kernel {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-    use crate::tool::user::tests::Memory;
-    use crate::uapi::attr;
-
-    /// Numbers that are no descriptors.
-    #[derive(Default)]
-    pub(crate) struct Numbers(RawFd);
-
-    impl Descriptors for Numbers {
-        fn make(&mut self, _: Option<&Notify>) -> Result<RawFd, Errno> {
-            self.0 += 1;
-            Ok(1000 + self.0)
-        }
-    }
-
-    /// A tool: a kernel, memory, and calls.
-    pub(crate) struct Tool {
-        pub(crate) kernel: Kernel,
-        pub(crate) memory: Memory,
-    }
-
-    impl Tool {
-        pub(crate) fn new() -> Tool {
-            let config = Config {
-                cpus: 4,
-                threads: 1024,
-                options: warpbpf_session::Options::default(),
-                is_kernel_symbol: |name| name == "do_exit",
-                tell: |_| {},
-            };
-            Tool {
-                kernel: Kernel::new(config, Box::new(Numbers::default())),
-                memory: Memory::default(),
-            }
-        }
-
-        /// A call with these fields: offset and little-endian bytes.
-        pub(crate) fn call(
-            &mut self,
-            command: Command,
-            fields: &[(usize, &[u8])],
-        ) -> Result<i64, Errno> {
-            let at = self.attr(fields);
-            self.kernel.bpf(command as u32, at, 144, &self.memory)
-        }
-
-        pub(crate) fn attr(&mut self, fields: &[(usize, &[u8])]) -> u64 {
-            let mut bytes = [0u8; 144];
-            for (at, value) in fields {
-                bytes[*at..at + value.len()].copy_from_slice(value);
-            }
-            self.memory.put(&bytes)
-        }
-
-        pub(crate) fn map(&mut self, kind: u32, key: u32, value: u32, entries: u32) -> RawFd {
-            self.call(
-                Command::MapCreate,
-                &[
-                    (attr::map::TYPE, &kind.to_ne_bytes()),
-                    (attr::map::KEY_SIZE, &key.to_ne_bytes()),
-                    (attr::map::VALUE_SIZE, &value.to_ne_bytes()),
-                    (attr::map::MAX_ENTRIES, &entries.to_ne_bytes()),
-                    (attr::map::NAME, b"a_map"),
-                ],
-            )
-            .unwrap() as RawFd
-        }
-    }
-
-    #[test]
-    fn what_is_not_known_is_refused_as_linux_does() {
-        let mut tool = Tool::new();
-        let at = tool.attr(&[]);
-        let memory = &tool.memory;
-        assert_eq!(tool.kernel.bpf(99, at, 144, memory), Err(Errno::INVAL));
-        assert_eq!(tool.kernel.bpf(0, 8, 144, memory), Err(Errno::FAULT));
-        assert_eq!(tool.kernel.bpf(0, at, 5000, memory), Err(Errno::TOOBIG));
-        let long = memory.put(&[1; 512]);
-        assert_eq!(tool.kernel.bpf(0, long, 512, memory), Err(Errno::TOOBIG));
-        for command in [Command::RawTracepointOpen, Command::ProgAttach] {
-            assert_eq!(tool.call(command, &[]), Err(Errno::OPNOTSUPP));
-        }
-    }
+    use crate::tests::Tool;
+    use crate::uapi::{Command, attr};
 
     #[test]
     fn other_processes_have_descriptors_of_their_own() {

@@ -4,10 +4,11 @@
 use warpbpf_object::{MapDef, MapKind, Object};
 use warpbpf_wire::Options;
 
-use crate::feed::Feed;
-use crate::gather::{Gathered, MapNames, Programs};
+use crate::app::feed::Feed;
 use crate::kernel::Kernel;
+use crate::kernel::gather::{Gathered, MapNames};
 use crate::objects::contents::Contents;
+use crate::objects::prog::Programs;
 use crate::objects::sink::Sink;
 
 /// What an agent is given, made when it connects: values may change until then.

@@ -23,9 +23,6 @@ pub struct Gathered {
     pub programs: Vec<String>,
 }
 
-/// Programs by place, each with the section that it is in.
-pub type Programs = Vec<(usize, String)>;
-
 /// Names of maps by place.
 pub type MapNames = BTreeMap<usize, String>;
 
