@@ -16,12 +16,12 @@ use warpbpf_linux::sys::Host;
 use warpbpf_wire::Taker;
 use warpbpf_wire::rendezvous::{SHM_NAME, places};
 
+use crate::app::live::Live;
+use crate::app::replace::{self, Wanted};
 use crate::bpftime;
 use crate::guard;
 use crate::kernel::updates;
 use crate::kernel::{Config, Descriptors, Kernel};
-use crate::live::Live;
-use crate::live::replace::{self, Wanted};
 use crate::passed;
 use crate::remote;
 use crate::tool::notify::Notify;

@@ -7,3 +7,13 @@ pub mod shadow_sync;
 
 pub mod feed;
 pub mod offer;
+
+mod agent;
+pub mod ends;
+mod running;
+
+mod copies;
+mod events;
+mod final_copy;
+pub mod live;
+pub mod replace;

@@ -14,11 +14,11 @@ use warpbpf_wire::{
 use super::linux::naming;
 use super::progs::nothing;
 use super::{Device, def};
+use crate::app::live::Live;
 use crate::app::offer::{Offer, Preset};
+use crate::app::replace::Wanted;
 use crate::kernel::Kernel;
 use crate::kernel::gather::MapNames;
-use crate::live::Live;
-use crate::live::replace::Wanted;
 use crate::objects::session::Session as _;
 use crate::tests::Tool;
 use crate::uapi::{Command, attr, prog_type};

@@ -4,7 +4,7 @@
 use warpbpf::Message;
 use warpbpf_wire::{PRINTK, SharedError};
 
-use super::Agent;
+use super::agent::Agent;
 use crate::kernel::Tell;
 use crate::objects::sink::Sink;
 

@@ -3,7 +3,8 @@
 
 use warpbpf_maps::stops;
 
-use super::{Agent, Live};
+use super::agent::{Agent, End};
+use super::live::Live;
 use crate::kernel::Tell;
 use crate::objects::sink::Queue;
 
@@ -74,15 +75,6 @@ impl Live {
 const GPU: &str = "gpu/";
 /// Kernels that are named where none is the one that a program is for.
 const SHOWN: usize = 5;
-
-/// Whose end it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum End {
-    /// The agent has said good-bye, or is gone without. The tool may read what is here.
-    Application,
-    /// The tool ends, and reads nothing more.
-    Tool,
-}
 
 impl Agent {
     /// Says, once, what stands in no map of the tool.

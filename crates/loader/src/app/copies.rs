@@ -7,14 +7,13 @@ use std::time::{Duration, Instant};
 use rustix::io::Errno;
 use warpbpf_wire::{MapOp, OpCode, Outcome, ToAgent, decode_outcomes, encode_ops};
 
-use super::{Agent, Copies, Live, State};
+use super::agent::{Agent, Copies, FRESH};
+use super::live::{Live, State};
 use crate::kernel::Tell;
 use crate::objects::session::{Copied, Session};
 
-/// How long lookups are answered from a copy, at least; if making it took longer, [`COPY_SHARE`]
-/// times as long as that.
-pub(super) const FRESH: Duration = Duration::from_millis(1);
-/// Else a walk through a large map would be nothing but copies of it.
+/// How many times as long as making a copy took lookups are answered from it, if that is longer than
+/// [`FRESH`]. Else a walk through a large map would be nothing but copies of it.
 const COPY_SHARE: u32 = 2;
 /// But no longer than this, whatever held the application up.
 const STALE: Duration = Duration::from_millis(500);
@@ -23,6 +22,7 @@ const LARGE: u64 = 1 << 20;
 /// Lookups without a change between them that are asked for one by one, before a copy is made for
 /// those that follow.
 const SINGLES: u32 = 64;
+
 /// The session of the application that came last.
 impl Session for Live {
     fn number(&self, map: usize) -> Option<u32> {

@@ -7,14 +7,13 @@
 //! and always for what is attached by then. So calls that follow each other quickly cost fewer
 //! replacements than there are calls, and none if no application runs.
 
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use warpbpf_session::cpu::is_on_cpu;
 use warpbpf_wire::{Change, ToAgent};
 
-use super::{Agent, Live};
-use crate::app::offer::Offer;
+use super::agent::Agent;
+use super::live::Live;
+use super::running::{Asked, apart};
 use crate::kernel::gather::{Gathered, MapNames};
 use crate::kernel::{Kernel, Tell};
 use crate::objects::prog::Programs;
@@ -80,98 +79,6 @@ impl Wanted {
     /// Nothing is attached any more.
     pub fn ends_all(&self) -> bool {
         self.in_kernels.is_empty() && self.on_cpu.is_empty() && self.strange.is_empty()
-    }
-}
-
-/// Programs on the CPU, and those in kernels.
-fn apart(programs: Programs) -> (Programs, Programs) {
-    let on_cpu = |(_, section): &(usize, String)| is_on_cpu(section);
-    programs.into_iter().partition(on_cpu)
-}
-
-/// What an application runs.
-pub(super) struct Running {
-    /// The kernel's version that it has, or has refused.
-    version: u64,
-    /// `None` if that is not known.
-    in_kernels: Option<Programs>,
-    /// What the former are called there.
-    names: Vec<String>,
-    /// Those on the CPU that it began with, what they are called there, and whether they run.
-    on_cpu: Vec<((usize, String), String, bool)>,
-    asked: Option<Asked>,
-    /// What it has not answered in time.
-    late: Option<Asked>,
-    /// When it is asked again for the end of programs.
-    again: Option<Instant>,
-    /// It was told that some have not ended.
-    told_running: bool,
-    /// What it has refused last.
-    refused: Option<Programs>,
-    /// Programs of which it was told that they cannot come in.
-    told: BTreeSet<usize>,
-}
-
-/// A replacement under way.
-struct Asked {
-    token: u64,
-    since: Instant,
-    version: u64,
-    in_kernels: Programs,
-    names: Vec<String>,
-    /// Nothing is to come.
-    only_ends: bool,
-}
-
-impl Running {
-    /// What it begins with.
-    pub(super) fn of(offer: &Offer) -> Running {
-        let all = offer.programs.iter().zip(&offer.gathered.programs);
-        let (on_cpu, in_kernels): (Vec<_>, Vec<_>) =
-            all.partition(|((_, section), _)| is_on_cpu(section));
-        let begun =
-            |(program, name): (&(usize, String), &String)| (program.clone(), name.clone(), true);
-        Running {
-            version: offer.version,
-            names: in_kernels
-                .into_iter()
-                .map(|(_, name)| name.clone())
-                .collect(),
-            in_kernels: Some(apart(offer.programs.clone()).1),
-            on_cpu: on_cpu.into_iter().map(begun).collect(),
-            asked: None,
-            late: None,
-            again: None,
-            told_running: false,
-            refused: None,
-            told: BTreeSet::new(),
-        }
-    }
-
-    /// It has what it was asked for.
-    fn take(&mut self, asked: Asked) {
-        self.in_kernels = Some(asked.in_kernels);
-        self.names = asked.names;
-        self.told_running = false;
-        if !asked.only_ends {
-            self.refused = None;
-        }
-    }
-
-    /// Those that are wanted no more are to go, and nothing is to come: the programs that stay,
-    /// their names, and names of those that go.
-    fn without(&self, wanted: &Programs) -> (Programs, Vec<String>, Vec<String>) {
-        if self.in_kernels.is_none() && wanted.is_empty() {
-            return (Programs::new(), Vec::new(), self.names.clone());
-        }
-        let there = self.in_kernels.iter().flatten().zip(&self.names);
-        let (stay, go): (Vec<_>, Vec<_>) = there.partition(|(program, _)| wanted.contains(program));
-        let names = |all: &[(&(usize, String), &String)]| -> Vec<String> {
-            all.iter().map(|(_, name)| (*name).clone()).collect()
-        };
-        let (stay_names, go_names) = (names(&stay), names(&go));
-        let stay = stay.into_iter().map(|(program, _)| program.clone());
-        (stay.collect(), stay_names, go_names)
     }
 }
 

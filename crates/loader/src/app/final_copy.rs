@@ -8,7 +8,7 @@ use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, EEXIST, ENOENT};
 use warpbpf_maps::{AccessError, MapView, merge, words};
 use warpbpf_wire::{MapOp, OpCode, Outcome};
 
-use super::Agent;
+use super::agent::Agent;
 use crate::objects::session::Copied;
 
 impl Agent {

@@ -4,123 +4,40 @@
 //! Lock order: the kernel's, then the state here. The thread takes the kernel's only while it holds
 //! nothing.
 
-mod after;
-mod asked;
-mod ends;
-mod events;
-pub mod replace;
-
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
-use warpbpf::plan_of;
-use warpbpf_maps::MapPlan;
-use warpbpf_wire::{
-    Changed, ContextInfo, Listener, MapInfo, MapOp, NoteLevel, OpCode, SharedReader, ToAgent,
-    ToTool, ToolConnection, WireError, decode_outcomes, encode_ops,
-};
+use warpbpf_wire::{Listener, MapOp, OpCode, ToAgent, ToolConnection, WireError, encode_ops};
 
-use self::asked::FRESH;
-use self::ends::End;
-use self::replace::Running;
-use crate::app::feed::Feed;
-use crate::app::offer::Offer;
+use super::agent::{Agent, PATIENCE};
+use super::offer::Offer;
 use crate::kernel::{Kernel, Tell};
 use crate::objects::sink::{Queue, Sink};
 
-/// How long an agent may take to answer. Where Linux answers, such calls do not fail, so this is
-/// for one that stands still, and not for one that gets little of the CPU.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// Said where a program is not launched after all.
 const NOT_ALONE: &str =
     "`launch-inside` gets no program: an application has come, which has maps of its own";
 /// How long the thread sleeps when nothing comes.
 const NAP: Duration = Duration::from_millis(2);
 
-/// A map's bytes in each context.
-type Parts = Arc<Vec<Vec<u8>>>;
-
-/// Copies of them, with the numbers that they had.
-struct Copies {
-    sequences: Vec<u64>,
-    parts: Parts,
-}
-
-struct Agent {
-    connection: Option<ToolConnection>,
-    offer: Offer,
-    /// Number of its process: as it is seen from here, if that is known.
-    pid: u32,
-    /// What has become of it, until somebody asks.
-    arrival: Option<&'static str>,
-    /// It is in one that ran already, and has not been said to have left.
-    given: bool,
-    /// It will not have any program.
-    refused: bool,
-    /// Some kernel of it has programs.
-    instrumented: bool,
-    /// Some kernel was to have programs and has none: that was told with the reason.
-    failed: bool,
-    /// Kernels that it loaded, as people write them.
-    kernels: BTreeSet<String>,
-    /// It was told that all have ended.
-    left: bool,
-    /// Who attaches others was told so.
-    left_told: bool,
-    /// What stands in no map of the tool has been said.
-    end_told: bool,
-    /// That is news to who started the tool.
-    word_due: bool,
-    running: Running,
-    sms: u32,
-    /// By number; `None` for a type that is not known here.
-    maps: Vec<Option<Arc<MapPlan>>>,
-    /// The contexts that have maps, in their order.
-    contexts: Vec<(ContextInfo, SharedReader)>,
-    /// A damaged chunk of events was met, and told.
-    damaged: bool,
-    /// `None` once an operation has changed something.
-    refreshed: Option<Instant>,
-    /// How old copies may become.
-    fresh: Duration,
-    /// Lookups one by one since the last change.
-    singles: u32,
-    copies: HashMap<u32, Copies>,
-    /// Changes after the application has ended.
-    after: HashMap<u32, Parts>,
-    /// Events for whose sink there was no room, by map.
-    queues: BTreeMap<u32, Queue>,
-    /// It has what was sent before its programs.
-    ready: bool,
-    /// The operation whose answer is awaited, and that answer.
-    asked: Option<u64>,
-    answer: Option<Result<Vec<u8>, String>>,
-    /// The last copy that was asked for only to hear of contexts.
-    looked: u64,
-    snapshotted: u64,
-    /// What became of a replacement.
-    changed: Option<Changed>,
-}
-
 #[derive(Default)]
-struct State {
-    listener: Option<Listener>,
+pub(super) struct State {
+    pub(super) listener: Option<Listener>,
     /// Connections that were not made by way of the listener, each with the number of its process.
-    given: VecDeque<(u32, OwnedFd)>,
+    pub(super) given: VecDeque<(u32, OwnedFd)>,
     /// Those of them for which there is nothing.
-    turned_away: Vec<u32>,
-    agents: Vec<Agent>,
-    token: u64,
+    pub(super) turned_away: Vec<u32>,
+    pub(super) agents: Vec<Agent>,
+    pub(super) token: u64,
 }
 
 /// All applications.
 pub struct Live {
-    state: Mutex<State>,
-    tell: Tell,
+    pub(super) state: Mutex<State>,
+    pub(super) tell: Tell,
 }
 
 impl Live {
@@ -132,12 +49,12 @@ impl Live {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The same for who may be in the middle of a call that has it: waits a short time only.
-    fn try_state(&self) -> Option<MutexGuard<'_, State>> {
+    pub(super) fn try_state(&self) -> Option<MutexGuard<'_, State>> {
         for _ in 0..100 {
             match self.state.try_lock() {
                 Ok(state) => return Some(state),
@@ -284,38 +201,7 @@ impl Live {
 
     /// Does the handshake with an agent and sends it everything.
     fn welcome(&self, pid: Option<u32>, given: bool, connection: ToolConnection, offer: Offer) {
-        let mut agent = Agent {
-            connection: Some(connection),
-            running: Running::of(&offer),
-            offer,
-            pid: pid.unwrap_or(0),
-            arrival: None,
-            given,
-            refused: false,
-            instrumented: false,
-            failed: false,
-            kernels: BTreeSet::new(),
-            left: false,
-            left_told: false,
-            end_told: false,
-            word_due: false,
-            sms: 0,
-            maps: Vec::new(),
-            contexts: Vec::new(),
-            damaged: false,
-            refreshed: None,
-            fresh: FRESH,
-            singles: 0,
-            copies: HashMap::new(),
-            after: HashMap::new(),
-            queues: BTreeMap::new(),
-            ready: false,
-            asked: None,
-            answer: None,
-            looked: 0,
-            snapshotted: 0,
-            changed: None,
-        };
+        let mut agent = Agent::new(connection, offer, pid, given);
         let end = Instant::now() + PATIENCE;
         while agent.sms == 0 && agent.connection.is_some() && Instant::now() < end {
             agent.take_messages(self.tell);
@@ -355,151 +241,6 @@ impl Live {
         let mut state = self.state();
         agent.give(&ToAgent::Attach { options }, &object, self.tell);
         state.agents.push(agent);
-    }
-}
-
-fn plans(maps: &[MapInfo]) -> Vec<Option<Arc<MapPlan>>> {
-    let plan = |info| Some(Arc::new(plan_of(info)?));
-    maps.iter().map(plan).collect()
-}
-
-impl Agent {
-    /// Sends what it is given at first.
-    fn give(&mut self, message: &ToAgent, blob: &[u8], tell: Tell) {
-        let Some(connection) = &mut self.connection else {
-            return;
-        };
-        if let Err(error) = connection.send(message, blob, None, PATIENCE * 5) {
-            tell(&error.to_string());
-            self.connection = None;
-        }
-    }
-
-    fn take_messages(&mut self, tell: Tell) {
-        while let Some(connection) = &mut self.connection {
-            match connection.try_recv() {
-                Ok(Some(frame)) => self.take_message(frame.message, frame.blob, frame.fd, tell),
-                Ok(None) => return,
-                Err(_) => {
-                    self.connection = None;
-                    self.tell_end(End::Application, tell);
-                }
-            }
-        }
-        self.offer.feeds.iter_mut().for_each(Feed::failed);
-    }
-
-    fn take_message(&mut self, message: ToTool, blob: Vec<u8>, fd: Option<OwnedFd>, tell: Tell) {
-        match message {
-            ToTool::Hello(hello) => {
-                if let Some(why) = hello.refusal() {
-                    self.refused = true;
-                    self.arrival = Some("refused");
-                    self.connection = None;
-                    tell(&format!("nothing is instrumented: {why}"));
-                }
-                self.sms = hello.device.map_or(1, |d| d.cpus.max(d.sms).max(1));
-                if self.pid == 0 {
-                    self.pid = hello.pid;
-                }
-            }
-            ToTool::Refused { message } => {
-                self.refused = true;
-                self.arrival = Some("refused");
-                tell(&format!("nothing is instrumented: {message}"));
-            }
-            ToTool::Attached => self.arrival = Some("attached"),
-            ToTool::Ready(ready) => {
-                self.ready = true;
-                self.offer.feeds.iter_mut().for_each(Feed::arrived);
-                self.maps = plans(&ready.maps);
-                self.open(ready.context, fd, tell);
-            }
-            ToTool::Context(context) => self.open(context, fd, tell),
-            // Its maps are those that it was given when the application came: no replacement of
-            // ours brings others.
-            ToTool::Maps(_) => {}
-            ToTool::Kernel(kernel) => {
-                self.instrumented |= !kernel.placed.is_empty();
-                if kernel.method.why_not().is_some() {
-                    self.failed = true;
-                    tell(&format!("`{}`: {}", kernel.demangled, kernel.method));
-                }
-                self.kernels.insert(kernel.demangled);
-            }
-            ToTool::Note { level, text, .. } => match level {
-                NoteLevel::Info => {}
-                NoteLevel::Warning | NoteLevel::Error => tell(&text),
-            },
-            ToTool::Snapshotted { token } => self.snapshotted = self.snapshotted.max(token),
-            ToTool::MapOps { token, error } => {
-                // Nobody waits any more for an answer that comes too late.
-                if self.asked == Some(token) {
-                    self.answer = Some(error.map_or(Ok(blob), Err));
-                    return;
-                }
-                let outcomes = error.map_or_else(
-                    || decode_outcomes(&blob).map_err(|error| error.to_string()),
-                    Err,
-                );
-                for feed in &mut self.offer.feeds {
-                    feed.answered(token, &outcomes, tell);
-                }
-            }
-            ToTool::Changed(changed) => {
-                // With other programs other fields are added up, also where nobody waits for the
-                // answer any more.
-                if changed.refused.is_none() && !changed.maps.is_empty() {
-                    self.maps = plans(&changed.maps);
-                }
-                self.changed = Some(changed);
-            }
-            // No timeline is asked for, and nobody reports launches.
-            ToTool::Sites(_)
-            | ToTool::Failed
-            | ToTool::Launches
-            | ToTool::Counts(_)
-            | ToTool::Operations(_)
-            | ToTool::Ranges(_)
-            | ToTool::Stacks(_)
-            | ToTool::Leaving { .. } => {}
-            // The connection's end follows; what is in the shared memory is final.
-            ToTool::Bye { .. } => self.tell_end(End::Application, tell),
-        }
-    }
-
-    fn open(&mut self, context: ContextInfo, fd: Option<OwnedFd>, tell: Tell) {
-        match fd.map(SharedReader::open) {
-            Some(Ok(reader)) => {
-                self.contexts.push((context, reader));
-                // Copies are without it.
-                self.refreshed = None;
-            }
-            Some(Err(error)) => tell(&error.to_string()),
-            None => tell("the agent sent no shared memory"),
-        }
-    }
-
-    /// Waits until `done` says so, or the agent is gone or late.
-    fn wait(&mut self, tell: Tell, done: impl Fn(&Agent) -> bool) -> Result<(), Errno> {
-        let end = Instant::now() + PATIENCE;
-        loop {
-            self.take_messages(tell);
-            if done(self) {
-                return Ok(());
-            }
-            if self.connection.is_none() || Instant::now() > end {
-                return Err(Errno::IO);
-            }
-            std::thread::sleep(Duration::from_micros(50));
-        }
-    }
-
-    fn send(&mut self, message: &ToAgent, blob: &[u8]) -> Result<(), Errno> {
-        let connection = self.connection.as_mut().ok_or(Errno::IO)?;
-        connection
-            .send(message, blob, None, PATIENCE)
-            .map_err(|_| Errno::IO)
     }
 }
 
