@@ -1,7 +1,7 @@
 //! Answers `bpf()` in a tool that is linked with libbpf, so that it drives warpbpf without a
 //! change.
 //!
-//! The library is preloaded into the tool. [`hooks`] stands in front of the calls of libc that
+//! The library is preloaded into the tool. [`interpose`] stands in front of the calls of libc that
 //! libbpf makes; the [`kernel`] is what they ask: maps, programs, links and types behind
 //! descriptors, without any I/O of its own. When the tool has attached programs to GPU kernels,
 //! [`kernel::gather`] makes one object of them, and [`app::live`] sends it to the agent of each
@@ -11,43 +11,24 @@
 //! Nothing else of the tool is touched: what is not about a descriptor of ours goes to libc as it
 //! came.
 //!
-//! Layers, each uses only those to its right: `app → syscall → linux → kernel →
-//! objects → tool`.
+//! Layers, each uses only those to its right: `interpose → app → syscall → linux →
+//! kernel → objects → tool`.
 
 use warpbpf_linux::{memory, spec, uapi};
 
-pub mod kernel;
-pub mod objects;
 pub mod tool;
 
-pub mod app;
+pub mod objects;
+
+pub mod kernel;
+
 pub mod linux;
+
 pub mod syscall;
 
-pub mod files;
+pub mod app;
 
-#[cfg(not(test))]
-mod guard;
-#[cfg(not(test))]
-mod real;
-
-// In a test's executable these symbols would stand in front of its own libc.
-#[cfg(not(test))]
-mod bpftime;
-#[cfg(not(test))]
-mod context;
-#[cfg(not(test))]
-mod global;
-#[cfg(not(test))]
-mod hooks;
-#[cfg(not(test))]
-mod libbpf_handler;
-#[cfg(not(test))]
-mod passed;
-#[cfg(not(test))]
-mod remote;
-#[cfg(not(test))]
-mod waits;
+pub mod interpose;
 
 #[cfg(test)]
 mod tests;

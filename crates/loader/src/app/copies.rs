@@ -12,8 +12,8 @@ use super::live::{Live, State};
 use crate::kernel::Tell;
 use crate::objects::session::{Copied, Session};
 
-/// How many times as long as making a copy took lookups are answered from it, if that is longer than
-/// [`FRESH`]. Else a walk through a large map would be nothing but copies of it.
+/// How many times as long as it took to make a copy lookups are answered from it, if that is longer
+/// than [`FRESH`]. Else a walk through a large map would be nothing but copies of it.
 const COPY_SHARE: u32 = 2;
 /// But no longer than this, whatever held the application up.
 const STALE: Duration = Duration::from_millis(500);

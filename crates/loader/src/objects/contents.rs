@@ -18,7 +18,7 @@ use crate::uapi::F_MMAPABLE;
 /// How many records of a map of type 1527 wait for a tool that does not ask for them.
 const MOST_RECORDS: usize = 1 << 16;
 
-/// Records of a map of type 1527, for [`crate::bpftime`].
+/// Records of a map of type 1527, for [`crate::interpose::bpftime`].
 #[derive(Debug, Default)]
 pub struct Records {
     waiting: Mutex<VecDeque<Vec<u8>>>,

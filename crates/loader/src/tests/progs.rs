@@ -3,7 +3,7 @@
 use rustix::io::Errno;
 use warpbpf_ebpf::Slot;
 
-use crate::files::PROBE_TYPES;
+use crate::interpose::files::PROBE_TYPES;
 use crate::tests::Tool;
 use crate::tool::user::User as _;
 use crate::uapi::{ATTACH_PERF_EVENT, Command, attr, perf, prog_type};

@@ -1,61 +1,22 @@
 //! Descriptors that go over Unix sockets (`SCM_RIGHTS`), or are taken out of a process
 //! (`pidfd_getfd`): within the tool they are followed; one that comes to another process is an
 //! empty file there, which is told.
-//!
-//! Our descriptors are eventfds with an owner and a signal that no eventfd sends: both are the open
-//! file's, whoever has it by whatever number. The kernel tells eventfds apart (`eventfd-id` in
-//! `/proc/PID/fdinfo`).
 
 use std::ffi::{c_int, c_long, c_uint};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use crate::global::{self, tell};
-use crate::guard::{inside, is_inside};
+use super::global;
+use super::guard::{inside, is_inside};
+use super::marks::{identity, owner};
+use super::real::{answer, raw};
+use super::tell::tell;
 use crate::kernel::Kernel;
 use crate::next;
 use crate::objects::handle::Handle;
-use crate::real::{answer, raw};
 
-/// `F_SETSIG` and `F_GETSIG`
-const SET_SIGNAL: c_int = 10;
-const GET_SIGNAL: c_int = 11;
 /// What is said where a tool has maps and makes a ring.
 const IO_URING: &str = "note: this tool uses `io_uring`: descriptors of its maps, programs and links that it passes by that (IORING_OP_FIXED_FD_INSTALL, IORING_OP_MSG_RING, IORING_OP_SENDMSG with SCM_RIGHTS) or closes (IORING_OP_CLOSE) are not followed";
-/// The highest signal: nobody asks an eventfd for it.
-const OURS: c_int = 64;
-
-/// Marks a descriptor as one of this process's.
-pub fn mark(fd: RawFd) {
-    // Where it cannot be marked it is not followed.
-    // SAFETY: numbers alone.
-    unsafe {
-        libc::fcntl(fd, libc::F_SETOWN, libc::getpid());
-        libc::fcntl(fd, SET_SIGNAL, OURS);
-    }
-}
-
-/// The process whose descriptor it is, if it is one of ours.
-fn owner(fd: RawFd) -> Option<u32> {
-    // SAFETY: numbers alone.
-    let (signal, owner) = unsafe { (libc::fcntl(fd, GET_SIGNAL), libc::fcntl(fd, libc::F_GETOWN)) };
-    u32::try_from(owner).ok().filter(|_| signal == OURS)
-}
-
-/// The kernel's number of an eventfd, or of a program that is Linux's itself.
-fn identity(fd: RawFd) -> Option<u64> {
-    const OF_LINUX: u64 = 1 << 63;
-    let info = std::fs::read_to_string(format!("/proc/thread-self/fdinfo/{fd}")).ok()?;
-    info.lines().find_map(|line| {
-        let (what, number) = line.split_once(':')?;
-        let number: u64 = number.trim().parse().ok()?;
-        match what {
-            "eventfd-id" => Some(number),
-            "prog_id" => Some(number | OF_LINUX),
-            _ => None,
-        }
-    })
-}
 
 fn name_of(kernel: &Kernel, handle: Handle) -> String {
     match handle {
@@ -165,16 +126,16 @@ pub fn received(fd: RawFd, how: &str) {
         ));
     }
     inside(|| {
-        let identity = identity(fd)?;
+        let number = identity(fd)?;
         let mut kernel = global::existing()?;
-        if kernel.receive(identity, fd) {
+        if kernel.receive(number, fd) {
             return Some(());
         }
         // It was not sent by a call that we saw.
         let known = kernel.fds.keys().copied();
         let from = known
             .filter(|known| *known != fd)
-            .find(|known| self::identity(*known) == Some(identity))?;
+            .find(|known| identity(*known) == Some(number))?;
         kernel.duplicated(from, fd);
         Some(())
     });

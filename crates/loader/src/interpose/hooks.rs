@@ -10,20 +10,20 @@ use std::os::fd::{AsRawFd as _, IntoRawFd as _, RawFd};
 use rustix::fs::MemfdFlags;
 use rustix::io::Errno;
 
-use crate::context;
-use crate::global;
-use crate::guard::{inside, is_inside};
+use super::guard::{inside, is_inside};
+use super::real::{answer, raw, set_errno};
+use super::{
+    context, files, global, libbpf_handler, marks, moments, passed, remote_kernel, variables,
+};
 use crate::kernel::Kernel;
 use crate::memory::{Memory, PAGE};
 use crate::next;
 use crate::objects::contents::Contents;
 use crate::objects::handle::Handle;
 use crate::objects::perf::{Perf, Probe};
-use crate::real::{answer, raw, set_errno};
 use crate::tool::announced_section::announce;
 use crate::tool::user::Process;
 use crate::uapi::Command;
-use crate::{files, libbpf_handler, passed, remote};
 
 /// Runs with the library, before the tool's `main`.
 extern "C" fn begin() {
@@ -31,7 +31,7 @@ extern "C" fn begin() {
 }
 
 extern "C" fn end() {
-    inside(global::ended);
+    inside(moments::ended);
 }
 
 #[used]
@@ -56,7 +56,7 @@ fn ask<T>(question: impl FnOnce(&mut Kernel) -> Option<T>) -> Option<T> {
     inside(|| {
         let result = question(&mut *global::existing()?);
         if result.is_some() {
-            global::noticed();
+            moments::noticed();
         }
         result
     })?
@@ -106,11 +106,11 @@ fn by_name(number: c_long, [a, b, c, d, e, f]: [u64; 6]) -> Option<c_long> {
 }
 
 fn bpf(command: u32, attr: u64, size: u32) -> Result<i64, Errno> {
-    if let Some(inside) = remote::inside_another() {
+    if let Some(inside) = remote_kernel::inside_another() {
         return inside.bpf(command, attr, size);
     }
     let result = global::kernel().bpf(command, attr, size, &Process::own());
-    global::noticed();
+    moments::noticed();
     if let Ok(fd) = result
         && Command::from_number(command) == Some(Command::MapCreate)
     {
@@ -122,12 +122,12 @@ fn bpf(command: u32, attr: u64, size: u32) -> Result<i64, Errno> {
             .map(Some)
             .contains(&Command::from_number(command))
     {
-        passed::mark(fd as RawFd);
+        marks::mark(fd as RawFd);
     }
     // Who looks at a map has set up what it wants to see.
     let looks = [Command::MapLookupElem, Command::MapGetNextKey];
     if Command::from_number(command).is_some_and(|command| looks.contains(&command)) {
-        global::open();
+        moments::open();
     }
     result
 }
@@ -141,7 +141,7 @@ fn perf_event_open(attr: u64) -> Option<Result<i64, Errno>> {
 
 #[unsafe(no_mangle)]
 extern "C" fn close(fd: c_int) -> c_int {
-    inside(|| remote::closed(fd));
+    inside(|| remote_kernel::closed(fd));
     ask(|kernel| {
         kernel.handle(fd)?;
         kernel.closed(fd);
@@ -156,7 +156,7 @@ extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     // `CLOSE_RANGE_CLOEXEC` closes nothing yet.
     const CLOSES_LATER: c_int = 4;
     if flags & CLOSES_LATER == 0 {
-        inside(|| remote::closed_all(first, last));
+        inside(|| remote_kernel::closed_all(first, last));
         ask(|kernel| {
             let range =
                 |fd: &RawFd| u32::try_from(*fd).is_ok_and(|fd| (first..=last).contains(&fd));
@@ -178,7 +178,7 @@ extern "C" fn closefrom(first: c_int) {
 
 fn duplicated(from: c_int, to: c_int) -> c_int {
     if to >= 0 {
-        inside(|| remote::duplicated(from, to));
+        inside(|| remote_kernel::duplicated(from, to));
         ask(|kernel| {
             if kernel.handle(from).is_some() || kernel.handle(to).is_some() {
                 kernel.duplicated(from, to);
@@ -388,7 +388,7 @@ fn instead(path: *const c_char) -> Option<RawFd> {
         return None;
     }
     inside(|| {
-        let text = files::contents(path, global::cpus(), global::permitted())?;
+        let text = files::contents(path, variables::cpus(), global::permitted())?;
         let fd = rustix::fs::memfd_create(c"warpbpf-file", MemfdFlags::CLOEXEC).ok()?;
         rustix::io::pwrite(&fd, text.as_bytes(), 0).ok()?;
         Some(fd.into_raw_fd())
@@ -454,7 +454,7 @@ extern "C" fn sysconf(name: c_int) -> c_long {
     // Tools size per-CPU values by it, and what is written to them has the size of the CPUs that we
     // say there are.
     if name == libc::_SC_NPROCESSORS_CONF && !is_inside() {
-        return inside(global::cpus).map_or(1, c_long::from);
+        return inside(variables::cpus).map_or(1, c_long::from);
     }
     next!(c"sysconf", fn(c_int) -> c_long, (name), -1)
 }

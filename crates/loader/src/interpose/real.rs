@@ -56,10 +56,10 @@ impl Next {
 #[macro_export]
 macro_rules! next {
     ($name:literal, fn($($ty:ty),*) -> $ret:ty, ($($arg:expr),*), $none:expr) => {{
-        static NEXT: $crate::real::Next = $crate::real::Next::new($name);
+        static NEXT: $crate::interpose::real::Next = $crate::interpose::real::Next::new($name);
         let address = NEXT.get();
         if address.is_null() {
-            $crate::real::set_errno(libc::ENOSYS);
+            $crate::interpose::real::set_errno(libc::ENOSYS);
             $none
         } else {
             // SAFETY: libc's function of this name has this type.

@@ -1,75 +1,37 @@
-//! The one kernel of this process, and the moments at which something must happen: when
-//! applications may start, when the tool waits, when all is over.
+//! The moments at which something must happen: when applications may start, when the tool waits,
+//! when all is over.
 
-use std::io::Write as _;
-use std::os::fd::{AsFd as _, AsRawFd as _, BorrowedFd, FromRawFd as _, IntoRawFd as _, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, Once, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, Once, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::io::Errno;
 use warpbpf_abi::choice::ChoiceRequest;
 use warpbpf_linux::carry::Carrier;
 use warpbpf_linux::drawn::AllDrawn;
-use warpbpf_linux::sys::Host;
-use warpbpf_wire::Taker;
 use warpbpf_wire::rendezvous::{SHM_NAME, places};
 
-use crate::app::live::Live;
+use super::global::{existing, existing_live, kernel, live};
+use super::polling::wait;
+use super::starter::{WORDS, leave_word, notify, take_given, taker};
+use super::tell::tell;
+use super::{guard, remote};
 use crate::app::replace::{self, Wanted};
-use crate::bpftime;
-use crate::guard;
 use crate::kernel::updates;
-use crate::kernel::{Config, Descriptors, Kernel};
-use crate::passed;
-use crate::remote;
-use crate::tool::notify::Notify;
-use warpbpf_linux::sys::Linux;
 
-/// CPUs that the tool believes in. No GPU has as many multiprocessors; those that are missing have
-/// zeros.
-const CPUS: u32 = 256;
-/// Threads whose values a lookup in a per-thread array gives, as bpftime does.
-const THREADS: u64 = 1024;
 /// How long after its last link a tool is taken to be ready, if it does not wait before.
 const SETTLED: Duration = Duration::from_millis(300);
-/// Between two looks whether applications have what is attached now.
-const LOOK: Duration = Duration::from_micros(500);
-/// How long after a launch its agent may take to say what became of the kernel.
-const LAUNCHED: Duration = Duration::from_secs(2);
 /// How long records of Linux's ring buffers wait at most.
 const DRAWN_EVERY: Duration = Duration::from_millis(1);
 /// How long a tool that waits without end after the last event is left to be sure that it has
 /// nothing to say.
 const SILENT: Duration = Duration::from_millis(50);
 
-/// Environment: a descriptor that is told, a line each, `ranges` (what is attached needs the
-/// application's calls of NVTX), `ready PATH`, `agent`, `placed` (a kernel has a program) and
-/// `done`; and of agents that came from there ([`warpbpf_wire::Given`])
-/// `attached PID`, `refused PID` and `left PID`.
-const NOTIFY: &str = "WARPBPF_LOADER_NOTIFY";
-/// Begins a line of that: what is to be said if a signal ends this process.
-const WORDS: &str = "words";
-/// Stands between two sentences.
-const BETWEEN: &str = "\x1f";
-/// Time between two looks for it.
+/// Time between two looks for what is to be said if a signal ends this process.
 const WORD_EVERY: Duration = Duration::from_millis(100);
-/// Environment: how many CPUs instead of [`CPUS`].
-const CPUS_VARIABLE: &str = "WARPBPF_LOADER_CPUS";
-/// Environment of bpftime: how many threads instead of [`THREADS`].
-const THREADS_VARIABLE: &str = "BPFTIME_MAP_GPU_THREAD_COUNT";
-/// Environment: programs may change the application.
-const ALLOW_MODIFY: &str = "WARPBPF_LOADER_ALLOW_MODIFY";
-/// Environment: instructions that one invocation may execute.
-const BUDGET: &str = "WARPBPF_LOADER_BUDGET";
-/// Environment: loops that nothing bounds are ended when they run.
-const BOUND_LOOPS: &str = "WARPBPF_LOADER_BOUND_LOOPS";
 /// Environment: a name for the socket that is the same each time.
 const LINK: &str = "WARPBPF_LOADER_SOCKET";
 
-static KERNEL: OnceLock<Mutex<Kernel>> = OnceLock::new();
-static LIVE: OnceLock<Arc<Live>> = OnceLock::new();
 static THREAD: Once = Once::new();
 static START: Mutex<Start> = Mutex::new(Start {
     seen: 0,
@@ -95,137 +57,6 @@ struct Start {
     attached: bool,
     /// Nothing more will come.
     over: bool,
-}
-
-struct Real;
-
-impl Descriptors for Real {
-    fn make(&mut self, notify: Option<&Notify>) -> Result<RawFd, Errno> {
-        let fd = match notify {
-            Some(notify) => rustix::io::fcntl_dupfd_cloexec(notify.as_fd(), 3)?,
-            None => Notify::new()?.into_fd(),
-        };
-        let fd = fd.into_raw_fd();
-        passed::mark(fd);
-        Ok(fd)
-    }
-}
-
-/// Says something to the tool's user. The tool's standard error is the only place that there is.
-pub fn tell(text: &str) {
-    let line = format!("warpbpf: {}\n", plain(text));
-    // Nobody to tell is no reason to fail.
-    let _ = std::io::stderr().write_all(line.as_bytes());
-}
-
-/// Names are others', and a terminal acts on control characters.
-fn plain(text: &str) -> std::borrow::Cow<'_, str> {
-    let acts = |c: char| c.is_control() && !matches!(c, '\n' | '\t');
-    if !text.contains(acts) {
-        return text.into();
-    }
-    let mut out = String::new();
-    for character in text.chars() {
-        match acts(character) {
-            true => out.extend(character.escape_default()),
-            false => out.push(character),
-        }
-    }
-    out.into()
-}
-
-/// Has who started this process know what is to be said if a signal ends it, which nobody in it can
-/// say then.
-fn leave_word(left: &mut Vec<String>) {
-    let words = live().last_words();
-    if words != *left {
-        let lines: Vec<String> = words.iter().map(|text| text.replace('\n', " ")).collect();
-        notify(&format!("{WORDS} {}", lines.join(BETWEEN)));
-        *left = words;
-    }
-}
-
-fn number<T: std::str::FromStr>(variable: &str) -> Option<T> {
-    std::env::var(variable).ok()?.trim().parse().ok()
-}
-
-/// CPUs that the tool believes in.
-pub fn cpus() -> u32 {
-    static NUMBER: OnceLock<u32> = OnceLock::new();
-    *NUMBER.get_or_init(|| number(CPUS_VARIABLE).filter(|n| *n > 0).unwrap_or(CPUS))
-}
-
-/// The kernel, if the tool has asked for anything yet.
-pub fn existing() -> Option<MutexGuard<'static, Kernel>> {
-    Some(KERNEL.get()?.lock().unwrap_or_else(PoisonError::into_inner))
-}
-
-/// The tool has called `bpf()`.
-pub fn exists() -> bool {
-    KERNEL.get().is_some()
-}
-
-/// The kernel.
-pub fn kernel() -> MutexGuard<'static, Kernel> {
-    let kernel = KERNEL.get_or_init(|| {
-        guard::own_process();
-        let is_set = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        for text in bpftime::not_served(is_set) {
-            tell(&text);
-        }
-        let config = Config {
-            cpus: cpus(),
-            threads: number(THREADS_VARIABLE)
-                .filter(|n| *n > 0)
-                .unwrap_or(THREADS),
-            options: warpbpf_session::Options {
-                allow_modify: std::env::var_os(ALLOW_MODIFY).is_some(),
-                budget: number(BUDGET),
-                bound_loops: std::env::var_os(BOUND_LOOPS).is_some(),
-                ..warpbpf_session::Options::default()
-            },
-            is_kernel_symbol,
-            tell,
-        };
-        let mut kernel = Kernel::new(config, Box::new(Real));
-        kernel.session = Some(live().clone());
-        kernel.linux = host().map(|host| Arc::new(host) as Arc<dyn Linux>);
-        Mutex::new(kernel)
-    });
-    kernel.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Linux, if it lets us use `bpf()`.
-fn host() -> Option<Host> {
-    static HOST: OnceLock<Option<Host>> = OnceLock::new();
-    *HOST.get_or_init(Host::permitted)
-}
-
-/// Programs may be given to Linux.
-pub fn permitted() -> bool {
-    host().is_some()
-}
-
-/// The applications.
-pub fn live() -> &'static Arc<Live> {
-    LIVE.get_or_init(|| Arc::new(Live::new(tell)))
-}
-
-/// Whether Linux has a function of this name. Names of C++ are never its.
-fn is_kernel_symbol(name: &str) -> bool {
-    static NAMES: OnceLock<std::collections::HashSet<String>> = OnceLock::new();
-    if name.starts_with("_Z") {
-        return false;
-    }
-    let names = NAMES.get_or_init(|| {
-        let all = std::fs::read("/proc/kallsyms").unwrap_or_default();
-        all.split(|byte| *byte == b'\n')
-            .filter_map(|line| line.split(|byte| *byte == b' ').nth(2))
-            .filter_map(|word| word.split(|byte| *byte == b'\t').next())
-            .map(|name| String::from_utf8_lossy(name).into_owned())
-            .collect()
-    });
-    names.contains(name)
 }
 
 fn start() -> MutexGuard<'static, Start> {
@@ -294,20 +125,6 @@ fn settle(change: updates::Change, version: u64) {
     });
 }
 
-/// Waits until `done` says so. False: not within `limit`.
-fn wait(limit: Duration, done: impl Fn() -> bool) -> bool {
-    let begun = Instant::now();
-    loop {
-        if done() {
-            return true;
-        }
-        if begun.elapsed() > limit {
-            return false;
-        }
-        std::thread::sleep(LOOK);
-    }
-}
-
 /// Asks applications for what is attached now, if they have something else.
 fn replace_programs() {
     let version = start().seen;
@@ -318,36 +135,6 @@ fn replace_programs() {
         let held = wanted.ends_all().then_some(kernel);
         live().ask_for(at, wanted);
         drop(held);
-    }
-}
-
-/// A process wants to launch a program of the tool's itself.
-///
-/// # Errors
-/// `EBUSY` while an application runs, which has maps of its own; else the kernel's.
-pub fn launch_wanted(pid: u32, name: &str) -> Result<i64, Errno> {
-    if live().runs() {
-        return Err(Errno::BUSY);
-    }
-    let mut kernel = kernel();
-    // The end of one that has ended may not have been noticed yet.
-    kernel.launches.retain(|pid, _| is_there(*pid));
-    kernel.launch_wanted(pid, name)
-}
-
-fn is_there(pid: u32) -> bool {
-    let pid = rustix::process::Pid::from_raw(pid as i32);
-    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(Errno::SRCH))
-}
-
-/// It has launched it.
-///
-/// # Errors
-/// `EIO` if that did not run the program.
-pub fn launched(pid: u32) -> Result<i64, Errno> {
-    match wait(LAUNCHED, || live().launched(pid) == Some(true)) {
-        true => Ok(0),
-        false => Err(Errno::IO),
     }
 }
 
@@ -395,7 +182,7 @@ pub fn open() {
                     tell(&format!("cannot make `{}`: {error}", link.display()));
                 }
             }
-            remote::serve(&path);
+            remote::serve(&path, noticed);
             if wants_ranges() {
                 notify("ranges");
             }
@@ -441,39 +228,6 @@ fn names_a_control(link: &Path) -> bool {
     let folder = target.parent().and_then(Path::file_name);
     target.ends_with("control")
         && folder.is_some_and(|f| f.as_encoded_bytes().starts_with(b"warpbpf-"))
-}
-
-/// The descriptor that who started this process has left for us.
-fn notified() -> Option<RawFd> {
-    number(NOTIFY).filter(|fd| *fd > 2)
-}
-
-fn notify(line: &str) {
-    let Some(fd) = notified() else { return };
-    // SAFETY: the descriptor was made for this process by who started it, and stays open: the file
-    // is not dropped.
-    let mut file = std::mem::ManuallyDrop::new(unsafe { std::fs::File::from_raw_fd(fd) });
-    // Who does not listen any more does not wait either.
-    let _ = file.write_all(format!("{line}\n").as_bytes());
-    let _ = file.as_raw_fd();
-}
-
-/// Where agents come from that others have put into processes.
-fn taker() -> Option<Taker> {
-    // SAFETY: as in `notify`; a name of our own is made of it at once.
-    let named = unsafe { BorrowedFd::borrow_raw(notified()?) };
-    Taker::trusted(named.try_clone_to_owned().ok()?).ok()
-}
-
-/// Takes those that are there. `None` once nobody gives any more.
-fn take_given(taker: Option<Taker>) -> Option<Taker> {
-    let mut taker = taker?;
-    while let Some(frame) = taker.try_recv().ok()? {
-        if let Some(socket) = frame.fd {
-            live().give(frame.message.pid, socket);
-        }
-    }
-    Some(taker)
 }
 
 fn run() {
@@ -564,7 +318,7 @@ pub fn after_wait(counted: bool) {
 
 /// The tool ends: nobody can connect any more.
 pub fn ended() {
-    if let Some(live) = LIVE.get() {
+    if let Some(live) = existing_live() {
         // Else who started this process has it.
         if live.tell_ends() {
             notify(WORDS);
@@ -584,12 +338,6 @@ pub fn ended() {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn control_characters_reach_no_terminal() {
-        assert_eq!(plain("`k\x1b[2J\u{9b}`\n\tb"), "`k\\u{1b}[2J\\u{9b}`\n\tb");
-        assert!(matches!(plain("plain"), std::borrow::Cow::Borrowed(_)));
-    }
 
     #[test]
     fn a_wait_that_began_before_the_first_bpf_is_not_counted() {

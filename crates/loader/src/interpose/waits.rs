@@ -11,18 +11,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use warpbpf_driver::front::is_of_driver;
 use warpbpf_driver::loaded::loaded;
 
-use crate::global;
-use crate::guard::inside;
+use super::guard::inside;
+use super::{global, moments};
 use crate::next;
 
 /// Around a call that waits, of who goes on at `caller`.
 fn waiting<T>(caller: usize, endless: bool, wait: impl FnOnce() -> T) -> T {
     // Without a kernel nothing is counted.
     let counts = || global::exists() && !is_in_driver(caller);
-    let begun = inside(|| counts().then(|| global::before_wait(endless)));
+    let begun = inside(|| counts().then(|| moments::before_wait(endless)));
     let result = wait();
     if let Some(counted) = begun.flatten() {
-        inside(|| global::after_wait(counted));
+        inside(|| moments::after_wait(counted));
     }
     result
 }

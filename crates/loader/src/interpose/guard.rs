@@ -46,9 +46,9 @@ pub fn inside<T>(body: impl FnOnce() -> T) -> Option<T> {
         return None;
     }
     let _inside = INSIDE.with(|inside| Inside(inside.replace(true)));
-    let errno = crate::real::errno();
+    let errno = crate::interpose::real::errno();
     let result = catch_unwind(AssertUnwindSafe(body));
-    crate::real::set_errno(errno);
+    crate::interpose::real::set_errno(errno);
     // Dropping a panic's payload may panic again.
     result.map_err(std::mem::forget).ok()
 }

@@ -8,8 +8,8 @@
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_void};
 
-use crate::global;
-use crate::guard::inside;
+use super::global;
+use super::guard::inside;
 use crate::objects::perf::Probe;
 use crate::tool::announced_section::announce;
 use crate::uapi::prog_type;
@@ -100,7 +100,7 @@ extern "C" fn attach(program: *const Program, _: c_long, link: *mut *mut Link) -
         let function = std::mem::transmute::<*mut c_void, Attach>(function);
         let made = function(program, fd);
         if made.is_null() {
-            let error = crate::real::errno();
+            let error = crate::interpose::real::errno();
             libc::close(fd);
             return -error.max(1);
         }

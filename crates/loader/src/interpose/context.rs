@@ -12,8 +12,9 @@ use std::sync::Once;
 use warpbpf_driver::front::{is_driver_name, next_dlopen};
 use warpbpf_driver::{Driver, DriverError, LoadError};
 
-use crate::global;
-use crate::guard::inside;
+use super::global;
+use super::guard::inside;
+use super::tell::tell;
 use crate::spec::Spec;
 use crate::uapi::LAST_MAP_TYPE;
 
@@ -105,7 +106,7 @@ fn give(driver: &CStr) {
         Ok(()) => GIVEN.set(true),
         // It may have better luck with another driver.
         Err(error) => TOLD.call_once(|| {
-            global::tell(&format!(
+            tell(&format!(
                 "the tool uses the CUDA driver itself, and there is no context for it: {error}"
             ));
         }),

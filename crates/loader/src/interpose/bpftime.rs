@@ -1,42 +1,16 @@
 //! What bpftime's tools and their users expect beside `bpf()`: the functions by which maps of type
-//! 1527 are read and looked into, which they look up by name because libbpf has none, and variables
-//! of the environment.
+//! 1527 are read and looked into, which they look up by name because libbpf has none.
 
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use crate::global;
-use crate::guard::inside;
+use super::global;
+use super::guard::inside;
 use crate::objects::contents::{Contents, Records};
 use crate::objects::handle::Handle;
 
 /// Gets a record, its bytes, and what the tool wants to be given.
 pub type Take = unsafe extern "C" fn(*const c_void, u64, *mut c_void);
-
-/// Variables of bpftime's that ask for something that is not done here. Those that only say how it
-/// works there mean nothing.
-const NOT_SERVED: &[(&str, &str)] = &[
-    (
-        "BPFTIME_PTXPASS_LIBRARIES",
-        "no other passes over PTX are run; places inside kernels are `gpu/` sections",
-    ),
-    (
-        "BPFTIME_CUDA_LATE_PTX_DIR",
-        "PTX is taken from the application alone",
-    ),
-    (
-        "BPFTIME_CUDA_DEVICE",
-        "kernels are traced on every device on which the application runs them",
-    ),
-    ("BPFTIME_VERIFIER_LEVEL", "every program is proved"),
-];
-
-/// A text for each variable that is set and not served.
-pub fn not_served(is_set: impl Fn(&str) -> bool) -> Vec<String> {
-    let set = NOT_SERVED.iter().filter(|(name, _)| is_set(name));
-    set.map(|(name, why)| format!("`{name}` is set, which is not served: {why}"))
-        .collect()
-}
 
 /// What bpftime says of a map of type 1527, as its `bpftime_gpu_ringbuf.h` lays it out.
 #[repr(C)]
@@ -167,7 +141,7 @@ extern "C" fn bpftime_syscall_server__get_gpu_ringbuf_stats(
 mod tests {
     use std::mem::offset_of;
 
-    use super::{RingStats, not_served};
+    use super::RingStats;
 
     #[test]
     fn statistics_lie_where_bpftime_has_them() {
@@ -179,14 +153,5 @@ mod tests {
             offset_of!(RingStats, dirty_slots),
         ];
         assert_eq!(words, [24, 40, 56, 80]);
-    }
-
-    #[test]
-    fn what_is_not_served_is_said() {
-        assert_eq!(
-            not_served(|name| name == "BPFTIME_VERIFIER_LEVEL"),
-            ["`BPFTIME_VERIFIER_LEVEL` is set, which is not served: every program is proved"]
-        );
-        assert_eq!(not_served(|_| false), [""; 0]);
     }
 }
