@@ -399,6 +399,28 @@ fn capturing(bench: &Bench) -> Told {
     ))
 }
 
+/// A key that is shown as a kernel's name is found by it, as text and as JSON.
+fn keys_as_shown(bench: &Bench, pid: &str) -> Result<(), String> {
+    let lookup = |key: &str| {
+        let mut command = bench.warpbpf("maps");
+        command.args(["--pid", pid, "--json", "lookup", "kernels", key]);
+        let output = command.output().map_err(|e| e.to_string())?;
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        let value: Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
+        Ok::<_, String>((value, output.status.code(), error))
+    };
+    let (value, status, error) = lookup("step")?;
+    same("status", (status, error.as_str()), (Some(0), ""))?;
+    same("launches", value["launches"].as_u64() > Some(0), true)?;
+    same("by JSON", lookup("\"step\"")?.0, value)?;
+    let (value, status, _) = lookup("nobody")?;
+    same("status", status, Some(125))?;
+    says(
+        &value.to_string(),
+        "map `kernels`: `key`: `nobody` is not a number",
+    )
+}
+
 /// Its main thread has ended, and its file has a name that is no text.
 fn odd(bench: &Bench) -> Told {
     use std::ffi::OsStr;
@@ -418,6 +440,7 @@ fn odd(bench: &Bench) -> Told {
         attached => attached?,
     };
     until_counted(bench, &mut application, "kernels")?;
+    keys_as_shown(bench, &application.pid())?;
     application.launch(5)?;
     let report = attached.interrupt()?;
     let step = crate::attach::kernel(&report, "step")?;

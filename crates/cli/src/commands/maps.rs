@@ -302,7 +302,7 @@ impl<'s> Map<'s> {
         };
         Shape {
             what,
-            btf: self.session.object.as_ref().and_then(|o| o.btf.as_ref()),
+            printer: self.printer(),
             ty,
             size: size as usize,
             // A record of the host is as long as it is.

@@ -34,7 +34,7 @@ pub enum MapsVerb {
     Lookup {
         /// Its name
         map: String,
-        /// A number, `hex:…`, or `field=value` for each field
+        /// A number, `hex:…`, `field=value` for each field, or as `dump` shows it
         #[arg(required = true, allow_negative_numbers = true)]
         key: Vec<String>,
     },
@@ -42,10 +42,12 @@ pub enum MapsVerb {
     Update {
         /// Its name
         map: String,
-        /// The key in one word: a number, `hex:…`, or `field=value,field=value`
+        /// The key in one word: a number, `hex:…`, `field=value,field=value`, or as `dump`
+        /// shows it
         #[arg(allow_negative_numbers = true)]
         key: String,
-        /// A number, `hex:…`, or `field=value` for each field that changes; others stay as they are
+        /// A number, `hex:…`, a whole value as `dump` shows it, or `field=value` for each field that
+        /// changes; others stay as they are
         #[arg(required = true, allow_negative_numbers = true)]
         value: Vec<String>,
         /// Only if the key is not there yet
@@ -59,7 +61,7 @@ pub enum MapsVerb {
     Delete {
         /// Its name
         map: String,
-        /// A number, `hex:…`, or `field=value` for each field
+        /// A number, `hex:…`, `field=value` for each field, or as `dump` shows it
         #[arg(required = true, allow_negative_numbers = true)]
         key: Vec<String>,
     },
@@ -67,7 +69,7 @@ pub enum MapsVerb {
     Push {
         /// Its name
         map: String,
-        /// A number, `hex:…`, or `field=value` for each field
+        /// A number, `hex:…`, `field=value` for each field, or as `dump` shows it
         #[arg(required = true, allow_negative_numbers = true)]
         value: Vec<String>,
     },

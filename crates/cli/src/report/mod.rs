@@ -8,6 +8,7 @@ pub mod news;
 pub mod nowhere;
 pub mod outlet;
 pub mod pretty;
+pub mod read_back;
 pub mod render;
 pub mod table;
 pub mod values;

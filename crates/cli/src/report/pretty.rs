@@ -10,6 +10,8 @@ const KERNEL_ID: &str = "wbpf_kernel_id_t";
 const KERNEL_KEY: &str = "wbpf_kernel_key_t";
 /// Typedef whose values are shown as names of sites.
 const SITE_ID: &str = "wbpf_site_id_t";
+/// Types in each other that are followed.
+const DEEPEST: u32 = 16;
 
 /// What is needed to show bytes.
 #[derive(Debug, Clone, Copy)]
@@ -22,7 +24,27 @@ pub struct Printer<'a> {
     pub sites: &'a [String],
 }
 
-impl Printer<'_> {
+impl<'a> Printer<'a> {
+    /// The names by which values of a type are shown, if they are numbers of kernels or sites.
+    pub fn names_of(&self, ty: TypeId) -> Option<&'a [String]> {
+        let (btf, mut ty) = (self.btf?, ty);
+        // As deep as a value is shown.
+        for _ in 0..=DEEPEST {
+            ty = match btf.type_by_id(ty)? {
+                Type::Typedef { name, target } => match name.as_str() {
+                    KERNEL_ID | KERNEL_KEY => return Some(self.kernels),
+                    SITE_ID => return Some(self.sites),
+                    _ => *target,
+                },
+                Type::Const { target }
+                | Type::Volatile { target }
+                | Type::TypeTag { target, .. } => *target,
+                _ => return None,
+            };
+        }
+        None
+    }
+
     /// A value of type `ty`; without a type, a number where it has 1, 2, 4 or 8 bytes, else the one
     /// struct of the program that has so many bytes, else hex.
     pub fn json(&self, ty: Option<TypeId>, bytes: &[u8]) -> Value {
@@ -40,17 +62,12 @@ impl Printer<'_> {
     }
 
     fn typed(&self, btf: &Btf, id: TypeId, bytes: &[u8], depth: u32) -> Value {
-        if depth > 16 {
+        if depth > DEEPEST {
             return untyped(bytes);
         }
         match btf.type_by_id(id) {
-            Some(Type::Typedef { name, target }) => {
-                let names = match name.as_str() {
-                    KERNEL_ID | KERNEL_KEY => Some(self.kernels),
-                    SITE_ID => Some(self.sites),
-                    _ => None,
-                };
-                if let (Some(names), Some(number)) = (names, number(bytes)) {
+            Some(Type::Typedef { target, .. }) => {
+                if let (Some(names), Some(number)) = (self.names_of(id), number(bytes)) {
                     let at = usize::try_from(number).ok();
                     let name = at
                         .and_then(|n| names.get(n))

@@ -1,15 +1,18 @@
 //! Keys and values as a user types them, to bytes, by their BTF types: the other direction of
 //! `pretty`.
 
-use warpbpf_object::{Btf, Type, TypeId};
+use warpbpf_object::{Type, TypeId};
+
+use super::pretty::Printer;
+use super::read_back;
 
 /// What bytes are to become of words.
 #[derive(Debug, Clone, Copy)]
 pub struct Shape<'a> {
     /// `key` or `value`, for messages.
     pub what: &'static str,
-    /// The object's types.
-    pub btf: Option<&'a Btf>,
+    /// The object's types, and names that are shown in place of numbers.
+    pub printer: Printer<'a>,
     /// Its type, if the definition names one.
     pub ty: Option<TypeId>,
     /// Its bytes.
@@ -26,6 +29,15 @@ impl Shape<'_> {
     /// What is wrong, and what there is.
     pub fn bytes(&self, words: &[String], base: Option<Vec<u8>>) -> Result<Vec<u8>, String> {
         let what = self.what;
+        let text = words.join(" ");
+        if let Some(ty) = self.ty
+            && (text.starts_with(['{', '[', '"']) || self.is_name(ty, &text))
+        {
+            let mut bytes = vec![0; self.size];
+            let read = read_back::read(&self.printer, ty, &text, &mut bytes);
+            read.map_err(|why| format!("the {what}: {why}"))?;
+            return Ok(bytes);
+        }
         let words: Vec<&str> = words.iter().flat_map(|word| word.split(',')).collect();
         if let [word] = words.as_slice()
             && let Some(digits) = word.strip_prefix("hex:")
@@ -53,14 +65,15 @@ impl Shape<'_> {
         let mut bytes = vec![0; self.size];
         match self.ty.filter(|ty| self.is_scalar(*ty)) {
             Some(ty) => self.put(&mut bytes, 0, ty, what, word)?,
-            None if self.ty.is_some() && self.btf.is_some() => {
+            None if self.ty.is_some() && self.printer.btf.is_some() => {
                 return Err(format!(
                     "the {what} is no number: write `field=value` for each field, or `hex:…`{}",
                     self.fields()
                 ));
             }
             None if matches!(self.size, 1 | 2 | 4 | 8) => {
-                let number = integer(word, self.size, None).map_err(|e| format!("{what}: {e}"))?;
+                let number = read_back::integer(word, self.size, None)
+                    .map_err(|e| format!("{what}: {e}"))?;
                 bytes.copy_from_slice(&number[..self.size]);
             }
             None => {
@@ -89,8 +102,14 @@ impl Shape<'_> {
         ))
     }
 
+    /// It is shown in place of a number.
+    fn is_name(&self, ty: TypeId, text: &str) -> bool {
+        let names = self.printer.names_of(ty);
+        names.is_some_and(|names| names.iter().any(|name| name == text && !name.is_empty()))
+    }
+
     fn is_scalar(&self, ty: TypeId) -> bool {
-        let stripped = self.btf.and_then(|btf| btf.strip(ty));
+        let stripped = self.printer.btf.and_then(|btf| btf.strip(ty));
         matches!(
             stripped,
             Some((
@@ -102,7 +121,11 @@ impl Shape<'_> {
 
     /// `; its fields are a, b`
     fn fields(&self) -> String {
-        let stripped = self.btf.zip(self.ty).and_then(|(btf, ty)| btf.strip(ty));
+        let stripped = self
+            .printer
+            .btf
+            .zip(self.ty)
+            .and_then(|(btf, ty)| btf.strip(ty));
         let names: Vec<String> = match stripped {
             Some((_, Type::Struct { members, .. } | Type::Union { members, .. })) => {
                 members.iter().map(|m| m.name.clone()).collect()
@@ -118,7 +141,7 @@ impl Shape<'_> {
     }
 
     fn variable(&self, ty: TypeId) -> Option<(String, TypeId)> {
-        match self.btf?.type_by_id(ty) {
+        match self.printer.btf?.type_by_id(ty) {
             Some(Type::Var { name, ty, .. }) => Some((name.clone(), *ty)),
             _ => None,
         }
@@ -127,7 +150,7 @@ impl Shape<'_> {
     /// Offset and type of `a.b[2]`.
     fn field(&self, path: &str) -> Result<(usize, TypeId), String> {
         let none = || format!("the {} has no field `{path}`{}", self.what, self.fields());
-        let (btf, mut ty) = self.btf.zip(self.ty).ok_or_else(none)?;
+        let (btf, mut ty) = self.printer.btf.zip(self.ty).ok_or_else(none)?;
         let mut at = 0;
         for part in path.split('.') {
             let mut pieces = part.split('[');
@@ -170,17 +193,25 @@ impl Shape<'_> {
         text: &str,
     ) -> Result<(), String> {
         let told = |reason: String| format!("`{name}`: {reason}");
-        let stripped = self.btf.and_then(|btf| btf.strip(ty)).map(|(_, ty)| ty);
+        let stripped = self
+            .printer
+            .btf
+            .and_then(|btf| btf.strip(ty))
+            .map(|(_, ty)| ty);
         let number = match stripped {
-            Some(Type::Int { size, signed, .. }) => integer(text, *size as usize, Some(*signed))
-                .map_err(told)?[..*size as usize]
+            Some(Type::Int { size, signed, .. }) => {
+                read_back::integer(text, *size as usize, Some(*signed)).map_err(told)?
+                    [..*size as usize]
+                    .to_vec()
+            }
+            Some(Type::Ptr { .. }) => read_back::integer(text, 8, Some(false))
+                .map_err(told)?
                 .to_vec(),
-            Some(Type::Ptr { .. }) => integer(text, 8, Some(false)).map_err(told)?.to_vec(),
             Some(Type::Enum { size, values, .. }) => {
                 let named = values.iter().find(|(name, _)| name == text);
                 let number = match named {
                     Some((_, value)) => value.to_le_bytes(),
-                    None => integer(text, *size as usize, None).map_err(told)?,
+                    None => read_back::integer(text, *size as usize, None).map_err(told)?,
                 };
                 number[..*size as usize].to_vec()
             }
@@ -211,30 +242,6 @@ impl Shape<'_> {
     }
 }
 
-/// A number of `size` bytes; signed, unsigned, or whichever it is written as.
-fn integer(text: &str, size: usize, signed: Option<bool>) -> Result<[u8; 8], String> {
-    let (negative, digits) = match text.strip_prefix('-') {
-        Some(digits) => (true, digits),
-        None => (false, text),
-    };
-    let parsed = match digits.strip_prefix("0x") {
-        Some(digits) => i128::from_str_radix(digits, 16),
-        None => digits.parse(),
-    };
-    let number = parsed.map_err(|_| format!("`{text}` is not a number"))?;
-    let number = if negative { -number } else { number };
-    let bits = 8 * size as u32;
-    let (lowest, highest) = match signed {
-        Some(true) => (-(1i128 << (bits - 1)), (1i128 << (bits - 1)) - 1),
-        Some(false) => (0, (1i128 << bits) - 1),
-        None => (-(1i128 << (bits - 1)), (1i128 << bits) - 1),
-    };
-    if number < lowest || number > highest {
-        return Err(format!("`{text}` does not fit into {size} bytes"));
-    }
-    Ok((number as u64).to_le_bytes())
-}
-
 fn hex(digits: &str) -> Option<Vec<u8>> {
     let digits: Vec<u8> = digits
         .chars()
@@ -248,15 +255,25 @@ fn hex(digits: &str) -> Option<Vec<u8>> {
 
 #[cfg(test)]
 mod tests {
+    use warpbpf_object::Btf;
+
     use super::*;
 
     fn untyped(size: usize) -> Shape<'static> {
         Shape {
             any_size: false,
             what: "key",
-            btf: None,
+            printer: printer(None),
             ty: None,
             size,
+        }
+    }
+
+    fn printer(btf: Option<&Btf>) -> Printer<'_> {
+        Printer {
+            btf,
+            kernels: &[],
+            sites: &[],
         }
     }
 
@@ -331,7 +348,7 @@ mod tests {
         let shape = Shape {
             any_size: false,
             what: "value",
-            btf: Some(&btf),
+            printer: printer(Some(&btf)),
             ty: Some(TypeId(3)),
             size: 16,
         };
