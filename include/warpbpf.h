@@ -330,6 +330,10 @@ static long (*bpf_gpu_block_and)(__u64 value, __u64 *total) __attribute__((unuse
 static long (*bpf_gpu_block_or)(__u64 value, __u64 *total) __attribute__((unused)) = (void *)550;
 /* Which node of a graph this launch is of: in the upper 32 bits the graph, counted from 1 as the process instantiates graphs, in the lower ones its node, counted from 0 among the graph's kernels. The same at each launch of the graph; 0 outside of graphs and in device functions. */
 static __u64 (*bpf_gpu_graph_node)(void) __attribute__((unused)) = (void *)551;
+/* How many different sectors of 32 bytes the lanes of the group touch, each with `size` bytes from its `address` on: what an access of global memory moves. A lane with size 0 touches none. What one lane touches beyond its first 32 sectors counts whole, whether others touch it or not. */
+static __u32 (*bpf_gpu_warp_sectors)(__u64 address, __u32 size) __attribute__((unused)) = (void *)552;
+/* How many different words of 4 bytes the lanes of the group ask of one of the 32 banks of shared memory, where it is most: 1 is free of conflicts, lanes that ask for the same word do not conflict. Each asks for `size` bytes from its `address` on, of which the first 32 words count; with size 0 for nothing. Lanes that are full of 8 or 16 bytes have at least 2 or 4. */
+static __u32 (*bpf_gpu_warp_conflicts)(__u64 address, __u32 size) __attribute__((unused)) = (void *)553;
 
 /* Loops that something bounds; Linux has them under the same names. Where libbpf is newer than <linux/bpf.h>, its macros lack
  * `struct bpf_iter_num`: then include this file before <bpf/bpf_helpers.h>. */

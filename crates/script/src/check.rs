@@ -3,6 +3,8 @@
 //! A map may be read in front of the place where it is written, so blocks are looked at several
 //! times: what maps are is gathered until nothing new comes, and only then faults are told.
 
+use warpbpf_abi::attach::Scope as Place;
+
 use crate::ast::{Block, Probe, ProbeKind, Script};
 use crate::check_expr::Scope;
 use crate::check_map::Maps;
@@ -105,7 +107,8 @@ impl Checker<'_> {
                         programs.push(Program {
                             probe: probe.text.clone(),
                             span: probe.span,
-                            section: section(probe),
+                            elects: elects(&code, probe),
+                            section: section(probe, &code),
                             function: match &probe.kind {
                                 ProbeKind::Function { file, function, .. } => {
                                     Some((file.clone(), function.clone()))
@@ -131,6 +134,7 @@ impl Checker<'_> {
             texts: &mut self.texts,
             requests: &mut self.requests,
             variables: Vec::new(),
+            first: Vec::new(),
             loops: 0,
             errors: Vec::new(),
             gathering: self.gathering,
@@ -147,10 +151,12 @@ impl Checker<'_> {
         let body = scope.statements(&block.body);
         let variables = scope.variables.len();
         let errors = std::mem::take(&mut scope.errors);
+        let first = std::mem::take(&mut scope.first);
         if !self.gathering {
             self.errors.extend(errors);
         }
         Code {
+            first,
             filter,
             body,
             variables,
@@ -158,12 +164,27 @@ impl Checker<'_> {
     }
 }
 
+/// All lanes run the program, as they are asked something together, and then one of them goes on.
+fn elects(code: &Code, probe: &Probe) -> bool {
+    let one = matches!(
+        probe.kind,
+        ProbeKind::Gpu {
+            scope: Place::Warp,
+            ..
+        }
+    );
+    one && !code.first.is_empty()
+}
+
 /// The section that says what a probe says.
-fn section(probe: &Probe) -> String {
+fn section(probe: &Probe, code: &Code) -> String {
     let (head, rest) = probe.text.split_once(':').unwrap_or((&probe.text, ""));
     match &probe.kind {
-        ProbeKind::Gpu { .. } => {
-            let (place, kernels) = rest.split_once(':').unwrap_or((rest, "*"));
+        ProbeKind::Gpu { site, .. } => {
+            let (mut place, kernels) = rest.split_once(':').unwrap_or((rest, "*"));
+            if elects(code, probe) {
+                place = site.word();
+            }
             format!("{head}/{place}/{kernels}")
         }
         _ => format!("{head}/{rest}"),

@@ -9,7 +9,7 @@ use crate::check_map::Maps;
 use crate::error::{Problem, ScriptError};
 use crate::language::{AGGREGATES, BUILTINS, FUNCTIONS, Missing, builtin};
 use crate::span::Span;
-use crate::typed::{Kind, Request, Type, Value};
+use crate::typed::{Kind, Read, Request, Type, Value};
 
 /// What is known where a block stands, at one of its probes.
 pub struct Scope<'c> {
@@ -25,6 +25,8 @@ pub struct Scope<'c> {
     pub requests: &'c mut Vec<(Request, Span)>,
     /// Variables of the block so far.
     pub variables: Vec<(String, Type)>,
+    /// What is read before the filter, and into which variables.
+    pub first: Vec<(usize, Read)>,
     /// Loops around this place.
     pub loops: usize,
     /// Faults so far.
@@ -159,8 +161,17 @@ impl Scope<'_> {
         }
     }
 
-    fn builtin(&self, name: &str, span: Span) -> Result<(Value, Type), ScriptError> {
+    fn builtin(&mut self, name: &str, span: Span) -> Result<(Value, Type), ScriptError> {
         match builtin(name, &self.probe.kind) {
+            Ok((ty, read @ Read::Touched { .. })) => {
+                let known = self.first.iter().find(|(_, known)| *known == read);
+                let variable = known.map(|(variable, _)| *variable).unwrap_or_else(|| {
+                    let variable = self.hidden("", ty);
+                    self.first.push((variable, read));
+                    variable
+                });
+                Ok((Value::Variable(variable), ty))
+            }
             Ok((ty, read)) => Ok((Value::Read(read), ty)),
             Err(Missing::Unknown) => Err(Problem::Builtin {
                 name: name.to_owned(),

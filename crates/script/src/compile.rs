@@ -48,7 +48,7 @@ pub fn compile(source: &str, name: &str, options: &Options) -> Result<Compiled, 
         let code = &program.code;
         let mut emitter = Emitter::new(&script, &layout, options.start, code.variables);
         emitter.asm.span = program.span;
-        emitter.program(code.filter.as_ref(), &code.body);
+        emitter.program(program);
         if emitter.is_too_large() {
             let probe = program.probe.clone();
             return Err(vec![

@@ -10,16 +10,31 @@ use warpbpf_ebpf::{AluOp, AtomicOp, JumpOp, Reg, Source, Width};
 
 use crate::asm::{Label, r};
 use crate::emit_expr::Emitter;
-use crate::typed::{Action, Change, Request, Value, What};
+use crate::typed::{Action, Change, Code, Program, Request, Value, What};
 
 impl Emitter<'_> {
     /// A whole program.
-    pub fn program(&mut self, filter: Option<&Value>, body: &[Action]) {
+    pub fn program(&mut self, program: &Program) {
+        let Code {
+            first,
+            filter,
+            body,
+            ..
+        } = &program.code;
         let out = self.out;
         self.asm.copy(r(6), Reg::R1);
         for variable in 0..self.variables {
             let off = self.slot(variable);
             self.asm.store(Width::W64, Reg::FP, off, Source::Imm(0));
+        }
+        for (variable, read) in first {
+            self.value(&Value::Read(*read));
+            let off = self.slot(*variable);
+            self.store_slot(off);
+        }
+        if program.elects {
+            self.asm.call(HelperId::GpuWarpLeader as u32);
+            self.asm.jump(JumpOp::Eq, Reg::R0, Source::Imm(0), out);
         }
         if let Some(filter) = filter {
             self.unless(filter, out);

@@ -1,5 +1,7 @@
 //! From a checked program to instructions: expressions, and where they find what they need.
 
+use warpbpf_abi::attach::Site;
+use warpbpf_abi::context;
 use warpbpf_abi::helpers::HelperId;
 use warpbpf_abi::maps::BPF_NOEXIST;
 use warpbpf_ebpf::{AluOp, AtomicOp, JumpOp, Reg, Source, Width};
@@ -358,6 +360,7 @@ impl<'c> Emitter<'c> {
                 self.asm.load(Width::W32, false, Reg::R0, r(6), offset);
                 self.ones();
             }
+            Read::Touched { helper, spaces } => self.touched(helper, spaces),
             Read::Clock => self.asm.call(HelperId::KtimeGetNs as u32),
             Read::Elapsed => {
                 self.asm.call(HelperId::KtimeGetNs as u32);
@@ -366,6 +369,33 @@ impl<'c> Emitter<'c> {
             }
             Read::Nothing => self.asm.number(Reg::R0, 0),
         }
+    }
+
+    /// `r0` = what a helper says of the address and the bytes of an access; of none in another
+    /// space.
+    fn touched(&mut self, helper: u32, spaces: [u32; 2]) {
+        let (is, call) = (self.asm.label(), self.asm.label());
+        self.load_field(r(3), "space");
+        for space in spaces {
+            let space = Source::Imm(space as i32);
+            self.asm.jump(JumpOp::Eq, r(3), space, is);
+        }
+        self.asm.number(r(2), 0);
+        self.asm.goto(call);
+        self.asm.place(is);
+        self.load_field(r(2), "bytes");
+        self.asm.place(call);
+        self.load_field(r(1), "address");
+        self.asm.call(helper);
+    }
+
+    /// `dst` = a field of the context of an access.
+    fn load_field(&mut self, dst: Reg, name: &str) {
+        let fields = context::of(Site::Mem).fields.iter();
+        let found = fields.into_iter().find(|field| field.name == name);
+        let (size, offset) = found.map_or((8, 0), |field| (field.size, field.offset));
+        let width = if size == 4 { Width::W32 } else { Width::W64 };
+        self.asm.load(width, false, dst, r(6), offset as i16);
     }
 
     /// `r0` = how many of its lower 32 bits are set.

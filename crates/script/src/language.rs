@@ -1,7 +1,8 @@
 //! The words of the language: what each built-in is at each kind of probe, and which functions
 //! there are.
 
-use warpbpf_abi::attach::Site;
+use warpbpf_abi::access::Space;
+use warpbpf_abi::attach::{Scope, Site};
 use warpbpf_abi::context;
 use warpbpf_abi::cuda;
 use warpbpf_abi::helpers::HelperId;
@@ -10,7 +11,7 @@ use crate::ast::ProbeKind;
 use crate::typed::{Read, Type};
 
 /// All built-ins; those with a number at their end are shown as `arg0`.
-pub const BUILTINS: [&str; 37] = [
+pub const BUILTINS: [&str; 39] = [
     "kernel",
     "launch",
     "block",
@@ -29,6 +30,8 @@ pub const BUILTINS: [&str; 37] = [
     "line",
     "site",
     "value",
+    "sectors",
+    "conflicts",
     "waited",
     "taken",
     "taken_mask",
@@ -86,7 +89,10 @@ pub fn builtin(name: &str, probe: &ProbeKind) -> Result<(Type, Read), Missing> {
         _ => {}
     }
     match probe {
-        ProbeKind::Gpu { site, .. } => of_gpu(name, *site),
+        ProbeKind::Gpu { site, scope } => match name {
+            "sectors" | "conflicts" => touched(name, *site, *scope),
+            _ => of_gpu(name, *site),
+        },
         ProbeKind::Cuda { at_end } => of_cuda(name, *at_end),
         ProbeKind::Function { at_end, .. } => of_function(name, *at_end),
         ProbeKind::Begin | ProbeKind::End | ProbeKind::Interval { .. } => of_host(name),
@@ -204,6 +210,28 @@ fn of_gpu(name: &str, site: Site) -> Result<(Type, Read), Missing> {
         ("active", Read::Field { offset, .. }) => Ok((ty, Read::Lanes(offset))),
         _ => Ok((ty, read)),
     }
+}
+
+/// What the lanes that came together access.
+fn touched(name: &str, site: Site, scope: Scope) -> Result<(Type, Read), Missing> {
+    field_of(site, "bytes")?;
+    if scope == Scope::Block {
+        return Err(Missing::NotHere(
+            "of a block one lane runs: use `gpu:mem.warp`, once for the lanes that came together"
+                .into(),
+        ));
+    }
+    let read = match name {
+        "sectors" => Read::Touched {
+            helper: HelperId::GpuWarpSectors as u32,
+            spaces: [Space::Global as u32, Space::Generic as u32],
+        },
+        _ => Read::Touched {
+            helper: HelperId::GpuWarpConflicts as u32,
+            spaces: [Space::Shared as u32, Space::Cluster as u32],
+        },
+    };
+    Ok((Type::Number, read))
 }
 
 fn field_of(site: Site, name: &str) -> Result<Read, Missing> {

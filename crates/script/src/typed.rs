@@ -99,6 +99,14 @@ pub enum Read {
     LowerHalf(u32),
     /// How many lanes are in a mask of 32 bits at this offset of the context.
     Lanes(i16),
+    /// What a helper says of the addresses of all lanes that came together, if the access is of one
+    /// of these spaces. All of them must ask, so it is read before anything else.
+    Touched {
+        /// The helper.
+        helper: u32,
+        /// The spaces.
+        spaces: [u32; 2],
+    },
     /// Nanoseconds of the host's clock.
     Clock,
     /// The same since the script began.
@@ -245,6 +253,8 @@ pub enum Request {
 /// Code of one block at one probe.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Code {
+    /// What is read before the filter, into variables.
+    pub first: Vec<(usize, Read)>,
     /// Only where this is not 0.
     pub filter: Option<Value>,
     /// What it does.
@@ -260,6 +270,8 @@ pub struct Program {
     pub probe: String,
     /// Where that stands.
     pub span: Span,
+    /// All lanes begin it, and the lowest one that came goes on behind what is read first.
+    pub elects: bool,
     /// The section that says the same.
     pub section: String,
     /// The file and the function, if it is at a function of the application or a library.

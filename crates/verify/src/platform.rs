@@ -198,7 +198,9 @@ pub(crate) fn result_range(helper: HelperId) -> Scalar {
         HelperId::Strncmp => Scalar::signed_range(-1, 1),
         // At least this lane is there.
         HelperId::GpuActiveMask | HelperId::GpuWarpMatch => Scalar::range(1, u64::from(u32::MAX)),
+        HelperId::GpuWarpConflicts => Scalar::range(0, LANES),
         HelperId::GetPrandomU32
+        | HelperId::GpuWarpSectors
         | HelperId::GpuWarpBallot
         | HelperId::GpuClusterRank
         | HelperId::GpuSmCount => Scalar::loaded(32, false),

@@ -40,6 +40,7 @@ pub fn all() -> Vec<Case> {
         crate::timeline::cases,
         crate::torch::cases,
         crate::trace::cases,
+        crate::touched::cases,
         crate::extension::cases,
         crate::waits::cases,
         crate::selectors::cases,

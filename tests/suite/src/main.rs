@@ -68,6 +68,7 @@ mod tensors;
 mod timeline;
 mod together;
 mod torch;
+mod touched;
 mod trace;
 mod tree;
 mod unharmed;

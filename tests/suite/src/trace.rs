@@ -40,7 +40,7 @@ fn command(bench: &Bench, flags: &[&str], script: &str) -> Command {
 }
 
 /// What a script in an application prints.
-struct Traced {
+pub struct Traced {
     lines: Vec<Value>,
     output: Output,
 }
@@ -55,28 +55,36 @@ impl Traced {
     }
 
     /// A map as the last line that has it shows it.
-    fn map(&self, name: &str) -> Result<Value, String> {
+    pub fn map(&self, name: &str) -> Result<Value, String> {
         let mut lines = self.lines.iter().rev();
         let found = lines.find_map(|line| line["data"].get(name).cloned());
         found.ok_or_else(|| format!("no `{name}` in {:?}: {}", self.lines, self.errors()))
     }
 
-    fn is(&self, name: &str, expected: Value) -> Result<(), String> {
+    /// It shows this.
+    pub fn is(&self, name: &str, expected: Value) -> Result<(), String> {
         same(name, self.map(name)?, expected)
     }
 }
 
 /// Runs vectoradd, whose output stays what it is.
 fn traced(bench: &Bench, flags: &[&str], script: &str) -> Result<Traced, String> {
+    traced_in(bench, ("vectoradd", ARGUMENTS), flags, script)
+}
+
+/// Runs an application, whose output stays what it is.
+pub fn traced_in(
+    bench: &Bench,
+    (app, arguments): (&str, &[&str]),
+    flags: &[&str],
+    script: &str,
+) -> Result<Traced, String> {
     let saved = bench.scratch("trace");
     let path = saved.display().to_string();
     let mut all = vec!["-f", "json", "-o", path.as_str()];
     all.extend(flags);
     let mut command = command(bench, &all, script);
-    command
-        .arg("--")
-        .arg(bench.app("vectoradd"))
-        .args(ARGUMENTS);
+    command.arg("--").arg(bench.app(app)).args(arguments);
     let output = command.output().map_err(|e| e.to_string())?;
     let text = std::fs::read_to_string(&saved).unwrap_or_default();
     let lines = text.lines().map(serde_json::from_str);
@@ -88,7 +96,7 @@ fn traced(bench: &Bench, flags: &[&str], script: &str) -> Result<Traced, String>
     if run.output.status.code() != Some(0) {
         return Err(format!("{}: {}", run.output.status, run.errors()));
     }
-    let alone = bench.plain("vectoradd", ARGUMENTS)?;
+    let alone = bench.plain(app, arguments)?;
     same(
         "output",
         run.text(),

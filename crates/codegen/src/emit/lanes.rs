@@ -16,18 +16,25 @@ const SUM_BITS: u32 = 27;
 
 impl Emit<'_> {
     pub(super) fn lanes(&mut self, op: LaneOp, args: &[Value], result: Option<Value>) {
-        let wide = !matches!(op, LaneOp::Active | LaneOp::Ballot | LaneOp::Match);
+        let wide = !matches!(
+            op,
+            LaneOp::Active | LaneOp::Ballot | LaneOp::Match | LaneOp::Distinct | LaneOp::Crowded
+        );
         let ty = if wide { Ty::B64 } else { Ty::B32 };
         let d = match result {
             Some(v) => self.reg(v),
             None => self.temp(ty),
         };
+        if let &[mask, first, count] = args {
+            let [mask, first, count] = [mask, first, count].map(|v| self.in_register(v));
+            return self.touched(op, &d, [&mask, &first, &count]);
+        }
         let &[mask, value] = args else {
             return self.line(format!("activemask.b32 {d};"));
         };
         let (mask, value) = (self.in_register(mask), self.in_register(value));
         match op {
-            LaneOp::Active => {}
+            LaneOp::Active | LaneOp::Distinct | LaneOp::Crowded => {}
             LaneOp::Ballot => {
                 let p = self.temp(Ty::Pred);
                 self.line(format!("setp.ne.s64 {p}, {value}, 0;"));
@@ -53,7 +60,7 @@ impl Emit<'_> {
     }
 
     /// The lowest lane of a mask.
-    fn lowest(&mut self, mask: &str) -> String {
+    pub(super) fn lowest(&mut self, mask: &str) -> String {
         let lane = self.temp(Ty::B32);
         self.line(format!("brev.b32 {lane}, {mask};"));
         self.line(format!("clz.b32 {lane}, {lane};"));

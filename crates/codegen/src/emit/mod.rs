@@ -12,6 +12,7 @@ mod lanes;
 mod memory;
 mod ring;
 mod text;
+mod touched;
 
 use std::collections::HashMap;
 use std::fmt::Write;

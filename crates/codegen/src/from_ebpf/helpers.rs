@@ -14,6 +14,11 @@ use crate::ir::{BinOp, LaneOp, Mem, Op, QueueOp, Special, Term, Ty, Value};
 
 /// Lanes of a warp.
 pub(super) const LANES: u64 = 32;
+/// Sectors of global memory, the parts that are moved, have `1 << SECTOR_SHIFT` bytes (CUDA C++
+/// Programming Guide, "Global Memory").
+const SECTOR_SHIFT: u64 = 5;
+/// Banks of shared memory are of words of `1 << WORD_SHIFT` bytes.
+const WORD_SHIFT: u64 = 2;
 
 impl<'a> Translator<'a> {
     /// Translates a call. True if it does not return.
@@ -95,6 +100,8 @@ impl<'a> Translator<'a> {
             HelperId::GpuWarpMax => self.lanes(LaneOp::Max),
             HelperId::GpuWarpAnd => self.lanes(LaneOp::And),
             HelperId::GpuWarpOr => self.lanes(LaneOp::Or),
+            HelperId::GpuWarpSectors => self.touched(LaneOp::Distinct, SECTOR_SHIFT),
+            HelperId::GpuWarpConflicts => self.touched(LaneOp::Crowded, WORD_SHIFT),
             HelperId::GpuBlockSum => self.of_block(call, LaneOp::Sum)?,
             HelperId::GpuBlockMin => self.of_block(call, LaneOp::Min)?,
             HelperId::GpuBlockMax => self.of_block(call, LaneOp::Max)?,

@@ -87,7 +87,11 @@ impl Translator<'_> {
         }
         let mask = self.group();
         let ty = match op {
-            LaneOp::Active | LaneOp::Ballot | LaneOp::Match => Ty::B32,
+            LaneOp::Active
+            | LaneOp::Ballot
+            | LaneOp::Match
+            | LaneOp::Distinct
+            | LaneOp::Crowded => Ty::B32,
             LaneOp::First | LaneOp::Sum | LaneOp::Min | LaneOp::Max | LaneOp::And | LaneOp::Or => {
                 Ty::B64
             }
@@ -113,9 +117,13 @@ impl Translator<'_> {
             LaneOp::And => (Merge::Or, true),
             LaneOp::Max => (Merge::Max, false),
             LaneOp::Or => (Merge::Or, false),
-            LaneOp::Active | LaneOp::Ballot | LaneOp::Match | LaneOp::First | LaneOp::Sum => {
-                (Merge::Sum, false)
-            }
+            LaneOp::Active
+            | LaneOp::Ballot
+            | LaneOp::Match
+            | LaneOp::Distinct
+            | LaneOp::Crowded
+            | LaneOp::First
+            | LaneOp::Sum => (Merge::Sum, false),
         };
         let value = match complement {
             true => self.bin_const(BinOp::Xor, of_group, u64::MAX),
@@ -142,11 +150,44 @@ impl Translator<'_> {
         Ok(one)
     }
 
+    /// What the ranges of memory in `r1` (address) and `r2` (bytes) touch together, in parts of
+    /// `1 << shift` bytes.
+    pub(super) fn touched(&mut self, op: LaneOp, shift: u64) -> Value {
+        let (address, size) = (self.arg(0), self.arg(1));
+        let size = self.bin_const(BinOp::And, size, u64::from(u32::MAX));
+        let within = (1 << shift) - 1;
+        let first = self.bin_const(BinOp::Shr, address, shift);
+        let skipped = self.bin_const(BinOp::And, address, within);
+        let end = self.bin(BinOp::Add, skipped, size);
+        let end = self.bin_const(BinOp::Add, end, within);
+        let parts = self.bin_const(BinOp::Shr, end, shift);
+        let nothing = self.cmp_const(Cond::Eq, size, 0);
+        let none = self.constant(0);
+        if self.alone() {
+            let found = match op {
+                LaneOp::Crowded => self.constant(1),
+                _ => parts,
+            };
+            return self.select(nothing, none, found);
+        }
+        let parts = self.select(nothing, none, parts);
+        let mask = self.group();
+        let args = vec![mask, first, parts];
+        let result = self.push(Ty::B32, Op::Lanes { op, args });
+        let result = self.zext(result);
+        self.of_each_lane(result)
+    }
+
     fn of_one_lane(&mut self, op: LaneOp, value: Value) -> Value {
         match op {
-            LaneOp::First | LaneOp::Sum | LaneOp::Min | LaneOp::Max | LaneOp::And | LaneOp::Or => {
-                value
-            }
+            LaneOp::First
+            | LaneOp::Sum
+            | LaneOp::Min
+            | LaneOp::Max
+            | LaneOp::And
+            | LaneOp::Or
+            | LaneOp::Distinct
+            | LaneOp::Crowded => value,
             LaneOp::Active | LaneOp::Match => self.special64(Special::LanemaskEq),
             LaneOp::Ballot => {
                 let set = self.cmp_const(Cond::Ne, value, 0);

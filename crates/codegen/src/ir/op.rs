@@ -357,6 +357,13 @@ pub enum LaneOp {
     And,
     /// Arguments: mask, `b64`. Result, `b64`.
     Or,
+    /// Arguments: mask, and of each lane a first number and how many behind it are its own, both
+    /// `b64`. Result, `b32`: how many different ones all lanes have. Of a lane the first 32 are
+    /// looked at; those beyond count whole.
+    Distinct,
+    /// Arguments as [`LaneOp::Distinct`]. Result, `b32`: the same among those that are alike modulo
+    /// 32, where it is most. Of a lane the first 32 count.
+    Crowded,
 }
 
 /// How values of a block come together in its cell, so that 0 is the neutral element: who wants the

@@ -28,4 +28,5 @@ mod ring_wait;
 mod sizes;
 mod strings;
 mod tallies;
+mod touched;
 mod user_ring;

@@ -309,7 +309,9 @@ fn exchanges_between_lanes_need_a_group() {
             "gpu_block_min",
             "gpu_block_max",
             "gpu_block_and",
-            "gpu_block_or"
+            "gpu_block_or",
+            "gpu_warp_sectors",
+            "gpu_warp_conflicts"
         ]
     );
     assert_eq!(
