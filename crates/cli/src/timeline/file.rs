@@ -7,8 +7,8 @@ use serde_json::{Value, json};
 use warpbpf::{Operations, Process};
 
 use super::journal::Journal;
+use super::recorded::{CLOCK, Told};
 use super::rows::{Rows, other};
-use super::told::{CLOCK, Told};
 use super::{graphs, ranges, stacks};
 use crate::flags::RequestFlags;
 use crate::report::model::Report;

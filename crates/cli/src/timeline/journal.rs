@@ -7,9 +7,9 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
+use super::recorded::{CLOCK, Told};
 use super::rows::{Rows, other};
 use super::stacks;
-use super::told::{CLOCK, Told};
 use crate::term::destination::Destination;
 use crate::term::error::CliError;
 use crate::term::plain;

@@ -6,8 +6,8 @@ mod file;
 mod graphs;
 mod journal;
 mod ranges;
+mod recorded;
 mod rows;
 mod stacks;
-mod told;
 
 pub use file::Timeline;

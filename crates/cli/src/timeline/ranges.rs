@@ -4,7 +4,7 @@
 use serde_json::{Value, json};
 use warpbpf::{Range, RangeKind, Ranges};
 
-use super::told::{Part, microseconds};
+use super::recorded::{Part, microseconds};
 
 /// The row of a thread: by the name that the application gave to it.
 pub(super) fn thread_name(told: &Ranges, thread: u32) -> String {
@@ -83,7 +83,7 @@ pub(super) fn unknown(told: &Ranges) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::told::Told;
+    use super::super::recorded::Told;
     use super::*;
 
     #[test]

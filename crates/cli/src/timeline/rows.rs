@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 use warpbpf::Operation;
 
+use super::recorded::{Part, Told, microseconds};
 use super::stacks::name_of;
-use super::told::{Part, Told, microseconds};
 use super::{graphs, ranges, stacks};
 
 /// Numbers of a process's contexts follow its own times this.
