@@ -43,6 +43,14 @@ pub struct Change {
     pub block_threads: u32,
 }
 
+impl Resources {
+    /// Registers that a thread can have: of 65,536, blocks of as many threads as are allowed, in
+    /// steps of 8 (CUDA C++ Programming Guide, "Compute Capabilities").
+    fn most_registers(&self) -> u32 {
+        (65_536 / self.max_threads.max(1) / 8 * 8).clamp(8, 255)
+    }
+}
+
 impl Change {
     /// Asks the driver.
     pub(crate) fn measure(
@@ -74,11 +82,12 @@ impl Change {
             || self.after.max_threads > self.before.max_threads
     }
 
-    /// Says what a person should know, if the probe costs occupancy or local memory.
+    /// Says what a person should know, if programs cost occupancy or spilled registers.
     pub fn warning(&self, kernel: &str) -> Option<String> {
         let Change { before, after, .. } = self;
         let slower = after.blocks_per_sm < before.blocks_per_sm;
-        let spills = after.local > before.local;
+        // Below that, local memory holds what programs keep on their stacks.
+        let spills = after.local > before.local && after.registers >= after.most_registers();
         if !slower && !spills {
             return None;
         }
@@ -99,7 +108,7 @@ impl Change {
             ));
         }
         Some(format!(
-            "kernel `{kernel}`: {}; it runs slower than its probes alone explain",
+            "kernel `{kernel}`: {}; part of what it takes longer comes from that",
             parts.join(", ")
         ))
     }
@@ -194,13 +203,16 @@ mod tests {
     fn the_warning_has_the_numbers() {
         assert_eq!(change((12, 12), (0, 0), (8, 8)).warning("x"), None);
         assert_eq!(change((12, 30), (0, 0), (8, 8)).warning("x"), None);
+        assert_eq!(change((12, 30), (0, 64), (8, 8)).warning("x"), None);
+        let full = change((30, 64), (0, 64), (8, 8)).warning("x");
+        assert!(full.is_some(), "64 is the most that a block of 1024 allows");
         assert_eq!(
             change((12, 40), (0, 0), (8, 6)).warning("x").unwrap(),
-            "kernel `x`: registers 12 → 40, blocks of 256 threads per SM 8 → 6; it runs slower than its probes alone explain"
+            "kernel `x`: registers 12 → 40, blocks of 256 threads per SM 8 → 6; part of what it takes longer comes from that"
         );
         assert_eq!(
             change((255, 255), (0, 64), (1, 1)).warning("x").unwrap(),
-            "kernel `x`: registers 255 → 255, local memory per thread 0 → 64 bytes; it runs slower than its probes alone explain"
+            "kernel `x`: registers 255 → 255, local memory per thread 0 → 64 bytes; part of what it takes longer comes from that"
         );
     }
 

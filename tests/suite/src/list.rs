@@ -41,6 +41,7 @@ pub fn all() -> Vec<Case> {
         crate::torch::cases,
         crate::trace::cases,
         crate::touched::cases,
+        crate::documents::cases,
         crate::extension::cases,
         crate::waits::cases,
         crate::selectors::cases,

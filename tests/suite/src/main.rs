@@ -23,6 +23,7 @@ mod churn;
 mod clients;
 mod counts;
 mod devices;
+mod documents;
 mod drain;
 mod driver_api;
 mod endings;

@@ -319,7 +319,7 @@ fn a_grid_that_is_resident_only_without_probes_runs_without_them() {
     assert_eq!(
         notes(&said),
         [
-            "kernel `inc`: registers 12 → 40, blocks of 256 threads per SM 8 → 6; it runs slower than its probes alone explain",
+            "kernel `inc`: registers 12 → 40, blocks of 256 threads per SM 8 → 6; part of what it takes longer comes from that",
             "kernel `inc` was launched with 25 blocks of 256 threads: all of them run at once without probes (8 per SM on 4 SMs), but not with them (6 per SM; registers 12 → 40, shared memory 0 → 0 bytes). Blocks that wait for each other would hang, so such launches run without probes. Programs with fewer live values or of `.warp` or `.block` scope need fewer registers; larger grids and smaller ones are instrumented",
             "kernel `inc` was launched with larger blocks than its probes allow (1024 threads): it needs too many registers with them; those launches run without probes",
         ]

@@ -7,6 +7,7 @@ use crate::commands::run::{Watched, observe};
 use crate::flags::KernelsFlags;
 use crate::report::model::{Process, Report};
 use crate::report::news::Records;
+use crate::report::notes::alike;
 use crate::report::outlet::Outlet;
 use crate::report::render;
 use crate::term::error::{CliError, FAILED};
@@ -32,8 +33,8 @@ pub fn run(flags: &KernelsFlags, surroundings: &Surroundings) -> Result<u8, CliE
     }
     outlet.write(&report, &|report: &Report| {
         let mut text: String = report.processes.iter().map(render::kernels).collect();
-        for note in &report.notes {
-            text += &format!("warpbpf: {}\n", plain::message(note));
+        for note in alike(&report.notes) {
+            text += &format!("warpbpf: {}\n", plain::message(&note));
         }
         text
     });

@@ -19,6 +19,7 @@ use crate::programs::linux::Split;
 use crate::programs::objects::Loaded;
 use crate::report::model::Report;
 use crate::report::news::Records;
+use crate::report::notes::alike;
 use crate::report::outlet::Outlet;
 use crate::term::error::{CliError, FAILED};
 use crate::term::inherited;
@@ -243,7 +244,8 @@ fn notes(report: &Report) {
     }
     // That was told when it was done.
     let told = |note: &&String| !note.starts_with("attached to process ");
-    for note in report.notes.iter().filter(told) {
+    let notes: Vec<String> = report.notes.iter().filter(told).cloned().collect();
+    for note in alike(&notes) {
         tell!("warpbpf: {note}");
     }
 }

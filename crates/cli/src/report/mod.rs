@@ -5,6 +5,7 @@ pub mod kernel_table;
 pub mod map_text;
 pub mod model;
 pub mod news;
+pub mod notes;
 pub mod nowhere;
 pub mod outlet;
 pub mod pretty;

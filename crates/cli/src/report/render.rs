@@ -8,6 +8,7 @@ use warpbpf_maps::stops;
 use crate::report::kernel_table::kernel_table;
 use crate::report::map_text::{map_text, more};
 use crate::report::model::{Kernel, Linux, Process, Report};
+use crate::report::notes::alike;
 use crate::report::table::{Table, counted, group};
 use crate::term::plain;
 
@@ -21,11 +22,11 @@ pub fn report(report: &Report, rows: usize) -> String {
     if let Some(linux) = &report.linux {
         linux_text(&mut out, linux, rows);
     }
-    for note in &report.notes {
-        let _ = writeln!(out, "warpbpf: {}", plain::message(note));
+    for note in alike(&report.notes) {
+        let _ = writeln!(out, "warpbpf: {}", plain::message(&note));
     }
-    for remark in &report.remarks {
-        let _ = writeln!(out, "warpbpf: note: {}", plain::message(remark));
+    for remark in alike(&report.remarks) {
+        let _ = writeln!(out, "warpbpf: note: {}", plain::message(&remark));
     }
     out
 }
