@@ -2,7 +2,7 @@
 
 use warpbpf_abi::choice::ChoiceRequest;
 
-use crate::Error;
+use crate::error::Error;
 
 /// What is said of programs by name is said of some that there are, and of none twice.
 pub(crate) fn check_choose(

@@ -8,11 +8,13 @@ use std::time::{Duration, Instant};
 use warpbpf_inject::{Subject, mappings};
 use warpbpf_wire::{Options, ToolConnection};
 
+use crate::control::SessionInfo;
 use crate::control::{Control, JoinRequest, ProcessInfo};
+use crate::error::Error;
 use crate::live::{AttachError, Change};
+use crate::process::Process;
 use crate::replace::REPLACE_LIMIT;
 use crate::tool::{ATTACHED, Shared, lock};
-use crate::{Error, Process, SessionInfo};
 
 /// Between two questions whether a tool is still at work.
 const LOOK: Duration = Duration::from_secs(1);

@@ -10,7 +10,10 @@ use warpbpf_wire::{
     Acceptor, Connection, ContextInfo, MOST_BLOB, MapInfo, Message, SharedReader, WireError,
 };
 
-use crate::{Error, Object, Process, Replaced};
+use crate::error::Error;
+use crate::object::Object;
+use crate::process::Process;
+use crate::replace::Replaced;
 
 mod asked;
 mod clients;

@@ -26,7 +26,7 @@ impl Event<'_> {
     }
 
     /// The message, if it is one; `object` holds its format.
-    pub fn message(&self, object: &crate::Object) -> Option<Message> {
+    pub fn message(&self, object: &crate::object::Object) -> Option<Message> {
         self.is_message()
             .then(|| Message::read(object.parsed(), self.payload))
             .flatten()

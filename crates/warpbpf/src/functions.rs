@@ -10,9 +10,11 @@ use std::time::{Duration, Instant};
 use warpbpf_abi::maps::{EAGAIN, EBUSY, EIO, ETIMEDOUT};
 use warpbpf_wire::{Changed, Device, Refusal, ToAgent};
 
+use crate::error::Error;
+use crate::object::Object;
+use crate::process::Process;
 use crate::replace::{Replacement, replace_message};
 use crate::state::{Answer, State};
-use crate::{Error, Object, Process};
 
 /// A function for machine code: its text, and the cubin or why there is none.
 pub type Function = (String, Result<Vec<u8>, String>);

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use warpbpf_wire::{Hello, Options, ToAgent, ToTool, ToolConnection, WireError, encode_ops};
 
-use crate::Process;
 use crate::functions;
+use crate::process::Process;
 use crate::tool::{Beginning, Shared, lock};
 
 /// How long a message to an agent may take to be read.
@@ -205,7 +205,8 @@ mod tests {
     use warpbpf_wire::{AgentConnection, Device, PROTOCOL};
 
     use super::*;
-    use crate::{Object, Tool};
+    use crate::object::Object;
+    use crate::tool::Tool;
 
     const LIMIT: Duration = Duration::from_secs(60);
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use warpbpf_inject::{Done, InjectError, Subject, folder, mappings, status_field, text};
 
-use crate::Error;
 use crate::control::{Asked, Asker, TOOL_PATIENCE};
+use crate::error::Error;
 use crate::number;
 
 /// Why a tool's programs are not in a process that runs, or still are. It is as it was.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use warpbpf_driver::DeviceInfo;
 
-use crate::Error;
+use crate::error::Error;
 
 /// The agent's file.
 pub(crate) const AGENT: &str = "libwarpbpf_agent.so";

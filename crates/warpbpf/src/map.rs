@@ -9,8 +9,11 @@ use warpbpf_maps::{MapPlan, MapView, merge};
 use warpbpf_object::{MapDef, MapKind};
 use warpbpf_wire::{ContextInfo, MapInfo, MapOp, OpCode, Outcome, encode_ops};
 
+use crate::error::Error;
+use crate::events::Event;
+use crate::events::Losses;
+use crate::process::Process;
 use crate::typed::{Plain, Queue, TypedMap};
-use crate::{Error, Event, Losses, Process};
 
 pub use warpbpf_maps::Entry;
 

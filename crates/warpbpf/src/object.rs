@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use warpbpf_object::{Btf, LoadOptions};
 
-use crate::Error;
+use crate::error::Error;
 
 /// A BPF object that is ready to be sent to applications.
 #[derive(Debug, Clone)]

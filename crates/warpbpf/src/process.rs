@@ -12,10 +12,11 @@ use warpbpf_wire::{
 };
 
 use crate::client_views::OWN;
+use crate::error::Error;
 use crate::events::{Batch, Event};
+use crate::map::Map;
 use crate::state::{Answer, State};
 use crate::tool::lock;
-use crate::{Error, Map};
 
 /// How long an answer may take. The agent answers within two seconds, or it is busy with a very
 /// large map.
@@ -74,7 +75,7 @@ impl Process {
     pub(crate) fn new(
         number: u64,
         connection: Option<ToolConnection>,
-        object: Option<crate::Object>,
+        object: Option<crate::object::Object>,
     ) -> Process {
         let socket = connection
             .as_ref()
@@ -159,7 +160,7 @@ impl Process {
     }
     /// The object in its kernels; `None` if it is only observed. Once programs were replaced, its
     /// maps are all that there are and were, by number.
-    pub fn object(&self) -> Option<crate::Object> {
+    pub fn object(&self) -> Option<crate::object::Object> {
         self.lock().object.clone()
     }
     /// Why nothing was instrumented in it, if so.
@@ -513,7 +514,7 @@ impl Process {
     }
 
     /// Messages of `bpf_printk` that are there; waits up to `timeout` for the first one.
-    pub fn messages(&self, timeout: Duration) -> Vec<crate::Message> {
+    pub fn messages(&self, timeout: Duration) -> Vec<crate::events::Message> {
         let mut messages = Vec::new();
         let Some(object) = self.object() else {
             return messages;

@@ -8,9 +8,11 @@ use warpbpf_object::{Btf, MapDef, TypeId};
 use warpbpf_wire::{Changed, MapInfo, Options, ToAgent};
 
 use crate::client_views::OWN;
+use crate::error::Error;
 use crate::map::untyped_map;
+use crate::object::Object;
+use crate::process::Process;
 use crate::state::Answer;
-use crate::{Error, Object, Process};
 
 /// How long a replacement may take, where nobody says: code of every kernel is compiled, and loaded
 /// while none runs.

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use warpbpf_wire::NoteLevel;
 
-use crate::Process;
+use crate::process::Process;
 use crate::seen::InContext;
 use crate::state::State;
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use warpbpf_wire::rendezvous::SHM_NAME;
 
-use crate::Error;
+use crate::error::Error;
 use crate::machine::{self, Device};
 use crate::tool::Before;
 

@@ -55,7 +55,7 @@ pub(crate) struct State {
     /// How many sets of programs there were; 0 before the first is known.
     pub(crate) generation: u64,
     /// The object in its kernels, with what became of it.
-    pub(crate) object: Option<crate::Object>,
+    pub(crate) object: Option<crate::object::Object>,
     pub(crate) maps: Vec<MapInfo>,
     pub(crate) kernel_names: Vec<String>,
     pub(crate) site_names: Vec<String>,
@@ -116,7 +116,10 @@ pub(crate) enum Answer {
 }
 
 impl State {
-    pub(crate) fn new(connection: Option<ToolConnection>, object: Option<crate::Object>) -> State {
+    pub(crate) fn new(
+        connection: Option<ToolConnection>,
+        object: Option<crate::object::Object>,
+    ) -> State {
         State {
             peer: connection.as_ref().and_then(ToolConnection::process),
             connection,

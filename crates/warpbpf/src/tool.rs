@@ -17,12 +17,15 @@ use warpbpf_wire::{CacheRequest, Listener, MapOp, Options, ToolConnection, encod
 use crate::choose::check_choose;
 use crate::client::{Found, Host, Patience, silent_tools};
 use crate::control::{Server, TOOL_PATIENCE};
+use crate::error::Error;
 use crate::functions::{Assembler, AtStart, Function, Functions};
 use crate::handshake::Handshakes;
 use crate::live::{AttachError, Change};
 use crate::machine::{self, Device, DeviceChoice};
+use crate::object::Object;
+use crate::process::Process;
 use crate::start::{self, Entry, Inject, Surroundings, Variables};
-use crate::{Error, Object, Process, sweep};
+use crate::sweep;
 
 /// How long the thread sleeps when nobody says anything.
 const TICK: Duration = Duration::from_millis(20);

@@ -4,7 +4,8 @@ use std::marker::PhantomData;
 
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
-use crate::{Error, Map};
+use crate::error::Error;
+use crate::map::Map;
 
 /// Types that are their bytes: numbers, arrays of them, and structs that derive zerocopy's
 /// `FromBytes`, `IntoBytes` and `Immutable`. Such a struct has no padding: where C has some, write

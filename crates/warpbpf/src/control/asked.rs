@@ -122,14 +122,14 @@ impl Control {
     }
 
     /// Asks what is in it, without waiting.
-    pub(crate) fn begin(&mut self) -> Result<(), crate::Error> {
+    pub(crate) fn begin(&mut self) -> Result<(), crate::error::Error> {
         self.connection.queue(&Request::Session, &[], None)?;
         self.connection.flush()?;
         Ok(())
     }
 
     /// The answer, if it is there.
-    pub(crate) fn hear(&mut self) -> Result<Option<Has>, crate::Error> {
+    pub(crate) fn hear(&mut self) -> Result<Option<Has>, crate::error::Error> {
         self.connection.flush()?;
         let Some(frame) = self.connection.try_recv()? else {
             return Ok(None);

@@ -10,8 +10,11 @@ use warpbpf_wire::{AgentConnection, MOST_CLIENTS, NoteLevel, Options, ToAgent, T
 
 use super::replace::Pending;
 use super::{Reply, failed};
+use crate::error::Error;
+use crate::object::Object;
+use crate::process::Process;
+use crate::replace::Replacement;
 use crate::state::Answer;
-use crate::{Error, Object, Process, Replacement};
 
 mod news;
 #[cfg(test)]

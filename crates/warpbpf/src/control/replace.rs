@@ -9,7 +9,11 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{Reply, failed};
-use crate::{Error, Object, Process, Replaced, Replacement};
+use crate::error::Error;
+use crate::object::Object;
+use crate::process::Process;
+use crate::replace::Replaced;
+use crate::replace::Replacement;
 
 /// What a command wants of programs; the request's blob is the object file, if there is one.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -9,7 +9,7 @@ use warpbpf_wire::{
 };
 
 use super::*;
-use crate::Process;
+use crate::process::Process;
 
 fn row(kind: LaunchKind, context: u32, generation: u64, programs: &[&str]) -> LaunchRow {
     LaunchRow {

@@ -56,7 +56,7 @@ fn last_words_are_heard_by_who_speaks_first() {
     connection.queue(&ToAgent::Detach, &[], None).unwrap();
     state.pump();
     assert_eq!(heard(&state), (7, true, false));
-    let process = crate::Process::new(0, Some(gone()), None);
+    let process = crate::process::Process::new(0, Some(gone()), None);
     process.detach().unwrap_err();
     assert_eq!(heard(&process.lock()), (7, true, false));
 }
@@ -64,7 +64,7 @@ fn last_words_are_heard_by_who_speaks_first() {
 #[test]
 fn where_the_agent_failed_its_good_bye_does_not_mean_that_all_is_there() {
     let (tool, agent) = ToolConnection::pair().unwrap();
-    let process = crate::Process::new(0, Some(tool), None);
+    let process = crate::process::Process::new(0, Some(tool), None);
     let mut agent = AgentConnection::trusted(agent).unwrap();
     let reason = "exit".to_owned();
     for message in [ToTool::Failed, ToTool::Bye { reason }] {
@@ -270,7 +270,7 @@ fn names_of_sites_come_in_parts() {
 }
 
 /// An agent that says what it likes, and the tool's end.
-fn hostile(object: Option<crate::Object>) -> (AgentConnection, State) {
+fn hostile(object: Option<crate::object::Object>) -> (AgentConnection, State) {
     let (agent, socket) = AgentConnection::pair().unwrap();
     let state = State::new(Some(ToolConnection::trusted(socket).unwrap()), object);
     (agent, state)
