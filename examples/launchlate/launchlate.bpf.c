@@ -39,7 +39,7 @@ struct {
 	__uint(max_entries, 1024);
 	__type(key, wbpf_kernel_id_t);
 	__type(value, struct totals);
-} kernels SEC(".maps");
+} waited SEC(".maps");
 
 static __always_inline __u32 place(__u64 kernel, __u64 launch)
 {
@@ -48,7 +48,7 @@ static __always_inline __u32 place(__u64 kernel, __u64 launch)
 
 /* On the CPU, when the application launches. Both sides number the launches alike. */
 SEC("cuda/cuLaunch*Kernel*")
-int launch(struct wbpf_cuda_ctx *ctx)
+int at_launch(struct wbpf_cuda_ctx *ctx)
 {
 	struct start now = {
 		.launch = ctx->launch_id,
@@ -84,8 +84,8 @@ int first_block(struct wbpf_kernel_ctx *ctx)
 	count = bpf_map_lookup_elem(&latency_us, &slot);
 	if (count)
 		*count += 1;
-	bpf_map_update_elem(&kernels, &kernel, &zero, BPF_NOEXIST);
-	totals = bpf_map_lookup_elem(&kernels, &kernel);
+	bpf_map_update_elem(&waited, &kernel, &zero, BPF_NOEXIST);
+	totals = bpf_map_lookup_elem(&waited, &kernel);
 	if (totals) {
 		totals->launches += 1;
 		totals->ns += took;

@@ -18,7 +18,7 @@ struct {
 	__uint(max_entries, 256);
 	__type(key, wbpf_kernel_key_t);
 	__type(value, struct bytes);
-} kernels SEC(".maps");
+} by_kernel SEC(".maps");
 
 struct place {
 	__u64 accesses; /* of threads */
@@ -33,10 +33,10 @@ struct {
 } places SEC(".maps");
 
 SEC("gpu/entry.block/*")
-int launch(struct wbpf_kernel_ctx *ctx)
+int at_start(struct wbpf_kernel_ctx *ctx)
 {
 	wbpf_kernel_key_t id = ctx->kernel_id;
-	struct bytes *b = bpf_map_lookup_elem(&kernels, &id);
+	struct bytes *b = bpf_map_lookup_elem(&by_kernel, &id);
 
 	if (!b || ctx->block_idx[0] || ctx->block_idx[1] || ctx->block_idx[2])
 		return 0;
@@ -60,7 +60,7 @@ int traffic(struct wbpf_mem_ctx *ctx)
 	__u32 lanes = count(ctx->active_mask);
 	__u64 moved = (__u64)lanes * ctx->bytes;
 	struct place *p = bpf_map_lookup_elem(&places, &site);
-	struct bytes *b = bpf_map_lookup_elem(&kernels, &id);
+	struct bytes *b = bpf_map_lookup_elem(&by_kernel, &id);
 
 	if (p) {
 		p->accesses += lanes;

@@ -27,6 +27,7 @@ mod log;
 mod measurements;
 mod names;
 mod readmes;
+mod samples;
 mod selftests;
 mod setup;
 mod shell;
@@ -75,7 +76,8 @@ fn work() -> ExitCode {
     let words: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let done = match words.as_slice() {
         ["setup"] => set_up(),
-        ["build"] => build(Profile::Release, Extent::Examples),
+        ["build"] => build(Profile::Release, Extent::Examples)
+            .and_then(|()| samples::make(&artifacts::Artifacts::of(Profile::Release))),
         ["build", "tests"] => build(Profile::Dev, Extent::Suite).map(|()| {
             let folder = Profile::Dev.folder();
             let suite = folder.join("warpbpf-suite");

@@ -32,7 +32,16 @@ macro_rules! pages {
 /// Name of the case, and what runs it.
 type Page = (&'static str, fn(&Bench) -> Told);
 
-const PAGES: &[Page] = pages!["docs/script.md"];
+const PAGES: &[Page] = pages![
+    "docs/script.md",
+    "examples/README.md",
+    "examples/divergence/README.md",
+    "examples/kernelretsnoop/README.md",
+    "examples/launchcount/README.md",
+    "examples/launchlate/README.md",
+    "examples/memtraffic/README.md",
+    "examples/threadhist/README.md",
+];
 
 pub fn cases() -> Vec<Case> {
     let case = |(name, check): &Page| Case {
@@ -111,12 +120,23 @@ fn page(bench: &Bench, name: &str) -> Told {
 
 /// The page with other lines at these places, which are in their order.
 fn blessed(page: &str, other: &[(std::ops::Range<usize>, String)]) -> String {
-    let mut lines: Vec<&str> = page.lines().collect();
+    let mut lines: Vec<String> = page.lines().map(str::to_owned).collect();
     for (place, text) in other.iter().rev() {
         let printed = text.lines().map(str::trim_end).filter(of_any_machine);
-        lines.splice(place.clone(), printed);
+        lines.splice(place.clone(), printed.map(without_pid));
     }
     lines.iter().map(|line| format!("{line}\n")).collect()
+}
+
+/// `[pid …]` in place of a number that is another one in each run.
+fn without_pid(line: &str) -> String {
+    match line
+        .split_once("[pid ")
+        .and_then(|(before, rest)| Some((before, rest.split_once(']')?)))
+    {
+        Some((before, (_, behind))) => format!("{before}[pid …]{behind}"),
+        None => line.to_owned(),
+    }
 }
 
 /// Where there is a GPU nobody says that there is none.
@@ -152,8 +172,18 @@ fn prepared(bench: &Bench) -> Result<PathBuf, String> {
     let apps = std::fs::read_dir(bench.folder.join("apps")).map_err(failed)?;
     for app in apps.flatten() {
         let name = app.file_name().to_string_lossy().into_owned();
+        // A report calls an application by its file, so this is no symbolic link.
         if let Some(short) = name.strip_suffix("-shared") {
-            link(app.path(), here.join(short))?;
+            std::fs::copy(app.path(), here.join(short)).map_err(failed)?;
+        }
+    }
+    // As a person has them who stands beside a page of the examples.
+    for example in std::fs::read_dir(Path::new(ROOT).join("examples")).map_err(failed)? {
+        let example = example.map_err(failed)?.path();
+        for file in std::fs::read_dir(&example).into_iter().flatten().flatten() {
+            if file.path().extension().is_some_and(|end| end == "c") {
+                std::fs::copy(file.path(), here.join(file.file_name())).map_err(failed)?;
+            }
         }
     }
     Ok(folder)
@@ -363,11 +393,11 @@ mod tests {
         let page = "```\n$ one\nold\nolder\n$ two\n```\n";
         let other = [
             (2..4, "new\n".to_owned()),
-            (5..5, "more \nand more\n".to_owned()),
+            (5..5, "more \n[pid 7] on\n".to_owned()),
         ];
         assert_eq!(
             blessed(page, &other),
-            "```\n$ one\nnew\n$ two\nmore\nand more\n```\n"
+            "```\n$ one\nnew\n$ two\nmore\n[pid …] on\n```\n"
         );
     }
 

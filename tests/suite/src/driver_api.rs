@@ -120,7 +120,7 @@ fn everything(bench: &Bench) -> Told {
 fn launchlate(bench: &Bench) -> Told {
     let [rounds, threads] = arguments();
     let pairs = |run: &Run| -> Result<(u64, u64, u64), String> {
-        let entries = run.entries("kernels")?;
+        let entries = run.entries("waited")?;
         let each = |field: &str| -> u64 {
             let values = entries.iter().map(|(_, value)| value[field].as_u64());
             values.map(|value| value.unwrap_or(0)).sum()

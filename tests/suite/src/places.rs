@@ -165,7 +165,7 @@ fn by_warps(bench: &Bench) -> Told {
             found.map_or(0, |(_, _, bytes)| *bytes)
         };
         let atomic = bytes(ATOMIC + GLOBAL);
-        let kernels = run.entries("kernels")?;
+        let kernels = run.entries("by_kernel")?;
         let Some((key, value)) = kernels.first() else {
             return Err(format!("no kernel in {kernels:?}"));
         };
