@@ -8,6 +8,7 @@
 
 use std::borrow::Cow;
 
+use crate::error::BeneathError;
 use crate::machine;
 use crate::maps::{self, mappings};
 use crate::patch::in_force;
@@ -21,31 +22,38 @@ const COMPARED: usize = 64;
 /// at its beginning.
 ///
 /// # Errors
-/// Text: why that is not known.
-pub(crate) fn code(address: usize, code: &[u8]) -> Result<Cow<'_, [u8]>, String> {
+/// Why that is not known.
+pub(crate) fn code(address: usize, code: &[u8]) -> Result<Cow<'_, [u8]>, BeneathError> {
     let Some(covered) = machine::breakpoint(code) else {
         return Ok(Cow::Borrowed(code));
     };
-    let maps = maps::own().map_err(|unread| unread.to_string())?;
+    let maps = maps::own().map_err(BeneathError::Maps)?;
     under(&maps, address, code, covered).map(Cow::Owned)
 }
 
 /// The same, by a `/proc/PID/maps` text.
-fn under(maps: &[u8], address: usize, code: &[u8], covered: usize) -> Result<Vec<u8>, String> {
+fn under(
+    maps: &[u8],
+    address: usize,
+    code: &[u8],
+    covered: usize,
+) -> Result<Vec<u8>, BeneathError> {
     let mut all = mappings(maps);
     let mapping = all.find(|mapping| mapping.range.contains(&address));
     let mapping = mapping.filter(|mapping| mapping.is_file());
-    let mapping = mapping.ok_or("it is in no file")?;
+    let mapping = mapping.ok_or(BeneathError::NoFile)?;
     let file = mapping.path();
-    let path = file.display();
-    let unread = |error: &dyn std::fmt::Display| format!("`{path}` cannot be read: {error}");
+    let path = || file.display().to_string();
+    let unread = |error: std::io::Error| BeneathError::File {
+        path: path(),
+        error: error.to_string(),
+    };
     let mut there = vec![0; COMPARED.min(code.len()).min(mapping.range.end - address)];
     let at = mapping.offset + (address - mapping.range.start) as u64;
-    let file = warpbpf_descriptor::open(&file).map_err(|error| unread(&error))?;
-    let read = file.read_exact_at(&mut there, at);
-    read.map_err(|error| unread(&error))?;
+    let open = warpbpf_descriptor::open(&file).map_err(unread)?;
+    open.read_exact_at(&mut there, at).map_err(unread)?;
     if there.get(covered..) != without_ours(address, code).get(covered..there.len()) {
-        return Err(format!("`{path}` has other code there"));
+        return Err(BeneathError::Other { path: path() });
     }
     let mut whole = code.to_vec();
     whole[..covered].copy_from_slice(&there[..covered]);
@@ -103,7 +111,9 @@ mod tests {
             assert_eq!(found.unwrap(), file[0x10..]);
         }
         // A breakpoint of one byte does not stand on four.
-        let other = format!("`{}` has other code there", path.display());
+        let other = BeneathError::Other {
+            path: path.display().to_string(),
+        };
         assert_eq!(under(&maps, AT, &in_memory(4), 1), Err(other.clone()));
         // Anything else in the first bytes, and nothing behind them.
         let mut changed = in_memory(1);
@@ -114,7 +124,7 @@ mod tests {
         assert_eq!(under(&maps, AT, &changed, 1), Err(other));
         assert_eq!(
             under(&maps, AT - 0x11, &in_memory(1), 1),
-            Err("it is in no file".into())
+            Err(BeneathError::NoFile)
         );
         assert_eq!(
             under(
@@ -123,15 +133,15 @@ mod tests {
                 &in_memory(1),
                 1
             ),
-            Err("it is in no file".into())
+            Err(BeneathError::NoFile)
         );
         std::fs::remove_file(&path).unwrap();
         assert_eq!(
-            under(&maps, AT, &in_memory(1), 1),
-            Err(format!(
+            under(&maps, AT, &in_memory(1), 1).unwrap_err().to_string(),
+            format!(
                 "`{}` cannot be read: No such file or directory (os error 2)",
                 path.display()
-            ))
+            )
         );
     }
 

@@ -27,11 +27,11 @@ pub enum HookError {
     },
     /// The instruction under a breakpoint is not known.
     #[error(
-        "a breakpoint of a debugger or a uprobe is its first instruction, and what it stands on is not known: {why}"
+        "a breakpoint of a debugger or a uprobe is its first instruction, and what it stands on is not known: {source}"
     )]
     Breakpoint {
         /// Why not.
-        why: String,
+        source: BeneathError,
     },
     /// The jump would take the place of a breakpoint.
     #[error("a breakpoint of a debugger or a uprobe stands where the jump would")]
@@ -77,9 +77,89 @@ pub enum HookError {
     #[error("it is not known where memory is free: {0}")]
     Unread(Unread),
     /// The jump cannot be written.
-    #[error("its code cannot be changed: {reason}")]
+    #[error("its code cannot be changed: {source}")]
     Write {
-        /// What the system said.
-        reason: String,
+        /// Why not.
+        source: WriteError,
     },
+}
+
+/// Why it is not known what a breakpoint stands on.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BeneathError {
+    /// `/proc/self/maps` cannot be read.
+    #[error("{0}")]
+    Maps(Unread),
+    /// The code was made when the process ran.
+    #[error("it is in no file")]
+    NoFile,
+    /// The file of the code cannot be read.
+    #[error("`{path}` cannot be read: {error}")]
+    File {
+        /// Its path.
+        path: String,
+        /// What the system said.
+        error: String,
+    },
+    /// The file is not the one that was loaded.
+    #[error("`{path}` has other code there")]
+    Other {
+        /// Its path.
+        path: String,
+    },
+    /// Nobody has put it there.
+    #[error("it is the function's own")]
+    Own,
+}
+
+/// Why code is not written.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WriteError {
+    /// It is not what it was when the change was planned.
+    #[error("somebody else changed it in the meantime")]
+    Changed,
+    /// It is as before, although no call failed.
+    #[error("the kernel did not take the change")]
+    NotTaken,
+    /// A call of the system failed.
+    #[error("{call} failed: {error}")]
+    System {
+        /// Its name.
+        call: &'static str,
+        /// What the system said.
+        error: String,
+    },
+    /// A copy of the pages is too large for a file.
+    #[error(
+        "a copy of the code is larger than files of this process may be (RLIMIT_FSIZE, `ulimit -f`): raise the limit"
+    )]
+    FileLimit,
+    /// A copy of the pages cannot be written.
+    #[error("writing a copy of the code failed: {error}")]
+    Copy {
+        /// What the system said.
+        error: String,
+    },
+    /// A bug of ours.
+    #[error("{bytes} bytes of stubs in {room}")]
+    Room {
+        /// Bytes of the stubs.
+        bytes: usize,
+        /// Bytes of the memory for them.
+        room: usize,
+    },
+}
+
+/// Why there are no stubs for functions that are known by address alone.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum StubsError {
+    /// No free memory within reach.
+    #[error("there is no free memory")]
+    NoRoom,
+    /// It is not known where memory is free.
+    #[error("{0}")]
+    Memory(HookError),
+    /// They cannot be written.
+    #[error("{0}")]
+    Write(#[from] WriteError),
 }

@@ -38,7 +38,7 @@ mod xfsz;
 
 pub mod maps;
 
-pub use error::HookError;
+pub use error::{BeneathError, HookError, StubsError, WriteError};
 pub use patch::in_force;
 pub use stage::{Staged, stage};
 pub use stub::{Link, link, stubs};

@@ -2,6 +2,7 @@
 //! executable at once, and code that others may be running is never without the right to be
 //! executed.
 
+use std::io;
 use std::ops::Range;
 use std::os::fd::AsRawFd as _;
 use std::sync::{Mutex, PoisonError};
@@ -9,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use rustix::fs::{MemfdFlags, Mode, OFlags};
 use warpbpf_descriptor::OwnDescriptor;
 
-use crate::error::HookError;
+use crate::error::{HookError, WriteError};
 use crate::machine;
 use crate::maps::{self, mappings};
 use crate::xfsz::without_xfsz;
@@ -68,9 +69,12 @@ impl Region {
     }
 
     /// Fills in the code and takes the right to write away.
-    pub(crate) fn finish(self, code: &[u8]) -> Result<(), String> {
+    pub(crate) fn finish(self, code: &[u8]) -> Result<(), WriteError> {
         if code.len() > self.bytes {
-            return Err(format!("{} bytes of stubs in {}", code.len(), self.bytes));
+            return Err(WriteError::Room {
+                bytes: code.len(),
+                room: self.bytes,
+            });
         }
         // SAFETY: the region is ours, at least that long, writable, and not yet executed by anyone.
         unsafe {
@@ -131,11 +135,11 @@ fn map_at(base: usize, bytes: usize) -> Option<Region> {
 ///
 /// # Safety
 /// `at` is code that may be replaced, and no thread is in the middle of it.
-pub(crate) unsafe fn patch(at: usize, expected: &[u8], new: &[u8]) -> Result<(), String> {
+pub(crate) unsafe fn patch(at: usize, expected: &[u8], new: &[u8]) -> Result<(), WriteError> {
     // SAFETY: code of a loaded library is readable.
     let current = unsafe { std::slice::from_raw_parts(at as *const u8, expected.len()) };
     if current != expected || warpbpf_faults::strikes("hook/changed") {
-        return Err("somebody else changed it in the meantime".into());
+        return Err(WriteError::Changed);
     }
     // One aligned word is written at once, so that no other thread sees half a jump, where the jump
     // lies in one.
@@ -160,7 +164,7 @@ pub(crate) unsafe fn patch(at: usize, expected: &[u8], new: &[u8]) -> Result<(),
     if now == new {
         Ok(())
     } else {
-        Err("the kernel did not take the change".into())
+        Err(WriteError::NotTaken)
     }
 }
 
@@ -179,27 +183,28 @@ fn write_through_proc(at: usize, bytes: &[u8]) -> std::io::Result<()> {
 ///
 /// # Safety
 /// As [`patch`].
-unsafe fn write_through_mapping(at: usize, bytes: &[u8]) -> Result<(), String> {
+unsafe fn write_through_mapping(at: usize, bytes: &[u8]) -> Result<(), WriteError> {
     // The pages of this kernel: larger ones might hold something else, too.
     let page = rustix::param::page_size();
     let start = at & !(page - 1);
     let length = (at + bytes.len()).next_multiple_of(page) - start;
-    let failed = |call: &str| format!("{call} failed: {}", std::io::Error::last_os_error());
-    warpbpf_faults::check("hook/code-memfd", || failed("memfd_create"))?;
+    warpbpf_faults::check("hook/code-memfd", || {
+        failed("memfd_create", &io::Error::last_os_error())
+    })?;
     let file = rustix::fs::memfd_create(c"warpbpf-code", MemfdFlags::CLOEXEC)
-        .map_err(|errno| format!("memfd_create failed: {}", std::io::Error::from(errno)))?;
+        .map_err(|errno| failed("memfd_create", &errno.into()))?;
     let file = OwnDescriptor::new(file);
     // SAFETY: the pages of code of a loaded library are readable.
     let mut copy = unsafe { std::slice::from_raw_parts(start as *const u8, length) }.to_vec();
     copy[at - start..at - start + bytes.len()].copy_from_slice(bytes);
     let written = without_xfsz(|| file.write_all_at(&copy, 0));
     written.map_err(|error| match error.raw_os_error() {
-        Some(libc::EFBIG) => {
-            "a copy of the code is larger than files of this process may be (RLIMIT_FSIZE, `ulimit -f`): raise the limit".to_owned()
-        }
-        _ => format!("writing a copy of the code failed: {error}"),
+        Some(libc::EFBIG) => WriteError::FileLimit,
+        _ => WriteError::Copy {
+            error: error.to_string(),
+        },
     })?;
-    let closed = |errno| format!("mmap failed: {}", std::io::Error::from(errno));
+    let closed = |errno: rustix::io::Errno| failed("mmap", &errno.into());
     let fd = file.here().map_err(closed)?;
     // SAFETY: the same bytes but for those that the caller wants changed, with the rights that code
     // has.
@@ -216,22 +221,28 @@ unsafe fn write_through_mapping(at: usize, bytes: &[u8]) -> Result<(), String> {
     if mapped as usize == start {
         Ok(())
     } else {
-        Err(failed("mmap"))
+        Err(failed("mmap", &io::Error::last_os_error()))
     }
 }
 
 /// # Safety
 /// Nobody needs the rights that are taken away.
-unsafe fn protect(base: usize, bytes: usize, rights: i32) -> Result<(), String> {
-    warpbpf_faults::check("hook/mprotect", || "mprotect failed: no memory".to_owned())?;
+unsafe fn protect(base: usize, bytes: usize, rights: i32) -> Result<(), WriteError> {
+    warpbpf_faults::check("hook/mprotect", || {
+        failed("mprotect", &io::Error::from_raw_os_error(libc::ENOMEM))
+    })?;
     // SAFETY: the caller's promise.
     if unsafe { libc::mprotect(base as *mut libc::c_void, bytes, rights) } == 0 {
         Ok(())
     } else {
-        Err(format!(
-            "mprotect failed: {}",
-            std::io::Error::last_os_error()
-        ))
+        Err(failed("mprotect", &io::Error::last_os_error()))
+    }
+}
+
+fn failed(call: &'static str, error: &io::Error) -> WriteError {
+    WriteError::System {
+        call,
+        error: error.to_string(),
     }
 }
 
@@ -346,7 +357,7 @@ mod tests {
                     };
                     libc::setrlimit(libc::RLIMIT_FSIZE, &raw const none);
                     let refused = write_through_mapping(base, &number(2));
-                    let named = refused.is_err_and(|why| why.contains("RLIMIT_FSIZE"));
+                    let named = refused.is_err_and(|why| why == WriteError::FileLimit);
                     let mut pending = std::mem::zeroed();
                     libc::sigpending(&raw mut pending);
                     let none_waits = libc::sigismember(&raw const pending, libc::SIGXFSZ) == 0;
@@ -400,9 +411,6 @@ mod tests {
         let bytes = [1u8, 2, 3, 4, 5, 6, 7, 8];
         // SAFETY: it is refused before anything is written.
         let result = unsafe { patch(bytes.as_ptr() as usize, &[9, 9], &[0, 0]) };
-        assert_eq!(
-            result.unwrap_err(),
-            "somebody else changed it in the meantime"
-        );
+        assert_eq!(result.unwrap_err(), WriteError::Changed);
     }
 }

@@ -90,8 +90,8 @@ fn build(targets: &[Target]) -> Vec<Result<(usize, Patch), HookError>> {
             } else {
                 &t.code
             };
-            let code =
-                beneath::code(t.address, code).map_err(|why| HookError::Breakpoint { why })?;
+            let code = beneath::code(t.address, code)
+                .map_err(|source| HookError::Breakpoint { source })?;
             let plan = match t.kind {
                 Kind::Entry => machine::plan_entry(t.address as u64, &code)?,
                 Kind::Driver | Kind::Function => machine::plan(t.address as u64, &code)?,
@@ -129,11 +129,11 @@ fn build(targets: &[Target]) -> Vec<Result<(usize, Patch), HookError>> {
             (original, patch)
         }));
     }
-    if let Ok(Err(reason)) = region.map(|region| region.finish(&code)) {
+    if let Ok(Err(source)) = region.map(|region| region.finish(&code)) {
         for built in &mut all {
             if built.is_ok() {
-                let reason = reason.clone();
-                *built = Err(HookError::Write { reason });
+                let source = source.clone();
+                *built = Err(HookError::Write { source });
             }
         }
     }
@@ -164,7 +164,7 @@ impl Staged {
                 // SAFETY: the caller's promise; `at` was read as code of the target when it was
                 // planned.
                 unsafe { memory::patch(patch.at, &patch.expected, &patch.jump) }
-                    .map_err(|reason| HookError::Write { reason })?;
+                    .map_err(|source| HookError::Write { source })?;
                 in_force().extend(patch.told());
             }
             Ok(original)

@@ -7,7 +7,7 @@
 
 use std::ops::Range;
 
-use crate::error::HookError;
+use crate::error::{HookError, StubsError, WriteError};
 use crate::memory::{self, Region};
 use crate::{beneath, machine};
 
@@ -18,13 +18,13 @@ const STRIDE: usize = 32;
 /// number.
 ///
 /// # Errors
-/// Text: there is no memory.
-pub fn stubs(numbers: Range<u32>, near: usize, common: usize) -> Result<Vec<usize>, String> {
+/// There is no memory.
+pub fn stubs(numbers: Range<u32>, near: usize, common: usize) -> Result<Vec<usize>, StubsError> {
     let count = numbers.len();
     let region = Region::near(near, near, count * STRIDE, machine::REACHES);
-    let region = region.map_err(|why| match why {
-        HookError::NoRoom => "there is no free memory".to_owned(),
-        why => why.to_string(),
+    let region = region.map_err(|error| match error {
+        HookError::NoRoom => StubsError::NoRoom,
+        error => StubsError::Memory(error),
     })?;
     let base = region.base();
     let mut code = Vec::new();
@@ -70,11 +70,11 @@ impl Link {
     /// Puts another function in the place of what runs there.
     ///
     /// # Errors
-    /// Text: it cannot be changed.
+    /// It cannot be changed.
     ///
     /// # Safety
     /// `function` does as the one that it replaces, and goes on to it.
-    pub unsafe fn exchange(self, function: usize) -> Result<(), String> {
+    pub unsafe fn exchange(self, function: usize) -> Result<(), WriteError> {
         let (before, after) = (self.replacement.to_le_bytes(), function.to_le_bytes());
         // SAFETY: an aligned word of a stub of ours that is read by a jump, which takes the old one
         // or the new one.

@@ -102,6 +102,17 @@ pub(crate) struct Barriers {
     pub live: u32,
 }
 
+/// Threads of a block do not agree how many of them a barrier is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "threads meet at barrier {id} with different thread counts, {first} and {other} (0: the whole block)"
+)]
+pub(crate) struct Mismatch {
+    id: u32,
+    first: u32,
+    other: u32,
+}
+
 impl Barriers {
     pub(crate) fn new(live: u32) -> Barriers {
         Barriers {
@@ -111,20 +122,21 @@ impl Barriers {
     }
 
     /// Notes an arrival of `threads`, of which so many had a false and a true predicate; true if
-    /// the barrier is complete now. `Err` says what is wrong with the arrival.
+    /// the barrier is complete now.
     pub(crate) fn arrive(
         &mut self,
         id: u32,
         threads: u32,
         [zeroes, ones]: [u32; 2],
         expected: u32,
-    ) -> Result<bool, String> {
+    ) -> Result<bool, Mismatch> {
         let state = &mut self.states[id as usize];
         if state.in_use && state.expected != expected {
-            return Err(format!(
-                "threads meet at barrier {id} with different thread counts, {} and {expected} (0: the whole block)",
-                state.expected
-            ));
+            return Err(Mismatch {
+                id,
+                first: state.expected,
+                other: expected,
+            });
         }
         state.in_use = true;
         state.expected = expected;

@@ -16,6 +16,23 @@ use crate::worker::{Flow, Worker};
 /// Nested calls per thread.
 const MAX_DEPTH: usize = 1024;
 
+/// Why an address cannot be called.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum NotCallable {
+    #[error("this is not the address of a function")]
+    NoFunction,
+    #[error("this is not the address of a function with a body")]
+    NoBody,
+    #[error("the function belongs to another module")]
+    OtherModule,
+    #[error("`{function}` has {declared} parameters, the call passes {passed}")]
+    Parameters {
+        function: String,
+        declared: usize,
+        passed: usize,
+    },
+}
+
 impl Worker<'_> {
     pub(crate) fn call(
         &mut self,
@@ -40,11 +57,11 @@ impl Worker<'_> {
                 let same = lanes(group.mask)
                     .filter(|&l| row[l].get() == address)
                     .fold(0u32, |bits, l| bits | 1 << l);
-                let target = self.function_at(address, call).map_err(|message| {
+                let target = self.function_at(address, call).map_err(|error| {
                     Fault::new(
                         first,
                         TrapKind::InvalidCall,
-                        format!("indirect call to {address:#x}: {message}"),
+                        format!("indirect call to {address:#x}: {error}"),
                     )
                 })?;
                 if same != group.mask {
@@ -61,25 +78,24 @@ impl Worker<'_> {
         Ok(Flow::Choose)
     }
 
-    fn function_at(&self, address: u64, call: &Call) -> Result<u32, String> {
+    fn function_at(&self, address: u64, call: &Call) -> Result<u32, NotCallable> {
         let Some((module, index)) = windows::function_at(address) else {
-            return Err("this is not the address of a function".to_owned());
+            return Err(NotCallable::NoFunction);
         };
         if module != self.run.module_id {
-            return Err("the function belongs to another module".to_owned());
+            return Err(NotCallable::OtherModule);
         }
         let target = self.run.program.by_module_index.get(&index).copied();
-        let target = target.ok_or("this is not the address of a function with a body")?;
+        let target = target.ok_or(NotCallable::NoBody)?;
         let function = &self.run.program.functions[target as usize];
         if function.params.len() != call.arguments.len()
             || function.returns.len() < call.results.len()
         {
-            return Err(format!(
-                "`{}` has {} parameters, the call passes {}",
-                function.name,
-                function.params.len(),
-                call.arguments.len()
-            ));
+            return Err(NotCallable::Parameters {
+                function: function.name.clone(),
+                declared: function.params.len(),
+                passed: call.arguments.len(),
+            });
         }
         Ok(target)
     }

@@ -205,7 +205,7 @@ impl Worker<'_> {
                 }
                 Ok(Flow::Choose)
             }
-            Err(message) => bad(message),
+            Err(error) => bad(error.to_string()),
         }
     }
 }

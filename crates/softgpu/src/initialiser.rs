@@ -4,6 +4,8 @@ use warpbpf_ptx::ast::Variable;
 use warpbpf_ptx::constant::{Constant, Initialiser, Strides, initialiser};
 use warpbpf_ptx::type_size;
 
+use crate::load_error::InitialiserError;
+
 /// Bytes of a variable; an open first dimension has as many elements as the initialiser.
 pub(crate) fn size(variable: &Variable<'_>) -> Option<u64> {
     if variable.dims.first() != Some(&0) {
@@ -26,8 +28,8 @@ pub(crate) fn evaluate<'a>(
     strides: Strides<'_>,
     resolve: &mut dyn FnMut(&'a str) -> Option<u64>,
     bytes: &mut [u8],
-) -> Result<(), String> {
-    let value = initialiser(text, strides).map_err(|error| format!("initialiser: {error}"))?;
+) -> Result<(), InitialiserError> {
+    let value = initialiser(text, strides).map_err(InitialiserError::Constant)?;
     let (ty, lanes) = match variable.ty.split_once('.') {
         Some((lanes, ty)) => (
             ty,
@@ -35,8 +37,8 @@ pub(crate) fn evaluate<'a>(
         ),
         None => (variable.ty, 1),
     };
-    let element =
-        type_size(ty).ok_or_else(|| format!("initialiser of unknown type `{ty}`"))? as usize;
+    let element = type_size(ty).ok_or_else(|| InitialiserError::Type { ty: ty.to_owned() })?;
+    let element = element as usize;
     let mut dims = variable.dims.clone();
     if lanes > 1 {
         dims.push(lanes);
@@ -54,7 +56,7 @@ fn place<'a>(
     element: usize,
     resolve: &mut dyn FnMut(&'a str) -> Option<u64>,
     bytes: &mut [u8],
-) -> Result<(), String> {
+) -> Result<(), InitialiserError> {
     let value = match value {
         Initialiser::Value(value) => value,
         Initialiser::List(list) => {
@@ -71,9 +73,7 @@ fn place<'a>(
                 let part = bytes
                     .get_mut(i.saturating_mul(stride)..)
                     .filter(|part| part.len() >= element);
-                let part = part.ok_or_else(|| {
-                    format!("initialiser has more than {i} elements, which do not fit")
-                })?;
+                let part = part.ok_or(InitialiserError::Elements { elements: i })?;
                 place(item, inner, ty, element, resolve, part)?;
             }
             return Ok(());
@@ -82,12 +82,10 @@ fn place<'a>(
     let is_float = matches!(ty, "f16" | "bf16" | "f32" | "f64");
     let raw = match *value {
         Constant::Signed(_) | Constant::Unsigned(_) if is_float => {
-            return Err(format!("initialiser: an integer where the type is `{ty}`"));
+            return Err(InitialiserError::Integer { ty: ty.to_owned() });
         }
         Constant::F32(_) | Constant::F64(_) if !is_float => {
-            return Err(format!(
-                "initialiser: a floating point number where the type is `{ty}`"
-            ));
+            return Err(InitialiserError::Float { ty: ty.to_owned() });
         }
         Constant::Signed(n) => n as u64,
         Constant::Unsigned(n) => n,
@@ -96,9 +94,9 @@ fn place<'a>(
         Constant::F64(n) if ty == "f32" => u64::from((n as f32).to_bits()),
         Constant::F64(n) => n.to_bits(),
         Constant::Address(address) => {
-            let base = resolve(address.name).ok_or_else(|| {
-                let name = address.name;
-                format!("initialiser refers to `{name}`, which has no address in this module")
+            let base = resolve(address.name);
+            let base = base.ok_or_else(|| InitialiserError::Address {
+                name: address.name.to_owned(),
             })?;
             let value = base.wrapping_add_signed(address.offset);
             address.mask.map_or(value, |mask| {
@@ -106,7 +104,7 @@ fn place<'a>(
             })
         }
     };
-    let part = bytes.get_mut(..element).ok_or("initialiser does not fit")?;
+    let part = bytes.get_mut(..element).ok_or(InitialiserError::Size)?;
     part.copy_from_slice(&raw.to_le_bytes()[..element.min(8)]);
     Ok(())
 }

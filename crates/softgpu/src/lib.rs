@@ -68,7 +68,7 @@ pub use limits::{
     MAX_BLOCKS_PER_SM, MAX_PARAM_BYTES, MAX_SHARED_PER_BLOCK, MAX_THREADS_PER_BLOCK,
     MAX_THREADS_PER_SM, RESERVED_SHARED, SHARED_PER_SM,
 };
-pub use load_error::LoadError;
+pub use load_error::{InitialiserError, LoadError};
 pub use memory::{ARENA_BASE, MemError};
 pub use module::{Kernel, KernelInfo, Module};
 pub use params::ParamInfo;

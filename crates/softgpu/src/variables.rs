@@ -199,10 +199,9 @@ impl Variables {
     }
 
     fn size(module: &Module<'_>, variable: &Variable<'_>) -> Result<u64, LoadError> {
-        initialiser::size(variable).ok_or_else(|| LoadError::Variable {
+        initialiser::size(variable).ok_or_else(|| LoadError::VariableSize {
             name: variable.name.to_owned(),
             line: module.line_of(variable.span.start),
-            reason: "its size is not known".to_owned(),
         })
     }
 
@@ -249,10 +248,10 @@ impl Variables {
         // An initialiser names no elements.
         let strides = |_: &str| None;
         initialiser::evaluate(variable, text, &strides, &mut resolve, &mut bytes).map_err(
-            |reason| LoadError::Variable {
+            |source| LoadError::Initialiser {
                 name: variable.name.to_owned(),
                 line: module.line_of(variable.span.start),
-                reason,
+                source,
             },
         )?;
         let _ = self.device.memory.write(address, &bytes);

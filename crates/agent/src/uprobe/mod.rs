@@ -35,7 +35,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use warpbpf_abi::cuda::{Api, SYMBOLS, apis, is_glob, op_of};
 use warpbpf_driver::front::is_of_driver;
-use warpbpf_hook::{Kind, Staged, Target, link, maps, stage, stubs};
+use warpbpf_hook::{Kind, Staged, StubsError, Target, link, maps, stage, stubs};
 use warpbpf_session::{HostPlace, HostProgram, Session};
 use warpbpf_wire::NoteLevel;
 
@@ -244,7 +244,7 @@ pub(crate) fn install(agent: &'static Agent, session: &Arc<Session>, prepared: P
         return;
     };
     let count = all.len() as u32;
-    let made = warpbpf_faults::check("uprobe/stubs", || "there is no room near it".to_owned())
+    let made = warpbpf_faults::check("uprobe/stubs", || StubsError::NoRoom)
         .and_then(|()| stubs(0..count, near, common));
     let made = made.and_then(|starts| {
         Ok((
@@ -254,7 +254,8 @@ pub(crate) fn install(agent: &'static Agent, session: &Arc<Session>, prepared: P
     });
     let (before, after) = match made {
         Ok(made) => made,
-        Err(reason) => {
+        Err(error) => {
+            let reason = error.to_string();
             for program in programs {
                 refused(agent, program, &reason);
             }
@@ -288,8 +289,8 @@ pub(crate) fn install(agent: &'static Agent, session: &Arc<Session>, prepared: P
     let mut failed = Vec::new();
     for (at, link) in links {
         // SAFETY: the stub saves all registers and goes on to what was there.
-        if let Err(reason) = unsafe { link.exchange(before[at]) } {
-            failed.push((at, reason));
+        if let Err(error) = unsafe { link.exchange(before[at]) } {
+            failed.push((at, error.to_string()));
         }
     }
     for (members, staged) in groups {

@@ -152,7 +152,8 @@ fn load_code(error: &LoadError) -> CuError {
         LoadError::Ptx(_)
         | LoadError::AddressSize { .. }
         | LoadError::ExternVariable { .. }
-        | LoadError::Variable { .. }
+        | LoadError::VariableSize { .. }
+        | LoadError::Initialiser { .. }
         | LoadError::Body { .. } => CuError::INVALID_PTX,
     }
 }

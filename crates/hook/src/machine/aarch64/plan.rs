@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use super::insn::{self, Insn, WORD, decode, leaves, mentions_ip, text};
-use crate::error::HookError;
+use crate::error::{BeneathError, HookError};
 
 /// How a function is hooked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -71,8 +71,8 @@ pub(super) fn plan_of(address: u64, code: &[u8], jump: usize) -> Result<Plan, Ho
     }
     match insn(0) {
         Insn::Breakpoint => {
-            let why = "it is the function's own".to_owned();
-            return Err(HookError::Breakpoint { why });
+            let source = BeneathError::Own;
+            return Err(HookError::Breakpoint { source });
         }
         Insn::Branch { .. } => return Err(taken(0)),
         Insn::BranchRegister { .. } if words[0] & 0xffff_fc1f == insn::jump(0) => {

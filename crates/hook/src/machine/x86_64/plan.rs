@@ -6,7 +6,7 @@ use iced_x86::{
     IntelFormatter, MemoryOperand, OpAccess, OpKind, Register,
 };
 
-use crate::error::HookError;
+use crate::error::{BeneathError, HookError};
 
 /// Bytes of `jmp rel32`.
 pub(super) const JUMP: usize = 5;
@@ -64,8 +64,8 @@ pub(crate) fn plan_few(address: u64, code: &[u8], arguments: usize) -> Result<Pl
     let mut decoder = Decoder::with_ip(64, code, address, DecoderOptions::NONE);
     let first = decode(&mut decoder)?;
     if first.code() == Code::Int3 {
-        let why = "it is the function's own".to_owned();
-        return Err(HookError::Breakpoint { why });
+        let source = BeneathError::Own;
+        return Err(HookError::Breakpoint { source });
     }
     if leaves(&first) && first.flow_control() != FlowControl::Return {
         return Err(HookError::Taken { text: text(&first) });

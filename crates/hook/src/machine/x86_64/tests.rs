@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::*;
+use crate::error::{BeneathError, WriteError};
 use crate::memory::Region;
 use crate::stage::stage;
 use crate::stub::{link, stubs};
@@ -153,10 +154,7 @@ fn a_hook_of_ours_gets_another_function_in_front() {
     assert_eq!(link(address, &now, &ours), None);
     // SAFETY: as above; the word is not as the link says.
     let again = unsafe { found.exchange(0) };
-    assert_eq!(
-        again,
-        Err("somebody else changed it in the meantime".into())
-    );
+    assert_eq!(again, Err(WriteError::Changed));
 }
 
 /// What a uprobe leaves in memory: the file's code with a breakpoint at its beginning.
@@ -212,7 +210,9 @@ fn a_function_under_a_uprobe_is_hooked_and_moved_as_its_file_has_it() {
     assert_eq!(
         staged.originals,
         [Err(HookError::Breakpoint {
-            why: format!("`{}` has other code there", path.display())
+            source: BeneathError::Other {
+                path: path.display().to_string()
+            }
         })]
     );
     std::fs::remove_file(&path).unwrap();
