@@ -4,7 +4,7 @@
 //! the libraries.
 //!
 //! Layers, each uses only those to its right: `commands → trace → timeline → collect → programs →
-//! report → backend → application → flags → term`.
+//! report → backend → application → flags → tools → term`.
 mod application;
 mod backend;
 mod collect;
@@ -14,6 +14,7 @@ mod programs;
 mod report;
 mod term;
 mod timeline;
+mod tools;
 mod trace;
 
 use std::io::Write as _;
@@ -42,6 +43,7 @@ fn main() -> std::process::ExitCode {
     let done = match cli.command {
         Command::Run(flags) => commands::run::run(&flags, &surroundings),
         Command::Trace(flags) => commands::trace::run(flags, &surroundings),
+        Command::Tool(command) => commands::tool::run(command, &surroundings),
         Command::Attach(flags) => commands::attach::run(&flags),
         Command::Serve(flags) => commands::serve::run(&flags, &surroundings),
         Command::Detach(flags) => commands::attach::detach(&flags),

@@ -34,6 +34,7 @@ type Page = (&'static str, fn(&Bench) -> Told);
 
 const PAGES: &[Page] = pages![
     "docs/script.md",
+    "docs/tools.md",
     "examples/README.md",
     "examples/divergence/README.md",
     "examples/kernelretsnoop/README.md",
@@ -247,7 +248,9 @@ fn form(line: &str) -> String {
     let mut form = String::new();
     let mut in_number = false;
     for sign in line.chars() {
-        let of_number = matches!(sign, '.' | ',' | 'K' | 'M' | 'G' | 'T') && in_number;
+        // `1.5ms` may be `15µs` or `1s`.
+        let of_number =
+            in_number && matches!(sign, '.' | ',' | 'K' | 'M' | 'G' | 'T' | 'n' | 'µ' | 'm');
         match sign {
             '@' | '█' | '▉'..='▏' => {}
             ' ' => {}
@@ -409,8 +412,9 @@ mod tests {
         assert_eq!(compare(&lines(shown), other, true), Ok(()));
         assert!(compare(&lines(shown), other, false).is_err());
         assert!(compare(&lines(shown), "@ms:\n[8, 16)  1 ||\n", true).is_err());
-        let row = "gemm  1,024  3.5 µs  91%";
-        assert_eq!(compare(&lines(row), "gemm  7  12 µs  100%\n", true), Ok(()));
+        let row = "gemm  1,024  3.5 µs  3.5µs  91%";
+        let other = "gemm  7  12 µs  12.1ms  100%\n";
+        assert_eq!(compare(&lines(row), other, true), Ok(()));
     }
 
     #[test]

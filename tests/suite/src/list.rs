@@ -42,6 +42,7 @@ pub fn all() -> Vec<Case> {
         crate::trace::cases,
         crate::touched::cases,
         crate::documents::cases,
+        crate::tools::cases,
         crate::extension::cases,
         crate::waits::cases,
         crate::selectors::cases,

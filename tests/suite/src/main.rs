@@ -68,6 +68,7 @@ mod splice_replace;
 mod tensors;
 mod timeline;
 mod together;
+mod tools;
 mod torch;
 mod touched;
 mod trace;

@@ -19,5 +19,6 @@ pub mod run;
 pub mod serve;
 pub mod sites;
 pub mod splice;
+pub mod tool;
 pub mod trace;
 pub mod verify;

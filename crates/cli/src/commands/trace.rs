@@ -35,25 +35,14 @@ const BUDGET: u64 = 1 << 16;
 pub fn run(flags: TraceFlags, surroundings: &Surroundings) -> Result<u8, CliError> {
     let (name, source) = script(&flags)?;
     let start = now();
-    let options = Options {
-        start,
-        keys: flags.keys,
-        function: &function,
-    };
-    let colour = std::io::stderr().is_terminal();
-    let compiled = compile(&source, &name, &options).map_err(|errors| {
-        let shown = errors.iter().map(|e| e.render(&name, &source, colour));
-        CliError::Script {
-            shown: shown.collect::<Vec<_>>().join("\n\n"),
-        }
-    })?;
+    let compiled = compiled(&source, &name, start, flags.keys)?;
     if flags.dump {
         say(&compiled.listing);
         return Ok(0);
     }
     let printer = Printer::open(flags.format, flags.output.as_deref())?;
     let over = Cell::new(false);
-    let mut session = Session::new(&compiled, printer, start, &over);
+    let mut session = Session::new(&compiled, Box::new(printer), start, &over);
     if compiled.object.is_empty() {
         session.begin();
         session.end(&[]);
@@ -64,17 +53,52 @@ pub fn run(flags: TraceFlags, surroundings: &Surroundings) -> Result<u8, CliErro
             "nothing to trace: name an application (`-- APP`) or a process (`-p PID`)".into(),
         ));
     }
-    with_programs(flags, surroundings, &name, &compiled, &mut session, &over)
+    let ended = with_script(flags, surroundings, &name, &compiled, &mut session, &over)?;
+    if let Some(report) = &ended.report {
+        notes(report);
+    }
+    Ok(ended.status)
 }
 
-fn with_programs(
+/// Text of a script to what runs; `start` is when it began.
+///
+/// # Errors
+/// What is wrong with it, drawn.
+pub fn compiled(source: &str, name: &str, start: u64, keys: u32) -> Result<Compiled, CliError> {
+    let options = Options {
+        start,
+        keys,
+        function: &function,
+    };
+    let colour = std::io::stderr().is_terminal();
+    compile(source, name, &options).map_err(|errors| {
+        let shown = errors.iter().map(|e| e.render(name, source, colour));
+        CliError::Script {
+            shown: shown.collect::<Vec<_>>().join("\n\n"),
+        }
+    })
+}
+
+/// How a script has ended.
+pub struct Ended {
+    /// The exit status.
+    pub status: u8,
+    /// What is known of the applications, if programs were in some.
+    pub report: Option<Report>,
+}
+
+/// Runs a script in an application that is started or runs already.
+///
+/// # Errors
+/// Only what happens before programs are in it.
+pub fn with_script(
     flags: TraceFlags,
     surroundings: &Surroundings,
     name: &str,
     compiled: &Compiled,
     session: &mut Session<'_>,
     over: &Cell<bool>,
-) -> Result<u8, CliError> {
+) -> Result<Ended, CliError> {
     // Before anything is a thread.
     let mut signals = flags.pid.is_none().then(Signals::begin);
     inherited::raise_file_limit();
@@ -126,7 +150,10 @@ fn with_programs(
     // What is refused is told before a block runs.
     if !session.begin() {
         session.end(&[]);
-        return Ok(0);
+        return Ok(Ended {
+            status: 0,
+            report: None,
+        });
     }
     let mut watched = Watched {
         outlet: &mut outlet,
@@ -155,8 +182,10 @@ fn with_programs(
         }
     };
     session.end(&attachment.tool.processes());
-    notes(&report);
-    Ok(status)
+    Ok(Ended {
+        status,
+        report: Some(report),
+    })
 }
 
 /// As `warpbpf attach -p PID` has it.
@@ -213,7 +242,7 @@ fn function(file: &str, function: &str) -> Result<String, String> {
 
 /// What a person must know to believe the results: which launches had no programs, and what went
 /// wrong.
-fn notes(report: &Report) {
+pub fn notes(report: &Report) {
     for process in &report.processes {
         if !process.complete {
             tell!(

@@ -11,6 +11,7 @@ use super::manual::{CompletionsFlags, ManFlags};
 use super::maps::MapsFlags;
 use super::replace::{GateFlags, ProgramsFlags, RemoveFlags, ReplaceFlags, SlotsFlags};
 use super::run::{DoctorFlags, KernelsFlags, PsFlags, ReportFlags, RunFlags};
+use super::tool::ToolCommand;
 use super::trace::TraceFlags;
 use crate::term::error::STATUSES;
 
@@ -31,6 +32,8 @@ pub enum Command {
     /// Run or attach to an application with a script of one line or some in its kernels, and print
     /// what it found
     Trace(TraceFlags),
+    #[command(flatten)]
+    Tool(ToolCommand),
     /// Put a program into the kernels of applications that others start with some variables in
     /// their environment, until Ctrl-C
     Serve(ServeFlags),

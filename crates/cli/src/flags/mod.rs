@@ -16,6 +16,7 @@ pub mod renamed;
 mod replace;
 mod request;
 mod run;
+mod tool;
 mod trace;
 mod work;
 
@@ -35,5 +36,6 @@ pub use replace::{
 };
 pub use request::RequestFlags;
 pub use run::{DoctorFlags, KernelsFlags, PsFlags, ReportFlags, RunFlags};
+pub use tool::{Colour, ToolCommand, ToolFlags};
 pub use trace::{TraceFlags, TraceFormat};
 pub use work::{ObjectFlags, TargetFlags, ValueFlags, WorkFlags};

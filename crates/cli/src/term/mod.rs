@@ -2,6 +2,7 @@
 //! signals, and how it says what went wrong.
 
 pub mod destination;
+pub mod digits;
 pub mod error;
 pub mod explain;
 pub mod inherited;

@@ -4,5 +4,5 @@ mod gather;
 mod output;
 mod session;
 
-pub use output::Printer;
+pub use output::{Printer, Shows, columns};
 pub use session::{Session, now};

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 
+use warpbpf::Process;
 use warpbpf_script::results::{Cell, Key};
 use warpbpf_script::typed::Map;
 use warpbpf_script::{json, show};
@@ -22,8 +23,18 @@ pub struct Printer {
     columns: usize,
 }
 
+/// What shows results of a script.
+pub trait Shows {
+    /// Text of a `printf`.
+    fn printed(&mut self, text: &str);
+    /// A map, or its largest entries.
+    fn map(&mut self, map: &Map, cells: &BTreeMap<Key, Cell>, top: Option<u64>);
+    /// All maps at the end, with the processes that they are from.
+    fn end(&mut self, maps: &[(&Map, &BTreeMap<Key, Cell>)], processes: &[Process]);
+}
+
 /// Columns of a terminal, by the variable that shells set.
-fn columns() -> usize {
+pub fn columns() -> usize {
     let said = std::env::var("COLUMNS").ok();
     let said = said.and_then(|columns| columns.parse().ok());
     said.filter(|columns| *columns > 0).unwrap_or(show::COLUMNS)
@@ -50,35 +61,6 @@ impl Printer {
         })
     }
 
-    /// Text of a `printf`.
-    pub fn printed(&mut self, text: &str) {
-        match self.format {
-            TraceFormat::Text => self.write(text),
-            TraceFormat::Json => self.write(&json_line(&json::printed(text))),
-        }
-    }
-
-    /// A map, or its largest entries.
-    pub fn map(&mut self, map: &Map, cells: &BTreeMap<Key, Cell>, top: Option<u64>) {
-        match self.format {
-            TraceFormat::Text => self.write(&show::text(map, cells, top, self.columns)),
-            TraceFormat::Json => self.write(&json_line(&json::map(map, cells, top))),
-        }
-    }
-
-    /// All maps at the end: those of several lines stand apart.
-    pub fn maps(&mut self, maps: &[(&Map, &BTreeMap<Key, Cell>)]) {
-        let mut several = None;
-        for (map, cells) in maps {
-            let now = cells.len() > 1 || map.kind.buckets().is_some();
-            if several.is_some_and(|before| before || now) && self.format == TraceFormat::Text {
-                self.write("\n");
-            }
-            several = Some(now);
-            self.map(map, cells, None);
-        }
-    }
-
     fn write(&mut self, text: &str) {
         match &mut self.file {
             None => say(text),
@@ -90,6 +72,35 @@ impl Printer {
                     self.file = None;
                 }
             }
+        }
+    }
+}
+
+impl Shows for Printer {
+    fn printed(&mut self, text: &str) {
+        match self.format {
+            TraceFormat::Text => self.write(text),
+            TraceFormat::Json => self.write(&json_line(&json::printed(text))),
+        }
+    }
+
+    fn map(&mut self, map: &Map, cells: &BTreeMap<Key, Cell>, top: Option<u64>) {
+        match self.format {
+            TraceFormat::Text => self.write(&show::text(map, cells, top, self.columns)),
+            TraceFormat::Json => self.write(&json_line(&json::map(map, cells, top))),
+        }
+    }
+
+    /// Maps of several lines stand apart.
+    fn end(&mut self, maps: &[(&Map, &BTreeMap<Key, Cell>)], _: &[Process]) {
+        let mut several = None;
+        for (map, cells) in maps {
+            let now = cells.len() > 1 || map.kind.buckets().is_some();
+            if several.is_some_and(|before| before || now) && self.format == TraceFormat::Text {
+                self.write("\n");
+            }
+            several = Some(now);
+            self.map(map, cells, None);
         }
     }
 }

@@ -16,7 +16,7 @@ use crate::collect::collector::{Collector, Reader};
 use crate::report::news::News;
 use crate::term::output::tell;
 use crate::trace::gather::{Called, gather};
-use crate::trace::output::Printer;
+use crate::trace::output::Shows;
 
 /// How long agents have to say their last words after `exit()`.
 const LAST_WORDS: Duration = Duration::from_secs(10);
@@ -26,7 +26,7 @@ const TICK: Duration = Duration::from_millis(20);
 /// A script that runs.
 pub struct Session<'s> {
     compiled: &'s Compiled,
-    printer: Printer,
+    printer: Box<dyn Shows>,
     /// When it began, on the host's monotonic clock.
     start: u64,
     /// What maps held when they were cleared, and whether their keys stay.
@@ -51,7 +51,7 @@ impl<'s> Session<'s> {
     /// Ready to begin. `over` tells when it has ended itself.
     pub fn new(
         compiled: &'s Compiled,
-        printer: Printer,
+        printer: Box<dyn Shows>,
         start: u64,
         over: &'s Flag<bool>,
     ) -> Session<'s> {
@@ -185,7 +185,7 @@ impl<'s> Session<'s> {
             }
         }
         let shown: Vec<_> = shown.iter().map(|(map, cells)| (*map, cells)).collect();
-        self.printer.maps(&shown);
+        self.printer.end(&shown, processes);
         for (map, lost) in script.maps.iter().zip(&results.lost) {
             if *lost > 0 {
                 tell!(
