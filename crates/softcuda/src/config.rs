@@ -43,7 +43,7 @@ impl Config {
         let mut complaints = Vec::new();
         let config = Config::from_variables(|name| std::env::var(name).ok(), &mut complaints);
         for complaint in complaints {
-            crate::say(&complaint);
+            crate::say::say(&complaint);
         }
         config
     }

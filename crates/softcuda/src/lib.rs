@@ -78,6 +78,7 @@ mod graph;
 pub mod missing;
 mod operation;
 mod per_thread;
+mod say;
 mod state;
 mod stream;
 mod stub;
@@ -86,10 +87,3 @@ mod stub;
 compile_error!("the soft CUDA libraries imitate those of x86-64 Linux");
 
 pub use state::Handle;
-
-/// One line on stderr. A library has no business there; a program that runs on an emulator wants to
-/// know what the emulator saw, and CUDA has no other place for words.
-pub(crate) fn say(text: &str) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "warpbpf soft GPU: {text}");
-}

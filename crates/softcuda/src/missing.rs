@@ -13,7 +13,7 @@ use crate::state::lock;
 pub(crate) fn refuse(name: &'static str) -> CuResult {
     static SAID: Mutex<Option<HashSet<&str>>> = Mutex::new(None);
     if lock(&SAID).get_or_insert_default().insert(name) {
-        crate::say(&format!("`{name}` is not there"));
+        crate::say::say(&format!("`{name}` is not there"));
     }
     Err(CuError::NOT_SUPPORTED)
 }

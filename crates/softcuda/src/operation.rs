@@ -165,11 +165,11 @@ impl KernelCall {
         let failure = match outcome {
             Ok(Outcome::Done { .. }) => return,
             Ok(Outcome::Trapped(trap)) => {
-                crate::say(&trap.to_string());
+                crate::say::say(&trap.to_string());
                 trap_code(&trap.kind)
             }
             Err(error) => {
-                crate::say(&error.to_string());
+                crate::say::say(&error.to_string());
                 CuError::LAUNCH_FAILED
             }
         };

@@ -9,6 +9,18 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::error::{CuError, CuResult};
 
+/// One entry of the table that `driver_api!` makes.
+pub(crate) struct Row {
+    pub base: &'static str,
+    pub since: u32,
+    pub export: &'static str,
+    pub address: *const (),
+    pub per_thread: Option<(&'static str, *const ())>,
+}
+
+// SAFETY: the addresses are those of functions, which every thread may call.
+unsafe impl Sync for Row {}
+
 /// Runs the body of an exported function; a panic becomes `CUDA_ERROR_UNKNOWN` and never leaves the
 /// library.
 pub(crate) fn guard(body: impl FnOnce() -> CuResult) -> u32 {
@@ -77,8 +89,8 @@ macro_rules! driver_api {
         )*
 
         /// The rows, for `cuGetProcAddress`.
-        pub(crate) static ENTRIES: &[$crate::driver::procs::Row] = &[
-            $($crate::driver::procs::Row {
+        pub(crate) static ENTRIES: &[$crate::stub::Row] = &[
+            $($crate::stub::Row {
                 base: stringify!($base),
                 since: $since,
                 export: stringify!($export),

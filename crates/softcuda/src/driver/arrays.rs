@@ -67,7 +67,7 @@ pub(crate) fn format(number: u32) -> Result<(Channels, u32), CuError> {
         0x10 => (Channels::Float, 16),
         0x20 => (Channels::Float, 32),
         other => {
-            crate::say(&format!(
+            crate::say::say(&format!(
                 "array format `{other:#x}` is not there: only integers and floats are"
             ));
             return Err(CuError::NOT_SUPPORTED);
@@ -123,7 +123,7 @@ pub(crate) unsafe fn create_3d(to: *mut Handle, descriptor: *const Descriptor3d)
     // SAFETY: not null; valid by the caller's promise.
     let d = unsafe { *descriptor };
     if d.flags & !(LAYERED | SURFACE | GATHER) != 0 {
-        crate::say(&format!(
+        crate::say::say(&format!(
             "array flags `{:#x}` are not there: cubemaps, depth textures, colour attachments and sparse or deferred \
              mapping",
             d.flags & !(LAYERED | SURFACE | GATHER)
@@ -371,7 +371,7 @@ pub(crate) unsafe fn create_mipmapped(
     _descriptor: *const Descriptor3d,
     _levels: u32,
 ) -> CuResult {
-    crate::say("mipmapped arrays are not there");
+    crate::say::say("mipmapped arrays are not there");
     Err(CuError::NOT_SUPPORTED)
 }
 

@@ -313,7 +313,7 @@ impl JitLog {
         if self.error.is_some() {
             self.write(self.error, &refusal.words);
         } else {
-            crate::say(&format!("a module cannot be loaded: {}", refusal.words));
+            crate::say::say(&format!("a module cannot be loaded: {}", refusal.words));
         }
         refusal.code
     }

@@ -126,7 +126,7 @@ fn image(soft: &Soft, resource: &Resource) -> Result<Image, CuError> {
     match resource.kind {
         ARRAY => Ok(arrays::find(soft, memory.address as Handle)?.image),
         MIPMAPPED => {
-            crate::say("textures of mipmapped arrays are not there");
+            crate::say::say("textures of mipmapped arrays are not there");
             Err(CuError::NOT_SUPPORTED)
         }
         LINEAR | PITCHED => {
@@ -209,14 +209,14 @@ pub(crate) unsafe fn texture_create(
     let (resource, sampling) = unsafe { (*resource, *sampling) };
     // SAFETY: as above, where it is not null.
     if !view.is_null() && unsafe { (*view).format } != 0 {
-        crate::say("texture objects with a resource view are not there");
+        crate::say::say("texture objects with a resource view are not there");
         return Err(CuError::NOT_SUPPORTED);
     }
     if sampling.flags & !KNOWN_FLAGS != 0 || sampling.filter > 1 {
         return Err(CuError::INVALID_VALUE);
     }
     if sampling.flags & SRGB != 0 {
-        crate::say("textures with CU_TRSF_SRGB are not there");
+        crate::say::say("textures with CU_TRSF_SRGB are not there");
         return Err(CuError::NOT_SUPPORTED);
     }
     let texture = Texture {

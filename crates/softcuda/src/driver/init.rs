@@ -38,7 +38,7 @@ fn inject() -> CuResult {
     // responsibility.
     let library = unsafe { libc::dlopen(path.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if library.is_null() {
-        crate::say(&format!(
+        crate::say::say(&format!(
             "CUDA_INJECTION64_PATH=`{shown}` cannot be loaded: {}",
             last_dl_error()
         ));
@@ -47,7 +47,7 @@ fn inject() -> CuResult {
     // SAFETY: `library` is open.
     let entry = unsafe { libc::dlsym(library, c"InitializeInjection".as_ptr()) };
     if entry.is_null() {
-        crate::say(&format!(
+        crate::say::say(&format!(
             "CUDA_INJECTION64_PATH=`{shown}` has no `InitializeInjection`"
         ));
         return Err(CuError::SHARED_OBJECT_INIT_FAILED);

@@ -68,7 +68,7 @@ impl Function {
             .get_or_init(|| self.kernel.info())
             .as_ref()
             .map_err(|error| {
-                crate::say(&format!(
+                crate::say::say(&format!(
                     "kernel `{}` cannot be run: {error}",
                     self.kernel.name()
                 ));
@@ -170,7 +170,7 @@ impl Library {
             KernelNames::new(entries.map(|function| function.name.to_owned()))
         });
         let kernel_names = kernel_names.map_err(|error| {
-            crate::say(&format!("a library cannot be loaded: {error}"));
+            crate::say::say(&format!("a library cannot be loaded: {error}"));
             CuError::INVALID_PTX
         });
         Library::known(soft, text, kernel_names)
@@ -178,7 +178,7 @@ impl Library {
 
     /// The same of what is no image at all.
     fn unknown(soft: &Soft, refusal: &Refusal) -> Arc<Library> {
-        crate::say(&format!("a library cannot be loaded: {}", refusal.words));
+        crate::say::say(&format!("a library cannot be loaded: {}", refusal.words));
         Library::known(soft, String::new(), Err(refusal.code))
     }
 
@@ -211,7 +211,7 @@ impl Library {
             return Ok(module);
         }
         let module = LoadedModule::load(soft, context, &self.text).map_err(|refusal| {
-            crate::say(&format!("a library cannot be loaded: {}", refusal.words));
+            crate::say::say(&format!("a library cannot be loaded: {}", refusal.words));
             refusal.code
         })?;
         modules.insert(context, module.handle);

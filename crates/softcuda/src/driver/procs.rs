@@ -2,22 +2,10 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use crate::driver::table::ENTRIES;
 use crate::error::{CuError, CuResult};
 use crate::missing;
 use crate::state::{name, put, put_if};
-
-/// One entry of the table that `driver_api!` makes.
-pub(crate) struct Row {
-    pub base: &'static str,
-    pub since: u32,
-    pub export: &'static str,
-    pub address: *const (),
-    pub per_thread: Option<(&'static str, *const ())>,
-}
-
-// SAFETY: the addresses are those of functions, which every thread may call.
-unsafe impl Sync for Row {}
+use crate::stub::Row;
 
 /// `CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM`
 const PER_THREAD: u64 = 2;
@@ -26,10 +14,10 @@ const FOUND: c_int = 0;
 const NO_SUCH_SYMBOL: c_int = 1;
 const TOO_OLD: c_int = 2;
 
-/// The entry that `symbol` means to a program written for `version`: the newest one that is not
+/// The entry, of these, that `symbol` means to a program written for `version`: the newest one that is not
 /// newer.
-fn find(symbol: &str, version: u32, flags: u64) -> Result<*const (), c_int> {
-    let named = || ENTRIES.iter().filter(|row| row.base == symbol);
+fn find(rows: &[Row], symbol: &str, version: u32, flags: u64) -> Result<*const (), c_int> {
+    let named = || rows.iter().filter(|row| row.base == symbol);
     let newest = named()
         .filter(|row| row.since <= version)
         .max_by_key(|row| row.since);
@@ -38,7 +26,7 @@ fn find(symbol: &str, version: u32, flags: u64) -> Result<*const (), c_int> {
         return Ok(per_thread.map_or(row.address, |(_, address)| address));
     }
     // A versioned name (`cuMemAlloc_v2`, `cuLaunchKernel_ptsz`) means that export and nothing else.
-    let exact = ENTRIES.iter().find_map(|row| match row.per_thread {
+    let exact = rows.iter().find_map(|row| match row.per_thread {
         Some((name, address)) if name == symbol => Some(address),
         _ => (row.export == symbol).then_some(row.address),
     });
@@ -54,6 +42,7 @@ fn find(symbol: &str, version: u32, flags: u64) -> Result<*const (), c_int> {
 }
 
 pub(crate) unsafe fn get_proc_address_v2(
+    rows: &[Row],
     symbol: *const c_char,
     to: *mut *mut c_void,
     version: c_int,
@@ -63,7 +52,7 @@ pub(crate) unsafe fn get_proc_address_v2(
     // SAFETY: the caller's pointers, as CUDA asks for them.
     unsafe {
         let symbol = name(symbol)?.to_str().map_err(|_| CuError::INVALID_VALUE)?;
-        match find(symbol, u32::try_from(version).unwrap_or(0), flags) {
+        match find(rows, symbol, u32::try_from(version).unwrap_or(0), flags) {
             Ok(address) => {
                 put_if(status, FOUND);
                 put(to, address.cast_mut().cast())
@@ -83,18 +72,20 @@ pub(crate) unsafe fn get_proc_address_v2(
 }
 
 pub(crate) unsafe fn get_proc_address(
+    rows: &[Row],
     symbol: *const c_char,
     to: *mut *mut c_void,
     version: c_int,
     flags: u64,
 ) -> CuResult {
     // SAFETY: as above.
-    unsafe { get_proc_address_v2(symbol, to, version, flags, std::ptr::null_mut()) }
+    unsafe { get_proc_address_v2(rows, symbol, to, version, flags, std::ptr::null_mut()) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::driver::table::ENTRIES;
 
     #[test]
     fn names_are_unique_and_resolve_to_themselves() {
@@ -128,27 +119,42 @@ mod tests {
                 .map(|row| row.address)
                 .ok_or(-1)
         };
-        assert_eq!(find("cuCtxCreate", 11_000, 0), address("cuCtxCreate_v2"));
-        assert_eq!(find("cuCtxCreate", 13_000, 0), address("cuCtxCreate_v4"));
-        assert_eq!(find("cuMemAlloc", 13_000, 0), address("cuMemAlloc_v2"));
-        assert_eq!(find("cuMemAlloc_v2", 13_000, 0), address("cuMemAlloc_v2"));
-        assert_eq!(find("cuMemAlloc", 2_000, 0), Err(TOO_OLD));
-        assert_eq!(find("cuNoSuchThing", 13_000, 0), Err(NO_SUCH_SYMBOL));
+        assert_eq!(
+            find(ENTRIES, "cuCtxCreate", 11_000, 0),
+            address("cuCtxCreate_v2")
+        );
+        assert_eq!(
+            find(ENTRIES, "cuCtxCreate", 13_000, 0),
+            address("cuCtxCreate_v4")
+        );
+        assert_eq!(
+            find(ENTRIES, "cuMemAlloc", 13_000, 0),
+            address("cuMemAlloc_v2")
+        );
+        assert_eq!(
+            find(ENTRIES, "cuMemAlloc_v2", 13_000, 0),
+            address("cuMemAlloc_v2")
+        );
+        assert_eq!(find(ENTRIES, "cuMemAlloc", 2_000, 0), Err(TOO_OLD));
+        assert_eq!(
+            find(ENTRIES, "cuNoSuchThing", 13_000, 0),
+            Err(NO_SUCH_SYMBOL)
+        );
         let launch = ENTRIES
             .iter()
             .find(|row| row.export == "cuLaunchKernel")
             .expect("a row");
         assert_eq!(
-            find("cuLaunchKernel", 13_000, PER_THREAD),
+            find(ENTRIES, "cuLaunchKernel", 13_000, PER_THREAD),
             Ok(launch.per_thread.expect("a variant").1)
         );
         assert_ne!(
-            find("cuLaunchKernel", 13_000, 0),
-            find("cuLaunchKernel", 13_000, PER_THREAD)
+            find(ENTRIES, "cuLaunchKernel", 13_000, 0),
+            find(ENTRIES, "cuLaunchKernel", 13_000, PER_THREAD)
         );
         assert_eq!(
-            find("cuLaunchKernel_ptsz", 13_000, 0),
-            find("cuLaunchKernel", 13_000, PER_THREAD)
+            find(ENTRIES, "cuLaunchKernel_ptsz", 13_000, 0),
+            find(ENTRIES, "cuLaunchKernel", 13_000, PER_THREAD)
         );
     }
 

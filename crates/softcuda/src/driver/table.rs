@@ -18,6 +18,7 @@ use crate::driver::{
     arrays, capture, context, copy, device, fill, function, graph_exec, graph_nodes, graphs,
     images, init, launch, linker, memory, module, objects, peers, procs, rows, streams, virtuals,
 };
+use crate::error::CuResult;
 use crate::graph::EdgeData;
 use crate::operation::AttributeValue;
 use crate::state::Handle;
@@ -27,6 +28,28 @@ type HostFunction = Option<unsafe extern "C" fn(*mut c_void)>;
 type StreamCallback = Option<unsafe extern "C" fn(Handle, u32, *mut c_void)>;
 type BlockToShared = Option<unsafe extern "C" fn(c_int) -> usize>;
 
+/// This table is where entry points are found.
+unsafe fn get_proc_address(
+    symbol: *const c_char,
+    to: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+) -> CuResult {
+    // SAFETY: the caller's pointers.
+    unsafe { procs::get_proc_address(ENTRIES, symbol, to, version, flags) }
+}
+
+unsafe fn get_proc_address_v2(
+    symbol: *const c_char,
+    to: *mut *mut c_void,
+    version: c_int,
+    flags: u64,
+    status: *mut c_int,
+) -> CuResult {
+    // SAFETY: as above.
+    unsafe { procs::get_proc_address_v2(ENTRIES, symbol, to, version, flags, status) }
+}
+
 driver_api! {
     cuInit @ 2000: cuInit(flags: u32) = init::init;
     cuDriverGetVersion @ 2020: cuDriverGetVersion(version: *mut c_int) = init::driver_version;
@@ -34,10 +57,10 @@ driver_api! {
     cuGetErrorString @ 6000: cuGetErrorString(code: u32, text: *mut *const c_char) = init::error_string;
     cuGetExportTable @ 3000: cuGetExportTable(to: *mut *const c_void, id: *const c_void) = init::export_table;
     cuGetProcAddress @ 11030: cuGetProcAddress(symbol: *const c_char, to: *mut *mut c_void, version: c_int, flags: u64)
-        = procs::get_proc_address;
+        = get_proc_address;
     cuGetProcAddress @ 12000: cuGetProcAddress_v2 / cuGetProcAddress_v2_ptsz(
         symbol: *const c_char, to: *mut *mut c_void, version: c_int, flags: u64, status: *mut c_int)
-        = procs::get_proc_address_v2;
+        = get_proc_address_v2;
     cuThreadExchangeStreamCaptureMode @ 10010: cuThreadExchangeStreamCaptureMode(mode: *mut c_int)
         = capture::exchange_mode;
     cuProfilerStart @ 4000: cuProfilerStart() = init::profiler;

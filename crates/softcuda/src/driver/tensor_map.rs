@@ -27,7 +27,7 @@ struct Common {
 
 /// A refusal in words: one number for a dozen arguments would leave the program's author to guess.
 fn refuse<T>(error: CuError, reason: &str) -> Result<T, CuError> {
-    crate::say(&format!("a tensor map cannot be encoded: {reason}"));
+    crate::say::say(&format!("a tensor map cannot be encoded: {reason}"));
     Err(error)
 }
 

@@ -3,8 +3,9 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::error::{CuError, CuResult};
-use crate::runtime::link::{Driver, driver, enter, retain_primary};
-use crate::runtime::register::kernel_or_handle;
+use crate::runtime::link::{Driver, driver, retain_primary};
+use crate::runtime::ready::enter;
+use crate::runtime::registered::kernel_or_handle;
 use crate::state::{Handle, put};
 
 /// `cudaDeviceProp` of CUDA 13.0.

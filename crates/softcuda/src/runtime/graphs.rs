@@ -12,7 +12,8 @@ use crate::runtime::Dim3;
 use crate::runtime::device::function_of;
 use crate::runtime::link::Driver;
 use crate::runtime::memory::{Box3d, box_of_bytes, described};
-use crate::runtime::register::{configuration_error, host_of};
+use crate::runtime::register::configuration_error;
+use crate::runtime::registered::host_of;
 use crate::state::{Handle, put};
 
 /// `cudaKernelNodeParams`: as the driver's, with a host function in place of the kernel.

@@ -7,7 +7,7 @@ use crate::driver::images::{self, Resource, Sampling};
 use crate::driver::rows::Copy2d;
 use crate::error::{CuError, CuResult};
 use crate::runtime::link::Driver;
-use crate::runtime::memory::{Extent, Rows, types};
+use crate::runtime::rows::{Extent, Rows, types};
 use crate::state::{Handle, put, put_if};
 
 /// `cudaErrorInvalidChannelDescriptor`

@@ -16,7 +16,6 @@ use crate::driver::rows::{Copy2d, Copy3d};
 use crate::error::{CuError, CuResult};
 use crate::graph::EdgeData;
 use crate::operation::AttributeValue;
-use crate::runtime::register;
 use crate::state::{Handle, lock};
 
 pub(crate) type HostFunction = Option<unsafe extern "C" fn(*mut c_void)>;
@@ -300,7 +299,7 @@ pub(crate) fn driver() -> Result<&'static Driver, CuError> {
         }
         // SAFETY: as opened above.
         let driver = unsafe { Driver::resolve(library) }.map_err(|symbol| {
-            crate::say(&format!(
+            crate::say::say(&format!(
                 "the CUDA driver has no `{symbol}`: it is older than CUDA 13"
             ));
             CuError::INSUFFICIENT_DRIVER
@@ -312,43 +311,8 @@ pub(crate) fn driver() -> Result<&'static Driver, CuError> {
     found.as_ref().map_err(|&error| error)
 }
 
-/// The driver, with a context current on this thread (the first device's primary one, if the
-/// program has set none) and the registered code loaded.
-pub(crate) fn ready() -> Result<&'static Driver, CuError> {
-    let driver = driver()?;
-    let mut context = 0;
-    // SAFETY: a valid pointer.
-    unsafe { driver.cuCtxGetCurrent(&raw mut context) }?;
-    if context == 0 {
-        return enter(0);
-    }
-    register::load_all(driver);
-    register::place_managed(driver);
-    Ok(driver)
-}
-
-/// The driver, with a device's primary context current on this thread, alive, and the registered
-/// code loaded.
-pub(crate) fn enter(device: c_int) -> Result<&'static Driver, CuError> {
-    let driver = driver()?;
-    if is_retained(device) {
-        // SAFETY: the context is held.
-        unsafe { driver.cuCtxSetCurrent(retain_primary(driver, device)?) }?;
-    } else {
-        // NVIDIA's runtime loads the registered code while the primary context is current but not
-        // retained yet, so that it is not alive: tools that watch the loading must cope, and here
-        // they can learn to. SAFETY: the handle is the driver's own.
-        unsafe { driver.cuCtxSetCurrent(unretained(driver, device)?) }?;
-        register::load_all(driver);
-        retain_primary(driver, device)?;
-    }
-    register::load_all(driver);
-    register::place_managed(driver);
-    Ok(driver)
-}
-
 /// A primary context's handle, held by nobody unless the program does.
-fn unretained(driver: &Driver, device: c_int) -> Result<Handle, CuError> {
+pub(crate) fn unretained(driver: &Driver, device: c_int) -> Result<Handle, CuError> {
     let mut context = 0;
     // SAFETY: a valid pointer.
     unsafe { driver.cuDevicePrimaryCtxRetain(&raw mut context, device) }?;
@@ -360,7 +324,8 @@ fn unretained(driver: &Driver, device: c_int) -> Result<Handle, CuError> {
 /// Primary contexts that the runtime holds, by device.
 static HELD: Mutex<BTreeMap<c_int, Handle>> = Mutex::new(BTreeMap::new());
 
-fn is_retained(device: c_int) -> bool {
+/// The runtime holds the primary context of a device.
+pub(crate) fn is_retained(device: c_int) -> bool {
     lock(&HELD).contains_key(&device)
 }
 

@@ -6,15 +6,11 @@ use crate::driver::rows::{Copy2d, Copy3d};
 use crate::error::{CuError, CuResult};
 use crate::runtime::images;
 use crate::runtime::link::Driver;
-use crate::runtime::register::symbol;
+use crate::runtime::registered::symbol;
+use crate::runtime::rows::{
+    BY_ADDRESS, DEVICE_TO_DEVICE, DEVICE_TO_HOST, Extent, HOST_TO_DEVICE, HOST_TO_HOST, Rows, types,
+};
 use crate::state::{Handle, put};
-
-/// `cudaMemcpyKind`
-const HOST_TO_HOST: u32 = 0;
-const HOST_TO_DEVICE: u32 = 1;
-const DEVICE_TO_HOST: u32 = 2;
-const DEVICE_TO_DEVICE: u32 = 3;
-const BY_ADDRESS: u32 = 4;
 
 /// A stream to copy in, or none for a copy that returns when it is done.
 type InStream = Option<Handle>;
@@ -61,31 +57,6 @@ pub(crate) unsafe fn copy(
     }
 }
 
-/// `CU_MEMORYTYPE_…` of source and destination for a direction.
-pub(crate) fn types(kind: u32) -> Result<(u32, u32), CuError> {
-    const HOST: u32 = 1;
-    const DEVICE: u32 = 2;
-    const UNIFIED: u32 = 4;
-    Ok(match kind {
-        HOST_TO_HOST => (HOST, HOST),
-        HOST_TO_DEVICE => (HOST, DEVICE),
-        DEVICE_TO_HOST => (DEVICE, HOST),
-        DEVICE_TO_DEVICE => (DEVICE, DEVICE),
-        BY_ADDRESS => (UNIFIED, UNIFIED),
-        _ => return Err(CuError::INVALID_COPY_DIRECTION),
-    })
-}
-
-/// A rectangle as the runtime describes it.
-pub(crate) struct Rows {
-    pub to: *mut c_void,
-    pub to_pitch: usize,
-    pub from: *const c_void,
-    pub from_pitch: usize,
-    pub width: usize,
-    pub height: usize,
-}
-
 /// # Safety
 /// Host ranges must be valid.
 pub(crate) unsafe fn copy_rows(
@@ -126,18 +97,6 @@ pub struct PitchedPointer {
     pub width: usize,
     /// Rows of a slice.
     pub height: usize,
-}
-
-/// `cudaExtent`: bytes, rows, slices.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub struct Extent {
-    /// Bytes of a row.
-    pub width: usize,
-    /// Rows.
-    pub height: usize,
-    /// Slices.
-    pub depth: usize,
 }
 
 /// `cudaPos`

@@ -7,7 +7,10 @@ mod graphs;
 mod images;
 pub(crate) mod link;
 mod memory;
+mod ready;
 mod register;
+mod registered;
+mod rows;
 pub mod table;
 
 use std::cell::Cell;
@@ -67,7 +70,7 @@ macro_rules! runtime_api {
 
                 pub(super) unsafe extern "C" fn body($($arg: $ty),*) -> u32 {
                     $crate::runtime::guard(|| {
-                        $(let $driver = $crate::runtime::link::ready()?;)?
+                        $(let $driver = $crate::runtime::ready::ready()?;)?
                         // SAFETY: the caller of the exported function promises what CUDA asks for
                         // its arguments.
                         unsafe { $body }

@@ -24,10 +24,10 @@ use crate::runtime::images::{self, ChannelFormat, InArray, RuntimeResource, Runt
 use crate::runtime::link::{
     Driver, HostFunction, StreamCallback, current_device, driver, retain_primary,
 };
-use crate::runtime::memory::{self, Box3d, Extent, PitchedPointer, PointerAttributes, Rows};
-use crate::runtime::register::{
-    self, configuration_error, kernel_of, kernel_or_handle, launch, pop_configuration, symbol,
-};
+use crate::runtime::memory::{self, Box3d, PitchedPointer, PointerAttributes};
+use crate::runtime::register::{configuration_error, launch, pop_configuration};
+use crate::runtime::registered::{self, kernel_of, kernel_or_handle, symbol};
+use crate::runtime::rows::{Extent, Rows};
 use crate::runtime::{Dim3, RUNTIME_VERSION, last_error, runtime_api, take_last_error};
 use crate::state::{Handle, put, put_if};
 
@@ -204,10 +204,10 @@ runtime_api! {
 
     __cudaPopCallConfiguration(grid: *mut Dim3, block: *mut Dim3, shared: *mut usize, stream: *mut Handle)
         = | | pop_configuration(grid, block, shared, stream);
-    __cudaGetKernel(to: *mut Handle, host: *const c_void) = |driver| register::get_kernel(driver, to, host);
+    __cudaGetKernel(to: *mut Handle, host: *const c_void) = |driver| registered::get_kernel(driver, to, host);
     __cudaLaunchKernel / __cudaLaunchKernel_ptsz(
         kernel: Handle, grid: Dim3, block: Dim3, args: *mut *mut c_void, shared: usize, stream: Handle)
-        = |driver| launch(register::loaded(driver, kernel)?, grid, block, args, shared, stream, false);
+        = |driver| launch(registered::loaded(driver, kernel)?, grid, block, args, shared, stream, false);
     cudaLaunchKernel / cudaLaunchKernel_ptsz(
         host: *const c_void, grid: Dim3, block: Dim3, args: *mut *mut c_void, shared: usize, stream: Handle)
         = |driver| launch(kernel_or_handle(driver, host)?, grid, block, args, shared, stream, false);
@@ -343,7 +343,7 @@ runtime_api! {
     cudaMalloc3DArray(to: *mut Handle, format: *const ChannelFormat, extent: Extent, flags: u32)
         = |driver| images::malloc_array(driver, to, format, [extent.width, extent.height, extent.depth], flags);
     cudaMallocMipmappedArray(_to: *mut Handle, _format: *const ChannelFormat, _extent: Extent, _levels: u32, _flags: u32)
-        = | | { crate::say("mipmapped arrays are not there"); Err(CuError::NOT_SUPPORTED) };
+        = | | { crate::say::say("mipmapped arrays are not there"); Err(CuError::NOT_SUPPORTED) };
     cudaFreeArray(array: Handle) = |driver| if array == 0 { Ok(()) } else { driver.cuArrayDestroy(array) };
     cudaArrayGetInfo(format: *mut ChannelFormat, extent: *mut Extent, flags: *mut u32, array: Handle)
         = |driver| images::array_info(driver, format, extent, flags, array);
