@@ -13,7 +13,6 @@ use crate::shell::{Failure, read};
 #[rustfmt::skip]
 const KNOWN: &[&str] = &[
     "session",
-    "softcuda",
     "softgpu",
 ];
 

@@ -65,25 +65,28 @@
 //!   and questions about pointers do not know it.
 //! - Not there: IPC, NVIDIA's private export tables (which NVIDIA's own runtime library needs).
 //!
-//! Reading order: `stub` and [`driver::table`] (how functions are exported), `state`, `operation`
-//! (what streams and graphs run), then the modules by subject; [`runtime`] is the other library.
+//! Layers, each uses only those to its right: `runtime → driver → work → state → objects`.
+//! [`runtime`] is the other library; of `driver` it has the structures that cross the API, and calls
+//! the driver by its exported functions alone.
+//!
+//! Reading order: `stub` and [`driver::table`] (how functions are exported), [`objects`] (above all
+//! `work`: what streams run and graphs hold), `state` (the tables of all objects), `work` (graphs are
+//! built, operations run), then `driver` by subject.
 
 pub mod driver;
 pub mod error;
+pub mod objects;
 pub mod runtime;
 
-mod conditional;
 mod config;
-mod graph;
-pub mod missing;
-mod operation;
+mod missing;
 mod per_thread;
 mod say;
 mod state;
-mod stream;
 mod stub;
+mod work;
 
 #[cfg(not(all(target_arch = "x86_64", target_os = "linux")))]
 compile_error!("the soft CUDA libraries imitate those of x86-64 Linux");
 
-pub use state::Handle;
+pub use objects::handle::Handle;

@@ -2,169 +2,35 @@
 //! is one of the few that hold global state, and this is the file where it stands.
 
 use std::cell::RefCell;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char};
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use warpbpf_softgpu::{Gpu, MemError};
 
 use crate::config;
-use crate::driver::arrays::Array;
-use crate::driver::capture::Capture;
-use crate::driver::images::Object;
-use crate::driver::linker::Link;
-use crate::driver::module::{Function, KernelObject, Library, LoadedModule};
-use crate::driver::objects::{Pool, UserObject};
 use crate::error::{CuError, CuResult};
-use crate::graph::{Exec, Graph};
+use crate::objects::context::{Allocation, Alone, Context};
+use crate::objects::executable::Exec;
+use crate::objects::handle::{Handle, Handles};
+use crate::objects::image::{Array, Object};
+use crate::objects::link::Link;
+use crate::objects::module::{Function, KernelObject, Library, LoadedModule};
+use crate::objects::pool::Pool;
+use crate::objects::stream::Stream;
+use crate::objects::user_object::UserObject;
+use crate::objects::work::{Capture, Event, Graph};
 use crate::per_thread::Stack;
-use crate::stream::{Event, Stream};
-
-/// Every handle is a number that looks like a pointer, is never null and never used twice: a stale
-/// one is told from a live one, and nothing is ever dereferenced because a program says so.
-static NEXT_HANDLE: AtomicUsize = AtomicUsize::new(0x5c00_0000_0000);
-
-/// A handle as it crosses the API (`CUcontext`, `CUmodule`, …).
-pub type Handle = usize;
-
-pub(crate) fn new_handle() -> Handle {
-    NEXT_HANDLE.fetch_add(0x40, Ordering::Relaxed)
-}
-
-/// Poisoning says that a panic was caught at the boundary; the tables behind these locks are never
-/// left half-changed.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Live objects of one kind.
-pub(crate) struct Handles<T> {
-    live: RwLock<HashMap<Handle, Arc<T>>>,
-}
-
-impl<T> Handles<T> {
-    fn new() -> Handles<T> {
-        Handles {
-            live: RwLock::new(HashMap::new()),
-        }
-    }
-
-    pub(crate) fn add(&self, handle: Handle, object: Arc<T>) {
-        self.live
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(handle, object);
-    }
-
-    pub(crate) fn get(&self, handle: Handle) -> Option<Arc<T>> {
-        self.live
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .get(&handle)
-            .cloned()
-    }
-
-    pub(crate) fn remove(&self, handle: Handle) -> Option<Arc<T>> {
-        self.live
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&handle)
-    }
-
-    pub(crate) fn all(&self) -> Vec<Arc<T>> {
-        self.live
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .values()
-            .cloned()
-            .collect()
-    }
-
-    pub(crate) fn retain(&self, keep: impl Fn(&T) -> bool) {
-        self.live
-            .write()
-            .unwrap_or_else(PoisonError::into_inner)
-            .retain(|_, object| keep(object));
-    }
-}
-
-/// A context. Those of one device share its memory, and all share one address space; what is per
-/// context is what dies with it.
-pub(crate) struct Context {
-    pub handle: Handle,
-    pub id: u64,
-    /// Ordinal of its device.
-    pub device: usize,
-    pub primary: bool,
-    pub flags: AtomicU32,
-    /// The error of the first trap: from then on every call that needs the device returns it, as on
-    /// a real GPU.
-    pub sticky: AtomicU32,
-    /// For the primary context: how often it is retained. For others 1.
-    pub uses: AtomicU32,
-    pub limits: Mutex<HashMap<u32, usize>>,
-    pub cache_config: AtomicU32,
-    /// What kernels printed and no synchronisation has brought to the program's stdout yet.
-    pub printed: Mutex<Vec<u8>>,
-    /// The NULL stream.
-    pub null_stream: Arc<Stream>,
-    /// Contexts whose memory its kernels may access.
-    pub peers: Mutex<HashSet<Handle>>,
-    /// Who loads or frees just now: nobody launches meanwhile.
-    alone: Mutex<u32>,
-    not_alone: Condvar,
-}
-
-/// Nobody launches in a context while this lives.
-pub(crate) struct Alone<'c>(&'c Context);
-
-impl Drop for Alone<'_> {
-    fn drop(&mut self) {
-        *lock(&self.0.alone) -= 1;
-        self.0.not_alone.notify_all();
-    }
-}
 
 impl Context {
-    fn new(device: usize, primary: bool, uses: u32, flags: u32) -> Arc<Context> {
-        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
-        let handle = new_handle();
-        Arc::new(Context {
-            handle,
-            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            device,
-            primary,
-            flags: AtomicU32::new(flags),
-            sticky: AtomicU32::new(0),
-            uses: AtomicU32::new(uses),
-            limits: Mutex::new(HashMap::new()),
-            cache_config: AtomicU32::new(0),
-            printed: Mutex::new(Vec::new()),
-            null_stream: Stream::new(handle, 0, 0),
-            peers: Mutex::default(),
-            alone: Mutex::default(),
-            not_alone: Condvar::new(),
-        })
-    }
-
     /// As a driver does where it loads code or frees memory: waits for all that runs here, and lets
     /// nobody launch.
     pub(crate) fn alone(&self) -> Result<Alone<'_>, CuError> {
         let soft = soft()?;
-        *lock(&self.alone) += 1;
-        let alone = Alone(self);
+        let alone = self.keep_out();
         self.wait_for_all(soft);
         Ok(alone)
-    }
-
-    /// A kernel or a graph is about to be launched.
-    pub(crate) fn enter(&self) {
-        let mut alone = lock(&self.alone);
-        while *alone > 0 {
-            let woken = self.not_alone.wait(alone);
-            alone = woken.unwrap_or_else(PoisonError::into_inner);
-        }
     }
 
     fn wait_for_all(&self, soft: &Soft) {
@@ -176,57 +42,12 @@ impl Context {
         }
     }
 
-    /// Brings what kernels printed to the program's own `stdout`, by C's buffer, so that the order
-    /// among the host's and the device's lines is the one that a GPU gives.
-    pub(crate) fn flush_printed(&self) {
-        unsafe extern "C" {
-            static stdout: *mut libc::FILE;
-        }
-        let text = std::mem::take(&mut *lock(&self.printed));
-        if !text.is_empty() {
-            // SAFETY: C's stdout is valid for the process's life; the buffer is.
-            unsafe { libc::fwrite(text.as_ptr().cast(), 1, text.len(), stdout) };
-        }
-    }
-
     /// Waits for all work of this context.
     pub(crate) fn synchronize(&self) -> CuResult {
         self.wait_for_all(soft()?);
         self.flush_printed();
         self.check()
     }
-
-    pub(crate) fn check(&self) -> CuResult {
-        match self.sticky.load(Ordering::Acquire) {
-            0 => Ok(()),
-            code => Err(CuError(code)),
-        }
-    }
-}
-
-/// What kind of memory an address is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum MemoryKind {
-    /// In the device's arena.
-    Device,
-    /// Page-locked, allocated here.
-    Host,
-    /// Page-locked, the program's own.
-    Registered,
-    /// One address for both.
-    Managed,
-}
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Allocation {
-    pub base: u64,
-    pub size: u64,
-    pub kind: MemoryKind,
-    pub context: Handle,
-    /// Ordinal of its device; of memory of the host, of the device of its context.
-    pub device: usize,
-    pub flags: u32,
-    pub id: u64,
 }
 
 /// A device.
@@ -455,42 +276,6 @@ pub(crate) fn new_context(soft: &Soft, device: usize, flags: u32) -> Arc<Context
     let context = Context::new(device, false, 1, flags);
     soft.contexts.add(context.handle, Arc::clone(&context));
     context
-}
-
-/// Ends all that belongs to a context: work, modules, memory, streams, events.
-pub(crate) fn clear_context(soft: &Soft, context: &Context) {
-    let _ = context.synchronize();
-    let own = context.handle;
-    soft.functions
-        .retain(|function| function.module.context != own);
-    for library in soft.libraries.all() {
-        library.forget_context(own);
-    }
-    soft.modules.retain(|module| module.context != own);
-    for stream in soft
-        .streams
-        .all()
-        .iter()
-        .filter(|stream| stream.context == own)
-    {
-        stream.close();
-    }
-    soft.streams.retain(|stream| stream.context != own);
-    crate::driver::capture::forget_context(soft, own);
-    soft.events.retain(|event| event.context != own);
-    crate::driver::peers::forget_context(soft, context);
-    crate::driver::images::forget_context(soft, own);
-    crate::driver::arrays::forget_context(soft, own);
-    let allocations: Vec<Allocation> = lock(&soft.allocations)
-        .values()
-        .filter(|allocation| allocation.context == own)
-        .copied()
-        .collect();
-    for allocation in allocations {
-        crate::driver::memory::release(soft, &allocation);
-    }
-    lock(&context.limits).clear();
-    context.sticky.store(0, Ordering::Release);
 }
 
 /// Writes a result through a pointer that the caller gave.

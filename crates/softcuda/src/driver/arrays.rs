@@ -6,11 +6,14 @@ use std::sync::Arc;
 
 use warpbpf_softgpu::{Channels, Image, ImageSource};
 
-use crate::driver::copy::{Place, Wait, Work, any_place, device_place, wait_for};
-use crate::driver::rows::Transfer;
+use crate::driver::copy::{Wait, Work, wait_for};
 use crate::error::{CuError, CuResult};
-use crate::operation::Operation;
-use crate::state::{Handle, Soft, current, new_handle, put, soft};
+use crate::objects::handle::{Handle, new_handle};
+use crate::objects::image::{Array, Descriptor3d};
+use crate::objects::transfer::{Place, Transfer};
+use crate::objects::work::Operation;
+use crate::state::{Soft, current, put, soft};
+use crate::work::bytes::{any_place, device_place};
 
 /// Rows begin at multiples of this: no texel is larger.
 const ROW_ALIGNMENT: u64 = 16;
@@ -28,31 +31,6 @@ pub struct Descriptor {
     height: usize,
     format: u32,
     channels: u32,
-}
-
-/// `CUDA_ARRAY3D_DESCRIPTOR`
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Descriptor3d {
-    /// Texels in a row.
-    pub width: usize,
-    /// Rows, 0 for an array of one dimension.
-    pub height: usize,
-    /// Slices or layers.
-    pub depth: usize,
-    /// `CUarray_format`
-    pub format: u32,
-    /// 1, 2 or 4.
-    pub channels: u32,
-    /// `CUDA_ARRAY3D_…`
-    pub flags: u32,
-}
-
-/// A live array.
-pub(crate) struct Array {
-    pub context: Handle,
-    pub image: Image,
-    pub descriptor: Descriptor3d,
 }
 
 /// `CUarray_format`: kind and bits of a channel.

@@ -9,13 +9,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use crate::driver::graphs::{behind, graph};
-use crate::driver::streams::known;
+use crate::driver::stream_handles::known;
 use crate::error::{CuError, CuResult};
-use crate::graph::{EdgeData, Graph};
-use crate::operation::Operation;
+use crate::objects::context::Context;
+use crate::objects::handle::{Handle, lock};
+use crate::objects::stream::Stream;
+use crate::objects::work::{
+    Capture, CaptureState, Captured, EdgeData, Event, Graph, Operation, Tip,
+};
 use crate::per_thread::thread_number;
-use crate::state::{Context, Handle, Soft, lock, put, put_if};
-use crate::stream::{Event, Stream};
+use crate::state::{Soft, put, put_if};
 
 /// `CU_STREAM_CAPTURE_MODE_GLOBAL`, `…_RELAXED`
 const GLOBAL: c_int = 0;
@@ -30,42 +33,6 @@ const REPLACE: u32 = 1;
 thread_local! {
     /// What this thread may do while something is captured.
     static MODE: Cell<c_int> = const { Cell::new(GLOBAL) };
-}
-
-/// A capture that has begun.
-pub(crate) struct Capture {
-    id: u64,
-    pub graph: Arc<Graph>,
-    /// The program's own graph is captured into: it stays whatever happens.
-    given: bool,
-    /// The stream that it began in, and must end in.
-    origin: Handle,
-    context: Handle,
-    mode: c_int,
-    /// See [`thread_number`].
-    thread: u64,
-    state: Mutex<State>,
-}
-
-struct State {
-    /// Something happened that no graph can hold, or that has nothing to do in a capture.
-    spoiled: bool,
-    /// Streams that take part, and what comes next in each comes behind.
-    tips: HashMap<Handle, Tip>,
-}
-
-#[derive(Default)]
-struct Tip {
-    behind: Vec<(Handle, EdgeData)>,
-    /// As above, for who asked: valid until the next call for this stream.
-    shown: (Box<[Handle]>, Box<[EdgeData]>),
-}
-
-/// What an event stands for that was recorded in a capture.
-#[derive(Clone)]
-pub(crate) struct Captured {
-    capture: Arc<Capture>,
-    behind: Vec<(Handle, EdgeData)>,
 }
 
 impl Capture {
@@ -320,7 +287,7 @@ fn begin_with(
         context: stream.context,
         mode,
         thread: thread_number(),
-        state: Mutex::new(State {
+        state: Mutex::new(CaptureState {
             spoiled: false,
             tips: HashMap::from([(stream.handle, tip)]),
         }),

@@ -3,11 +3,12 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::Ordering;
 
-use crate::driver::{capture, device};
+use crate::driver::{arrays, capture, device, images, memory, peers};
 use crate::error::{CuError, CuResult};
+use crate::objects::context::{Allocation, Context};
+use crate::objects::handle::{Handle, lock};
 use crate::state::{
-    Handle, clear_context, context, current, current_any, current_handle, lock, new_context, put,
-    put_if, soft, with_stack,
+    Soft, context, current, current_any, current_handle, new_context, put, put_if, soft, with_stack,
 };
 
 pub(crate) unsafe fn create_v2(to: *mut Handle, flags: u32, ordinal: c_int) -> CuResult {
@@ -232,4 +233,64 @@ pub(crate) unsafe fn priority_range(least: *mut c_int, greatest: *mut c_int) -> 
 
 pub(crate) unsafe fn reset_persisting_l2() -> CuResult {
     current().map(|_| ())
+}
+
+pub(crate) unsafe fn primary_release(device: c_int) -> CuResult {
+    let (soft, device) = device::find(device)?;
+    let released = device
+        .primary
+        .uses
+        .fetch_update(Ordering::AcqRel, Ordering::Acquire, |uses| {
+            uses.checked_sub(1)
+        });
+    match released {
+        Err(_) => Err(CuError::INVALID_CONTEXT),
+        Ok(1) => {
+            clear_context(soft, &device.primary);
+            Ok(())
+        }
+        Ok(_) => Ok(()),
+    }
+}
+
+pub(crate) unsafe fn primary_reset(device: c_int) -> CuResult {
+    let (soft, device) = device::find(device)?;
+    clear_context(soft, &device.primary);
+    Ok(())
+}
+
+/// Ends all that belongs to a context: work, modules, memory, streams, events.
+fn clear_context(soft: &Soft, context: &Context) {
+    let _ = context.synchronize();
+    let own = context.handle;
+    soft.functions
+        .retain(|function| function.module.context != own);
+    for library in soft.libraries.all() {
+        library.forget_context(own);
+    }
+    soft.modules.retain(|module| module.context != own);
+    for stream in soft
+        .streams
+        .all()
+        .iter()
+        .filter(|stream| stream.context == own)
+    {
+        stream.close();
+    }
+    soft.streams.retain(|stream| stream.context != own);
+    capture::forget_context(soft, own);
+    soft.events.retain(|event| event.context != own);
+    peers::forget_context(soft, context);
+    images::forget_context(soft, own);
+    arrays::forget_context(soft, own);
+    let allocations: Vec<Allocation> = lock(&soft.allocations)
+        .values()
+        .filter(|allocation| allocation.context == own)
+        .copied()
+        .collect();
+    for allocation in allocations {
+        memory::release(soft, &allocation);
+    }
+    lock(&context.limits).clear();
+    context.sticky.store(0, Ordering::Release);
 }

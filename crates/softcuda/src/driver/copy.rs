@@ -4,97 +4,16 @@
 use std::ffi::c_void;
 use std::sync::Arc;
 
-use crate::driver::capture;
-use crate::driver::rows::Transfer;
 use crate::driver::streams::{self, Performed};
+use crate::driver::{capture, stream_handles};
 use crate::error::{CuError, CuResult};
-use crate::operation::Operation;
-use crate::state::{Context, Handle, Soft, current, soft};
-use crate::stream::{Run, Stream};
-
-/// Where bytes are. Mapped host memory is the host's: it has one address for both sides.
-#[derive(Debug, Clone, Copy)]
-pub(crate) enum Place {
-    Arena(u64),
-    Host(u64),
-}
-
-impl Place {
-    pub(crate) fn address(self) -> u64 {
-        match self {
-            Place::Arena(address) | Place::Host(address) => address,
-        }
-    }
-
-    pub(crate) fn add(self, offset: u64) -> Place {
-        match self {
-            Place::Arena(address) => Place::Arena(address.wrapping_add(offset)),
-            Place::Host(address) => Place::Host(address.wrapping_add(offset)),
-        }
-    }
-}
-
-fn in_arena(soft: &Soft, address: u64) -> bool {
-    soft.device_at(address).is_some()
-}
-
-/// A device address: the whole range must be in one allocation.
-pub(crate) fn device_place(soft: &Soft, address: u64, bytes: u64) -> Result<Place, CuError> {
-    let (base, size) = soft.range_of(address).ok_or(CuError::INVALID_VALUE)?;
-    if bytes > size - (address - base) {
-        return Err(CuError::INVALID_VALUE);
-    }
-    Ok(if in_arena(soft, address) {
-        Place::Arena(address)
-    } else {
-        Place::Host(address)
-    })
-}
-
-/// An address of either side, as unified addressing lets a program give everywhere.
-pub(crate) fn any_place(soft: &Soft, address: u64, bytes: u64) -> Result<Place, CuError> {
-    if in_arena(soft, address) {
-        device_place(soft, address, bytes)
-    } else if address == 0 {
-        Err(CuError::INVALID_VALUE)
-    } else {
-        Ok(Place::Host(address))
-    }
-}
-
-/// Moves bytes. Device memory that was freed since the call is left alone: the program's mistake,
-/// seen by its sticky neighbours on a real device too.
-pub(crate) fn transfer(soft: &Soft, to: Place, from: Place, bytes: u64) {
-    let length = bytes as usize;
-    match (to, from) {
-        // SAFETY: host ranges are valid by the caller's promise.
-        (Place::Host(to), Place::Host(from)) => unsafe {
-            std::ptr::copy(from as *const u8, to as *mut u8, length);
-        },
-        (Place::Arena(to), Place::Host(from)) => {
-            // SAFETY: as above.
-            let data = unsafe { std::slice::from_raw_parts(from as *const u8, length) };
-            let _ = soft.write(to, data);
-        }
-        (Place::Host(to), Place::Arena(from)) => {
-            // SAFETY: as above.
-            let out = unsafe { std::slice::from_raw_parts_mut(to as *mut u8, length) };
-            let _ = soft.read(from, out);
-        }
-        (Place::Arena(to), Place::Arena(from)) => {
-            const CHUNK: u64 = 64 << 10;
-            let mut buffer = vec![0u8; bytes.min(CHUNK) as usize];
-            let mut done = 0;
-            while done < bytes {
-                let part = &mut buffer[..(bytes - done).min(CHUNK) as usize];
-                if soft.read(from + done, part).is_err() || soft.write(to + done, part).is_err() {
-                    return;
-                }
-                done += part.len() as u64;
-            }
-        }
-    }
-}
+use crate::objects::context::Context;
+use crate::objects::handle::Handle;
+use crate::objects::stream::{Run, Stream};
+use crate::objects::transfer::{Place, Transfer};
+use crate::objects::work::Operation;
+use crate::state::{Soft, current, soft};
+use crate::work::bytes::{any_place, device_place};
 
 /// When the call returns.
 #[derive(Clone, Copy)]
@@ -131,7 +50,7 @@ impl Work {
     pub(crate) fn in_stream(handle: Handle, wait: Wait) -> Result<Work, CuError> {
         let soft = soft()?;
         let context = current()?;
-        let stream = streams::find(soft, &context, handle)?;
+        let stream = stream_handles::find(soft, &context, handle)?;
         Ok(Work {
             soft,
             context,

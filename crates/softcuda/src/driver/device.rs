@@ -5,7 +5,8 @@ use std::ffi::{CStr, c_char, c_int};
 use std::sync::atomic::Ordering;
 
 use crate::error::{CuError, CuResult};
-use crate::state::{Device, Handle, Soft, clear_context, put, put_if, soft};
+use crate::objects::handle::Handle;
+use crate::state::{Device, Soft, put, put_if, soft};
 
 /// Shown to users: nobody should take it for a real one.
 pub(crate) const NAME: &str = warpbpf_abi::names::SOFT_DEVICE;
@@ -20,7 +21,7 @@ fn bus_id(device: c_int) -> String {
 }
 
 /// The device of an ordinal.
-fn find(device: c_int) -> Result<(&'static Soft, &'static Device), CuError> {
+pub(crate) fn find(device: c_int) -> Result<(&'static Soft, &'static Device), CuError> {
     let soft = check(device)?;
     Ok((soft, &soft.devices[device as usize]))
 }
@@ -211,30 +212,6 @@ pub(crate) unsafe fn primary_retain(to: *mut Handle, device: c_int) -> CuResult 
     // SAFETY: the caller's pointer.
     unsafe { put(to, device.primary.handle) }?;
     device.primary.uses.fetch_add(1, Ordering::AcqRel);
-    Ok(())
-}
-
-pub(crate) unsafe fn primary_release(device: c_int) -> CuResult {
-    let (soft, device) = find(device)?;
-    let released = device
-        .primary
-        .uses
-        .fetch_update(Ordering::AcqRel, Ordering::Acquire, |uses| {
-            uses.checked_sub(1)
-        });
-    match released {
-        Err(_) => Err(CuError::INVALID_CONTEXT),
-        Ok(1) => {
-            clear_context(soft, &device.primary);
-            Ok(())
-        }
-        Ok(_) => Ok(()),
-    }
-}
-
-pub(crate) unsafe fn primary_reset(device: c_int) -> CuResult {
-    let (soft, device) = find(device)?;
-    clear_context(soft, &device.primary);
     Ok(())
 }
 

@@ -1,35 +1,14 @@
 //! Fills, and words written and waited for in stream order.
 
-use crate::driver::copy::{Wait, Work, device_place};
-use crate::driver::{capture, streams};
+use crate::driver::copy::{Wait, Work};
+use crate::driver::{capture, stream_handles, streams};
 use crate::error::{CuError, CuResult};
-use crate::operation::Operation;
-use crate::state::{Handle, Soft, current, soft};
-use crate::stream::Run;
-
-/// `CUDA_MEMSET_NODE_PARAMS`: rows of elements.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FillParams {
-    /// First byte.
-    pub address: u64,
-    /// Bytes from row to row; unused where there is one.
-    pub pitch: usize,
-    /// Its low bytes are an element.
-    pub value: u32,
-    /// Bytes of an element.
-    pub element: u32,
-    /// Elements of a row.
-    pub width: usize,
-    /// Rows.
-    pub height: usize,
-}
-
-/// A fill that was checked.
-#[derive(Clone, Copy)]
-pub(crate) struct Fill {
-    pub params: FillParams,
-}
+use crate::objects::fill::{Fill, FillParams};
+use crate::objects::handle::Handle;
+use crate::objects::stream::Run;
+use crate::objects::work::Operation;
+use crate::state::{Soft, current, soft};
+use crate::work::bytes::device_place;
 
 impl Fill {
     /// # Errors
@@ -62,33 +41,6 @@ impl Fill {
             return Err(CuError::INVALID_VALUE);
         }
         Ok(Fill { params })
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        self.params.width == 0 || self.params.height == 0
-    }
-
-    pub(crate) fn run(&self, soft: &Soft) {
-        let params = &self.params;
-        let size = params.element as usize;
-        let element = &params.value.to_le_bytes()[..size];
-        let width = (params.width * size) as u64;
-        let same = element.iter().all(|&byte| byte == element[0]);
-        let pattern = element.repeat(if same { 1 } else { 4096 / size });
-        for row in 0..params.height as u64 {
-            let start = params.address + row * params.pitch as u64;
-            // Checked before; freed since then is the program's mistake, as in `transfer`.
-            if same {
-                let _ = soft.fill(start, element[0], width);
-                continue;
-            }
-            let mut done = 0;
-            while done < width {
-                let part = &pattern[..(width - done).min(pattern.len() as u64) as usize];
-                let _ = soft.write(start + done, part);
-                done += part.len() as u64;
-            }
-        }
     }
 }
 
@@ -188,7 +140,7 @@ fn wait_value(
 ) -> CuResult {
     let soft = soft()?;
     let context = current()?;
-    let stream = streams::find(soft, &context, stream)?;
+    let stream = stream_handles::find(soft, &context, stream)?;
     device_place(soft, address, bytes as u64)?;
     capture::refuse(soft, &context, &stream)?;
     streams::submit(soft, &context, &stream, Run::Elsewhere, move || {

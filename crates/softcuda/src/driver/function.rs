@@ -5,34 +5,15 @@ use std::sync::{Arc, Mutex};
 
 use warpbpf_softgpu::{MAX_SHARED_PER_BLOCK, MAX_THREADS_PER_BLOCK, SHARED_PER_SM};
 
-use crate::driver::launch::LaunchConfig;
-use crate::driver::module::{Function, resolve};
+use crate::driver::launch_config::LaunchConfig;
+use crate::driver::module::resolve;
 use crate::error::{CuError, CuResult};
-use crate::state::{Handle, Soft, lock, put, soft};
+use crate::objects::handle::{Handle, lock};
+use crate::objects::module::{Function, Settings};
+use crate::state::{Soft, put, soft};
 
 /// Dynamic shared memory without asking for more.
 const DEFAULT_SHARED: u32 = 48 << 10;
-
-/// What `cuFuncSetAttribute` sets.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Settings {
-    /// Dynamic shared memory that a launch may ask for; without a setting, what is left of 48 KiB.
-    pub max_dynamic_shared: Option<u32>,
-    carveout: c_int,
-    non_portable_cluster: c_int,
-    cluster_policy: c_int,
-}
-
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            max_dynamic_shared: None,
-            carveout: -1,
-            non_portable_cluster: 0,
-            cluster_policy: 0,
-        }
-    }
-}
 
 /// `CU_FUNC_ATTRIBUTE_…`
 mod attribute {

@@ -4,12 +4,13 @@ use std::ffi::{c_char, c_int};
 use std::sync::{Arc, Mutex};
 
 use crate::driver::graphs::graph;
-use crate::driver::{capture, streams};
+use crate::driver::{capture, stream_handles, streams};
 use crate::error::{CuError, CuResult};
-use crate::graph::{Exec, Step};
-use crate::operation::Operation;
-use crate::state::{Handle, current, lock, new_handle, put, put_if, soft};
-use crate::stream::Run;
+use crate::objects::executable::{Exec, Step};
+use crate::objects::handle::{Handle, lock, new_handle};
+use crate::objects::stream::Run;
+use crate::objects::work::Operation;
+use crate::state::{current, put, put_if, soft};
 
 /// `CUDA_GRAPH_INSTANTIATE_FLAG_AUTO_FREE_ON_LAUNCH`, `…_UPLOAD`, `…_DEVICE_LAUNCH`,
 /// `…_USE_NODE_PRIORITY`
@@ -96,7 +97,7 @@ pub(crate) unsafe fn instantiate_with_params(
     };
     done?;
     if params.flags & UPLOAD != 0 {
-        streams::known(params.stream)?;
+        stream_handles::known(params.stream)?;
     }
     Ok(())
 }
@@ -115,13 +116,13 @@ pub(crate) unsafe fn destroy(exec: Handle) -> CuResult {
 /// Nothing has to be brought anywhere.
 pub(crate) unsafe fn upload(exec: Handle, stream: Handle) -> CuResult {
     find(exec)?;
-    let (soft, context, stream) = streams::known(stream)?;
+    let (soft, context, stream) = stream_handles::known(stream)?;
     capture::refuse(soft, &context, &stream)
 }
 
 pub(crate) unsafe fn launch(exec: Handle, stream: Handle) -> CuResult {
     let exec = find(exec)?;
-    let (soft, context, stream) = streams::known(stream)?;
+    let (soft, context, stream) = stream_handles::known(stream)?;
     // As an H200's driver does it.
     capture::refuse(soft, &context, &stream)?;
     let (mut operations, mut conditions) = (Vec::new(), Vec::new());

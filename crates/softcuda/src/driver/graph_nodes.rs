@@ -3,17 +3,18 @@
 use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
-use crate::conditional::{ASSIGN_DEFAULT, Choice, Condition, Conditional};
-use crate::driver::fill::{Fill, FillParams};
 use crate::driver::graphs::{add, add_behind, behind, graph, home};
 use crate::driver::launch::{Request, prepare};
 use crate::driver::module::kernel_of;
-use crate::driver::rows::{Copy3d, Transfer};
 use crate::driver::{graph_exec, streams};
 use crate::error::{CuError, CuResult};
-use crate::graph::{EdgeData, Graph};
-use crate::operation::{AttributeValue, HostCall, KernelCall, Operation};
-use crate::state::{Handle, current, put, soft};
+use crate::objects::condition::{ASSIGN_DEFAULT, Choice, Condition};
+use crate::objects::fill::{Fill, FillParams};
+use crate::objects::handle::Handle;
+use crate::objects::kernel_call::{AttributeValue, HostCall, KernelCall};
+use crate::objects::transfer::{Copy3d, Transfer};
+use crate::objects::work::{Conditional, EdgeData, Graph, Operation};
+use crate::state::{current, put, soft};
 
 /// `CUDA_KERNEL_NODE_PARAMS` of CUDA 10 to 11.
 #[repr(C)]
@@ -380,7 +381,7 @@ fn keep_attributes(old: &Operation, new: &mut Operation) {
 fn set_in_exec(exec: Handle, node: Handle, mut new: Operation) -> CuResult {
     graph_exec::change(exec, node, |step| {
         if step.operation.kind() != new.kind()
-            || crate::graph::may_replace(&step.operation, &new).is_err()
+            || crate::work::graph::may_replace(&step.operation, &new).is_err()
         {
             return Err(CuError::INVALID_VALUE);
         }

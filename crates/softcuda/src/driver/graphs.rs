@@ -4,9 +4,9 @@ use std::ffi::c_int;
 use std::sync::Arc;
 
 use crate::error::{CuError, CuResult};
-use crate::graph::{Edge, EdgeData, Graph};
-use crate::operation::Operation;
-use crate::state::{Handle, current, put, soft};
+use crate::objects::handle::Handle;
+use crate::objects::work::{Edge, EdgeData, Graph, Operation};
+use crate::state::{current, put, soft};
 
 /// The graph of a handle.
 pub(crate) fn graph(handle: Handle) -> Result<Arc<Graph>, CuError> {

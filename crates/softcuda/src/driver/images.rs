@@ -5,9 +5,11 @@ use std::sync::Arc;
 use warpbpf_softgpu::{AddressMode, Image, ImageKind, ImageSource, Texture};
 
 use crate::driver::arrays::{self, format};
-use crate::driver::copy::device_place;
 use crate::error::{CuError, CuResult};
-use crate::state::{Handle, Soft, current, put, soft};
+use crate::objects::handle::Handle;
+use crate::objects::image::{Object, Resource, Sampling};
+use crate::state::{Soft, current, put, soft};
+use crate::work::bytes::device_place;
 
 /// `CU_RESOURCE_TYPE_…`
 pub(crate) const ARRAY: u32 = 0;
@@ -21,103 +23,12 @@ pub(crate) const NORMALISED: u32 = 2;
 pub(crate) const SRGB: u32 = 0x10;
 const KNOWN_FLAGS: u32 = READ_AS_INTEGER | NORMALISED | SRGB | 0x20 | 0x40;
 
-/// Memory as a resource, by the type: `[address, format and channels, bytes]` or `[…, width,
-/// height, pitch]`.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Memory {
-    /// First byte, or the array's handle.
-    pub address: u64,
-    /// `CUarray_format`
-    pub format: u32,
-    /// 1, 2 or 4.
-    pub channels: u32,
-    /// Bytes, or texels in a row.
-    pub width: usize,
-    /// Rows.
-    pub height: usize,
-    /// Bytes from row to row.
-    pub pitch: usize,
-    rest: [u64; 11],
-}
-
-/// `CUDA_RESOURCE_DESC`
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Resource {
-    /// `CU_RESOURCE_TYPE_…`
-    pub kind: u32,
-    /// What it is.
-    pub memory: Memory,
-    /// None.
-    pub flags: u32,
-}
-
-impl Resource {
-    /// A resource of that type; what the type does not have is 0.
-    pub(crate) fn new(
-        kind: u32,
-        address: u64,
-        (format, channels): (u32, u32),
-        [width, height, pitch]: [usize; 3],
-    ) -> Resource {
-        Resource {
-            kind,
-            memory: Memory {
-                address,
-                format,
-                channels,
-                width,
-                height,
-                pitch,
-                rest: [0; 11],
-            },
-            flags: 0,
-        }
-    }
-}
-
-/// `CUDA_TEXTURE_DESC`
-#[repr(C)]
-#[derive(Clone, Copy, Default)]
-pub struct Sampling {
-    /// `CU_TR_ADDRESS_MODE_…`
-    pub modes: [u32; 3],
-    /// `CU_TR_FILTER_MODE_…`
-    pub filter: u32,
-    /// `CU_TRSF_…`
-    pub flags: u32,
-    /// Of no effect without mipmaps.
-    pub anisotropy: u32,
-    /// As above.
-    pub level_filter: u32,
-    /// As above.
-    pub level_bias: f32,
-    /// As above.
-    pub level_least: f32,
-    /// As above.
-    pub level_most: f32,
-    /// The border's colour.
-    pub border: [f32; 4],
-    /// Nothing.
-    pub reserved: [i32; 12],
-}
-
 /// `CUDA_RESOURCE_VIEW_DESC`
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct View {
     format: u32,
     rest: [u64; 13],
-}
-
-/// A live object.
-pub(crate) struct Object {
-    number: u64,
-    context: Handle,
-    kind: ImageKind,
-    resource: Resource,
-    sampling: Option<Sampling>,
 }
 
 /// The texels that a resource means.

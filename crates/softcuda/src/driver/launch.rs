@@ -11,72 +11,16 @@ use std::sync::atomic::Ordering;
 use warpbpf_softgpu::MAX_THREADS_PER_BLOCK;
 
 use crate::driver::function::resident_blocks;
-use crate::driver::module::{Function, resolve};
-use crate::driver::{capture, streams};
+use crate::driver::launch_config::LaunchConfig;
+use crate::driver::module::resolve;
+use crate::driver::{capture, stream_handles, streams};
 use crate::error::{CuError, CuResult};
-use crate::operation::{HostCall, KernelCall, Operation, Values};
-use crate::state::{Handle, Soft, context, current, soft};
-use crate::stream::Run;
-
-/// `CUlaunchConfig`
-#[repr(C)]
-pub struct LaunchConfig {
-    /// Blocks.
-    pub grid: [u32; 3],
-    /// Threads per block.
-    pub block: [u32; 3],
-    /// Dynamic shared memory in bytes.
-    pub shared: u32,
-    /// Stream.
-    pub stream: Handle,
-    attributes: *const LaunchAttribute,
-    n_attributes: u32,
-}
-
-/// `CUlaunchAttribute`
-#[repr(C)]
-pub struct LaunchAttribute {
-    id: u32,
-    padding: u32,
-    /// A union of 64 bytes.
-    value: [u32; 16],
-}
-
-/// The launch attributes that mean something here.
-pub(crate) struct Attributes {
-    pub cluster: [u32; 3],
-    pub cooperative: bool,
-}
-
-impl LaunchConfig {
-    /// # Safety
-    /// The configuration's attributes must be as many as it says.
-    pub(crate) unsafe fn attributes(&self) -> Attributes {
-        /// `CU_LAUNCH_ATTRIBUTE_COOPERATIVE`, `CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION`
-        const COOPERATIVE: u32 = 2;
-        const CLUSTER_DIMENSION: u32 = 4;
-        let mut found = Attributes {
-            cluster: [1; 3],
-            cooperative: false,
-        };
-        if self.attributes.is_null() {
-            return found;
-        }
-        for at in 0..self.n_attributes as usize {
-            // SAFETY: `at` is below the number that the caller vouches for.
-            let attribute = unsafe { &*self.attributes.add(at) };
-            match attribute.id {
-                COOPERATIVE => found.cooperative = attribute.value[0] != 0,
-                CLUSTER_DIMENSION => {
-                    found.cluster = [0, 1, 2].map(|axis| attribute.value[axis]);
-                }
-                // Priorities, access policies, events: no influence on results.
-                _ => {}
-            }
-        }
-        found
-    }
-}
+use crate::objects::handle::Handle;
+use crate::objects::kernel_call::{HostCall, KernelCall, Values};
+use crate::objects::module::Function;
+use crate::objects::stream::Run;
+use crate::objects::work::Operation;
+use crate::state::{Soft, context, current, soft};
 
 /// A launch as a program asks for it, apart from stream and parameters.
 pub(crate) struct Request {
@@ -231,7 +175,7 @@ unsafe fn launch(
     // SAFETY: the caller's promise.
     let call = unsafe { prepare(soft, request, params, extra)? };
     let context = context(soft, call.function.module.context)?;
-    let stream = streams::find(soft, &context, stream)?;
+    let stream = stream_handles::find(soft, &context, stream)?;
     streams::perform(soft, &context, &stream, Operation::Kernel(Arc::new(call))).map(|_| ())
 }
 
@@ -316,7 +260,7 @@ pub(crate) unsafe fn host_function(
 ) -> CuResult {
     let soft = soft()?;
     let context = current()?;
-    let stream = streams::find(soft, &context, stream)?;
+    let stream = stream_handles::find(soft, &context, stream)?;
     let function = function.ok_or(CuError::INVALID_VALUE)?;
     let data = data as usize;
     let call = Operation::Host(HostCall { function, data });
@@ -331,7 +275,7 @@ pub(crate) unsafe fn add_callback(
 ) -> CuResult {
     let soft = soft()?;
     let context = current()?;
-    let found = streams::find(soft, &context, stream)?;
+    let found = stream_handles::find(soft, &context, stream)?;
     let callback = callback.ok_or(CuError::INVALID_VALUE)?;
     if flags != 0 {
         return Err(CuError::INVALID_VALUE);

@@ -5,18 +5,13 @@
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::{Arc, Mutex};
 
-use crate::driver::image::{JitLog, Refusal, from_bytes};
+use crate::driver::image::from_bytes;
 use crate::driver::module::text_of_file;
 use crate::error::{CuError, CuResult};
-use crate::state::{Handle, Soft, current, lock, name, new_handle, put, put_if, soft};
-
-/// A link under way.
-pub(crate) struct Link {
-    log: Mutex<JitLog>,
-    texts: Mutex<Vec<String>>,
-    /// What a completed link gave.
-    image: Mutex<Option<CString>>,
-}
+use crate::objects::handle::{Handle, lock, new_handle};
+use crate::objects::jit_log::{JitLog, Refusal};
+use crate::objects::link::Link;
+use crate::state::{Soft, current, name, put, put_if, soft};
 
 fn link(soft: &Soft, handle: Handle) -> Result<Arc<Link>, CuError> {
     soft.links.get(handle).ok_or(CuError::INVALID_HANDLE)

@@ -5,13 +5,12 @@ use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use crate::driver::device;
-use crate::driver::{capture, streams};
+use crate::driver::{capture, device, stream_handles};
 use crate::error::{CuError, CuResult};
-use crate::state::{
-    Allocation, Context, Handle, MemoryKind, Soft, current, lock, put, put_if, soft,
-};
-use crate::stream::Stream;
+use crate::objects::context::{Allocation, Context, MemoryKind};
+use crate::objects::handle::{Handle, lock};
+use crate::objects::stream::Stream;
+use crate::state::{Soft, current, put, put_if, soft};
 
 /// Rows of a pitched allocation begin at multiples of this.
 const PITCH: usize = 512;
@@ -90,7 +89,7 @@ unsafe fn alloc_in(context: &Context, to: *mut u64, bytes: usize) -> CuResult {
 
 /// The stream of an allocation or a free, which no graph can hold.
 fn in_order(stream: Handle) -> Result<Arc<Stream>, CuError> {
-    let (soft, context, stream) = streams::known(stream)?;
+    let (soft, context, stream) = stream_handles::known(stream)?;
     capture::refuse(soft, &context, &stream)?;
     Ok(stream)
 }
@@ -109,7 +108,7 @@ pub(crate) unsafe fn alloc_from_pool(
 ) -> CuResult {
     let soft = soft()?;
     let context = current()?;
-    streams::find(soft, &context, stream)?;
+    stream_handles::find(soft, &context, stream)?;
     let device = device::of_pool(soft, pool)?;
     // Of another device, it is memory of that device's primary context.
     let there = match device == context.device {
@@ -483,7 +482,7 @@ pub(crate) unsafe fn prefetch(
 ) -> CuResult {
     managed(address, bytes)?;
     let soft = soft()?;
-    streams::find(soft, &current()?, stream).map(|_| ())
+    stream_handles::find(soft, &current()?, stream).map(|_| ())
 }
 
 pub(crate) unsafe fn prefetch_v1(

@@ -3,79 +3,20 @@
 //! `CUkernel` passes for a `CUfunction`.
 #![expect(clippy::too_many_arguments, reason = "signatures are CUDA's")]
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use warpbpf_softgpu::{Kernel, KernelInfo, LoadError, Module};
+use warpbpf_softgpu::LoadError;
 
-use crate::driver::function::Settings;
-use crate::driver::image::{JitLog, Refusal, from_bytes, text_at};
+use crate::driver::image::{from_bytes, text_at};
 use crate::error::{CuError, CuResult};
-use crate::state::{Handle, Soft, current, exiting, lock, name, new_handle, put, put_if, soft};
-
-pub(crate) struct LoadedModule {
-    pub handle: Handle,
-    pub context: Handle,
-    pub image: Module,
-    functions: Mutex<HashMap<String, Handle>>,
-}
-
-pub(crate) struct Function {
-    pub handle: Handle,
-    pub module: Arc<LoadedModule>,
-    pub kernel: Kernel,
-    pub name: CString,
-    pub settings: Arc<Mutex<Settings>>,
-    info: OnceLock<Result<KernelInfo, LoadError>>,
-}
-
-pub(crate) struct Library {
-    pub handle: Handle,
-    text: String,
-    /// Or what is wrong with the text.
-    kernel_names: Result<KernelNames, CuError>,
-    kernels: Mutex<HashMap<String, Handle>>,
-    modules: Mutex<HashMap<Handle, Handle>>,
-}
-
-/// Kernels in text order, and by name.
-struct KernelNames {
-    list: Vec<String>,
-    known: HashSet<String>,
-}
-
-impl KernelNames {
-    fn new(names: impl Iterator<Item = String>) -> KernelNames {
-        let list: Vec<String> = names.collect();
-        let known = list.iter().cloned().collect();
-        KernelNames { list, known }
-    }
-}
-
-pub(crate) struct KernelObject {
-    pub handle: Handle,
-    pub library: Handle,
-    pub name: CString,
-    pub settings: Arc<Mutex<Settings>>,
-}
-
-impl Function {
-    /// Decoded facts. A kernel that the emulator cannot decode is an error here and at its launch,
-    /// not at load.
-    pub(crate) fn info(&self) -> Result<&KernelInfo, CuError> {
-        self.info
-            .get_or_init(|| self.kernel.info())
-            .as_ref()
-            .map_err(|error| {
-                crate::say::say(&format!(
-                    "kernel `{}` cannot be run: {error}",
-                    self.kernel.name()
-                ));
-                CuError::NOT_SUPPORTED
-            })
-    }
-}
+use crate::objects::handle::{Handle, lock, new_handle};
+use crate::objects::jit_log::{JitLog, Refusal};
+use crate::objects::module::{
+    Function, KernelNames, KernelObject, Library, LoadedModule, Settings,
+};
+use crate::state::{Soft, current, exiting, name, put, put_if, soft};
 
 impl LoadedModule {
     fn load(soft: &Soft, context: Handle, text: &str) -> Result<Arc<LoadedModule>, Refusal> {

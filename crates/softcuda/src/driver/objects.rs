@@ -2,60 +2,17 @@
 //! about.
 
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 
 use crate::driver::graphs::graph;
-use crate::driver::{copy, device, memory, streams};
+use crate::driver::{copy, device, memory, stream_handles};
 use crate::error::{CuError, CuResult};
-use crate::operation::AttributeValue;
-use crate::state::{Handle, Soft, current, lock, new_handle, put, soft};
-
-/// Of a user object: what is called when nobody holds it any more.
-pub(crate) struct UserObject {
-    handle: Handle,
-    holders: AtomicU32,
-    destroy: unsafe extern "C" fn(*mut c_void),
-    data: usize,
-}
-
-impl UserObject {
-    fn hold(&self, count: u32) {
-        self.holders.fetch_add(count, Ordering::AcqRel);
-    }
-
-    fn release(&self, soft: &Soft, count: u32) {
-        if self.holders.fetch_sub(count, Ordering::AcqRel) == count {
-            soft.user_objects.remove(self.handle);
-            // SAFETY: the program asked for this call.
-            unsafe { (self.destroy)(self.data as *mut c_void) };
-        }
-    }
-}
-
-/// Holds of a graph on an object; what is copied holds it, too.
-pub(crate) struct Held {
-    object: Arc<UserObject>,
-    count: u32,
-}
-
-impl Clone for Held {
-    fn clone(&self) -> Held {
-        self.object.hold(self.count);
-        Held {
-            object: Arc::clone(&self.object),
-            count: self.count,
-        }
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        if let Ok(soft) = soft() {
-            self.object.release(soft, self.count);
-        }
-    }
-}
+use crate::objects::handle::{Handle, lock, new_handle};
+use crate::objects::kernel_call::AttributeValue;
+use crate::objects::pool::Pool;
+use crate::objects::user_object::{Held, UserObject};
+use crate::state::{Soft, current, put, soft};
 
 /// `CU_USER_OBJECT_NO_DESTRUCTOR_SYNC`, which every object must have.
 const NO_SYNC: u32 = 1;
@@ -136,7 +93,7 @@ pub(crate) unsafe fn get_attribute(
     which: u32,
     to: *mut AttributeValue,
 ) -> CuResult {
-    let (_, _, stream) = streams::known(stream)?;
+    let (_, _, stream) = stream_handles::known(stream)?;
     if !OF_STREAMS.contains(&which) {
         return Err(CuError::INVALID_VALUE);
     }
@@ -156,7 +113,7 @@ pub(crate) unsafe fn set_attribute(
     which: u32,
     value: *const AttributeValue,
 ) -> CuResult {
-    let (_, _, stream) = streams::known(stream)?;
+    let (_, _, stream) = stream_handles::known(stream)?;
     // SAFETY: the caller's pointer.
     let value = *unsafe { value.as_ref() }.ok_or(CuError::INVALID_VALUE)?;
     if !OF_STREAMS.contains(&which) || which == PRIORITY {
@@ -164,11 +121,6 @@ pub(crate) unsafe fn set_attribute(
     }
     lock(&stream.attributes).insert(which, value);
     Ok(())
-}
-
-/// A pool that a program made: allocation from it is ordinary allocation.
-pub(crate) struct Pool {
-    pub device: usize,
 }
 
 /// The first words of `CUmemPoolProps`.
@@ -346,6 +298,3 @@ pub(crate) unsafe fn copy_batch_v1(
         )
     }
 }
-
-/// Attributes of a stream, which another one is given.
-pub(crate) type Attributes = Mutex<std::collections::BTreeMap<u32, AttributeValue>>;

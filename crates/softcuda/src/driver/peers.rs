@@ -5,7 +5,9 @@ use std::ffi::c_int;
 
 use crate::driver::device;
 use crate::error::{CuError, CuResult};
-use crate::state::{Context, Handle, Soft, context, current, lock, put, soft};
+use crate::objects::context::Context;
+use crate::objects::handle::{Handle, lock};
+use crate::state::{Soft, context, current, put, soft};
 
 /// Tells the devices what their kernels reach: what any context of theirs was allowed.
 fn open(soft: &Soft) {

@@ -2,8 +2,8 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
+use crate::driver::missing;
 use crate::error::{CuError, CuResult};
-use crate::missing;
 use crate::state::{name, put, put_if};
 use crate::stub::Row;
 
@@ -31,7 +31,7 @@ fn find(rows: &[Row], symbol: &str, version: u32, flags: u64) -> Result<*const (
         _ => (row.export == symbol).then_some(row.address),
     });
     let missing = || {
-        let mut names = missing::driver::NAMES.0.iter();
+        let mut names = missing::NAMES.0.iter();
         names.find_map(|&(name, address)| (name == symbol).then_some(address))
     };
     match exact.or_else(missing) {

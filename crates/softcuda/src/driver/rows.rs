@@ -4,31 +4,13 @@
 use std::ffi::c_void;
 
 use crate::driver::arrays;
-use crate::driver::copy::{Place, Wait, Work, any_place, transfer, wait_for};
+use crate::driver::copy::{Wait, Work, wait_for};
 use crate::error::{CuError, CuResult};
-use crate::operation::Operation;
-use crate::state::{Handle, Soft, current, soft};
-
-/// One side of a copy in rows and slices.
-#[derive(Clone, Copy)]
-struct Side {
-    start: Place,
-    pitch: u64,
-    slice: u64,
-}
-
-/// Width in bytes, rows, slices.
-type Extent = [u64; 3];
-
-/// A copy whose sides were looked up.
-#[derive(Clone, Copy)]
-pub(crate) struct Transfer {
-    /// What the program asked for.
-    pub description: Copy3d,
-    to: Side,
-    from: Side,
-    extent: Extent,
-}
+use crate::objects::handle::Handle;
+use crate::objects::transfer::{Copy3d, Extent, Side, Transfer, UNIFIED};
+use crate::objects::work::Operation;
+use crate::state::{Soft, current, soft};
+use crate::work::bytes::any_place;
 
 impl Transfer {
     /// # Errors
@@ -61,38 +43,6 @@ impl Transfer {
             extent,
         })
     }
-
-    /// Bytes in a row, between places that were looked up.
-    pub(crate) fn row(to: Place, from: Place, bytes: u64) -> Transfer {
-        let side = |start: Place| Side {
-            start,
-            pitch: bytes,
-            slice: bytes,
-        };
-        let end = |place: Place| (UNIFIED, place.address(), bytes as usize, 1, [0; 3]);
-        Transfer {
-            description: Copy3d::between(end(from), end(to), [bytes as usize, 1, 1]),
-            to: side(to),
-            from: side(from),
-            extent: [bytes, 1, 1],
-        }
-    }
-
-    pub(crate) fn run(&self, soft: &Soft) {
-        for z in 0..self.extent[2] {
-            for y in 0..self.extent[1] {
-                let at = |side: Side| side.start.add(z * side.slice + y * side.pitch);
-                transfer(soft, at(self.to), at(self.from), self.extent[0]);
-            }
-        }
-    }
-
-    /// Both are between the same kinds of memory.
-    pub(crate) fn like(&self, other: &Transfer) -> bool {
-        let kinds =
-            |t: &Transfer| [t.to.start, t.from.start].map(|place| matches!(place, Place::Arena(_)));
-        kinds(self) == kinds(other)
-    }
 }
 
 /// `CUDA_MEMCPY2D`
@@ -116,40 +66,8 @@ pub struct Copy2d {
     height: usize,
 }
 
-/// `CUDA_MEMCPY3D`; host pointers as addresses.
-#[repr(C)]
-#[derive(Clone, Copy)]
-pub struct Copy3d {
-    from_x: usize,
-    from_y: usize,
-    from_z: usize,
-    from_lod: usize,
-    from_type: u32,
-    from_host: u64,
-    from_device: u64,
-    from_array: Handle,
-    from_reserved: usize,
-    from_pitch: usize,
-    from_height: usize,
-    to_x: usize,
-    to_y: usize,
-    to_z: usize,
-    to_lod: usize,
-    to_type: u32,
-    to_host: u64,
-    to_device: u64,
-    to_array: Handle,
-    to_reserved: usize,
-    to_pitch: usize,
-    to_height: usize,
-    width: usize,
-    height: usize,
-    depth: usize,
-}
-
-/// `CU_MEMORYTYPE_ARRAY`, `CU_MEMORYTYPE_UNIFIED`
+/// `CU_MEMORYTYPE_ARRAY`
 const ARRAY: u32 = 3;
-const UNIFIED: u32 = 4;
 
 /// What a description says of one side.
 struct Described {
@@ -342,68 +260,6 @@ impl Copy2d {
             to_array,
             to_x,
             to_y,
-            ..self
-        }
-    }
-}
-
-/// One side of a copy of boxes: memory type, address, pitch, rows per slice, position.
-pub type BoxSide = (u32, u64, usize, usize, [usize; 3]);
-
-impl Copy3d {
-    pub(crate) fn is_empty(&self) -> bool {
-        [self.width, self.height, self.depth].contains(&0)
-    }
-
-    /// A copy of a box of `[width in bytes, height, depth]`.
-    pub fn between(
-        (from_type, from, from_pitch, from_height, [from_x, from_y, from_z]): BoxSide,
-        (to_type, to, to_pitch, to_height, [to_x, to_y, to_z]): BoxSide,
-        [width, height, depth]: [usize; 3],
-    ) -> Copy3d {
-        Copy3d {
-            from_x,
-            from_y,
-            from_z,
-            from_lod: 0,
-            from_type,
-            from_host: from,
-            from_device: from,
-            from_array: 0,
-            from_reserved: 0,
-            from_pitch,
-            from_height,
-            to_x,
-            to_y,
-            to_z,
-            to_lod: 0,
-            to_type,
-            to_host: to,
-            to_device: to,
-            to_array: 0,
-            to_reserved: 0,
-            to_pitch,
-            to_height,
-            width,
-            height,
-            depth,
-        }
-    }
-
-    /// The same from an array.
-    pub(crate) fn with_source(self, from_array: Handle) -> Copy3d {
-        Copy3d {
-            from_type: ARRAY,
-            from_array,
-            ..self
-        }
-    }
-
-    /// The same to an array.
-    pub(crate) fn with_target(self, to_array: Handle) -> Copy3d {
-        Copy3d {
-            to_type: ARRAY,
-            to_array,
             ..self
         }
     }

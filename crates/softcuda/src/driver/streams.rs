@@ -5,31 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::driver::capture;
+use crate::driver::stream_handles::known;
 use crate::error::{CuError, CuResult};
-use crate::operation::Operation;
-use crate::state::{Context, Handle, Soft, context, current, lock, put, put_if, soft};
-use crate::stream::{Event, Run, Stream};
+use crate::objects::context::Context;
+use crate::objects::handle::{Handle, lock};
+use crate::objects::stream::{Run, Stream};
+use crate::objects::work::{Event, Operation};
+use crate::state::{Soft, context, current, put, put_if, soft};
 
 /// `CU_STREAM_NON_BLOCKING`
 const NON_BLOCKING: u32 = 1;
-/// `CU_STREAM_LEGACY`, `CU_STREAM_PER_THREAD`
-const LEGACY: Handle = 1;
-const PER_THREAD: Handle = 2;
 /// The range of priorities is what an H200 tells.
 pub(crate) const GREATEST_PRIORITY: c_int = -5;
-
-/// The stream of a handle. NULL and the two constants mean the context's NULL stream: with work
-/// that runs where it is submitted, a thread's own default stream needs no queue of its own.
-pub(crate) fn find(
-    soft: &Soft,
-    context: &Arc<Context>,
-    handle: Handle,
-) -> Result<Arc<Stream>, CuError> {
-    match handle {
-        0 | LEGACY | PER_THREAD => Ok(Arc::clone(&context.null_stream)),
-        handle => soft.streams.get(handle).ok_or(CuError::INVALID_HANDLE),
-    }
-}
 
 /// Submits work with the order that the NULL stream imposes: it waits for all blocking streams, and
 /// they for it.
@@ -116,13 +103,6 @@ pub(crate) unsafe fn destroy(handle: Handle) -> CuResult {
     capture::forget_stream(soft, handle);
     stream.close();
     Ok(())
-}
-
-pub(crate) fn known(handle: Handle) -> Result<(&'static Soft, Arc<Context>, Arc<Stream>), CuError> {
-    let soft = soft()?;
-    let context = current()?;
-    let stream = find(soft, &context, handle)?;
-    Ok((soft, context, stream))
 }
 
 pub(crate) unsafe fn synchronize(handle: Handle) -> CuResult {

@@ -5,23 +5,25 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use crate::driver::arrays::{Descriptor, Descriptor3d};
-use crate::driver::fill::FillParams;
+use crate::driver::arrays::Descriptor;
 use crate::driver::graph_exec::{InstantiateParams, UpdateResult};
 use crate::driver::graph_nodes::{HostParams, KernelParams, KernelParams2, NodeParams};
-use crate::driver::images::{Resource, Sampling, View};
-use crate::driver::launch::LaunchConfig;
+use crate::driver::images::View;
+use crate::driver::launch_config::LaunchConfig;
 use crate::driver::memory::Location;
-use crate::driver::rows::{Copy2d, Copy3d};
+use crate::driver::rows::Copy2d;
 use crate::driver::tensor_map::{self, Encoded};
 use crate::driver::{
     arrays, capture, context, copy, device, fill, function, graph_exec, graph_nodes, graphs,
     images, init, launch, linker, memory, module, objects, peers, procs, rows, streams, virtuals,
 };
 use crate::error::CuResult;
-use crate::graph::EdgeData;
-use crate::operation::AttributeValue;
-use crate::state::Handle;
+use crate::objects::fill::FillParams;
+use crate::objects::handle::Handle;
+use crate::objects::image::{Descriptor3d, Resource, Sampling};
+use crate::objects::kernel_call::AttributeValue;
+use crate::objects::transfer::Copy3d;
+use crate::objects::work::EdgeData;
 use crate::stub::driver_api;
 
 type HostFunction = Option<unsafe extern "C" fn(*mut c_void)>;
@@ -123,10 +125,10 @@ driver_api! {
     cuMemPoolSetAttribute @ 11020: cuMemPoolSetAttribute(pool: Handle, which: c_int, value: *mut u64)
         = device::set_pool_attribute;
     cuDevicePrimaryCtxRetain @ 7000: cuDevicePrimaryCtxRetain(to: *mut Handle, device: c_int) = device::primary_retain;
-    cuDevicePrimaryCtxRelease @ 7000: cuDevicePrimaryCtxRelease(device: c_int) = device::primary_release;
-    cuDevicePrimaryCtxRelease @ 11000: cuDevicePrimaryCtxRelease_v2(device: c_int) = device::primary_release;
-    cuDevicePrimaryCtxReset @ 7000: cuDevicePrimaryCtxReset(device: c_int) = device::primary_reset;
-    cuDevicePrimaryCtxReset @ 11000: cuDevicePrimaryCtxReset_v2(device: c_int) = device::primary_reset;
+    cuDevicePrimaryCtxRelease @ 7000: cuDevicePrimaryCtxRelease(device: c_int) = context::primary_release;
+    cuDevicePrimaryCtxRelease @ 11000: cuDevicePrimaryCtxRelease_v2(device: c_int) = context::primary_release;
+    cuDevicePrimaryCtxReset @ 7000: cuDevicePrimaryCtxReset(device: c_int) = context::primary_reset;
+    cuDevicePrimaryCtxReset @ 11000: cuDevicePrimaryCtxReset_v2(device: c_int) = context::primary_reset;
     cuDevicePrimaryCtxSetFlags @ 7000: cuDevicePrimaryCtxSetFlags(device: c_int, flags: u32) = device::primary_set_flags;
     cuDevicePrimaryCtxSetFlags @ 11000: cuDevicePrimaryCtxSetFlags_v2(device: c_int, flags: u32)
         = device::primary_set_flags;

@@ -7,7 +7,8 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::sync::Mutex;
 
 use crate::error::{CuError, CuResult};
-use crate::state::{Soft, current, lock, put, soft};
+use crate::objects::handle::lock;
+use crate::state::{Soft, current, put, soft};
 
 /// What memory is made and mapped in multiples of, as on a real device.
 const GRANULARITY: usize = 2 << 20;

@@ -3,10 +3,11 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use crate::error::{CuError, CuResult};
+use crate::objects::handle::Handle;
 use crate::runtime::link::{Driver, driver, retain_primary};
 use crate::runtime::ready::enter;
 use crate::runtime::registered::kernel_or_handle;
-use crate::state::{Handle, put};
+use crate::state::put;
 
 /// `cudaDeviceProp` of CUDA 13.0.
 #[repr(C)]

@@ -3,18 +3,19 @@
 use std::ffi::{c_int, c_void};
 use std::mem::MaybeUninit;
 
-use crate::driver::fill::FillParams;
 use crate::driver::graph_nodes::{HostParams, KernelParams, KernelParams2, NodeParams};
-use crate::driver::rows::Copy3d;
 use crate::error::{CuError, CuResult};
-use crate::graph::EdgeData;
+use crate::objects::fill::FillParams;
+use crate::objects::handle::Handle;
+use crate::objects::transfer::Copy3d;
+use crate::objects::work::EdgeData;
 use crate::runtime::Dim3;
 use crate::runtime::device::function_of;
 use crate::runtime::link::Driver;
 use crate::runtime::memory::{Box3d, box_of_bytes, described};
 use crate::runtime::register::configuration_error;
 use crate::runtime::registered::host_of;
-use crate::state::{Handle, put};
+use crate::state::put;
 
 /// `cudaKernelNodeParams`: as the driver's, with a host function in place of the kernel.
 pub(crate) type RuntimeKernel = KernelParams;

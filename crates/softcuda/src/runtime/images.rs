@@ -2,13 +2,14 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::driver::arrays::Descriptor3d;
-use crate::driver::images::{self, Resource, Sampling};
+use crate::driver::images;
 use crate::driver::rows::Copy2d;
 use crate::error::{CuError, CuResult};
+use crate::objects::handle::Handle;
+use crate::objects::image::{Descriptor3d, Resource, Sampling};
 use crate::runtime::link::Driver;
 use crate::runtime::rows::{Extent, Rows, types};
-use crate::state::{Handle, put, put_if};
+use crate::state::{put, put_if};
 
 /// `cudaErrorInvalidChannelDescriptor`
 const INVALID_CHANNELS: CuError = CuError(20);

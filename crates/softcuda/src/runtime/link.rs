@@ -4,19 +4,20 @@ use std::collections::BTreeMap;
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::{Mutex, OnceLock};
 
-use crate::driver::arrays::Descriptor3d;
-use crate::driver::fill::FillParams;
 use crate::driver::graph_exec::{InstantiateParams, UpdateResult};
 use crate::driver::graph_nodes::{HostParams, KernelParams2, NodeParams};
-use crate::driver::images::{Resource, Sampling, View};
-use crate::driver::launch::LaunchConfig;
+use crate::driver::images::View;
+use crate::driver::launch_config::LaunchConfig;
 use crate::driver::memory::Location;
 use crate::driver::objects::PoolProperties;
-use crate::driver::rows::{Copy2d, Copy3d};
+use crate::driver::rows::Copy2d;
 use crate::error::{CuError, CuResult};
-use crate::graph::EdgeData;
-use crate::operation::AttributeValue;
-use crate::state::{Handle, lock};
+use crate::objects::fill::FillParams;
+use crate::objects::handle::{Handle, lock};
+use crate::objects::image::{Descriptor3d, Resource, Sampling};
+use crate::objects::kernel_call::AttributeValue;
+use crate::objects::transfer::Copy3d;
+use crate::objects::work::EdgeData;
 
 pub(crate) type HostFunction = Option<unsafe extern "C" fn(*mut c_void)>;
 pub(crate) type StreamCallback = Option<unsafe extern "C" fn(Handle, u32, *mut c_void)>;

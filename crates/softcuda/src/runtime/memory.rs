@@ -2,15 +2,17 @@
 
 use std::ffi::{c_int, c_void};
 
-use crate::driver::rows::{Copy2d, Copy3d};
+use crate::driver::rows::Copy2d;
 use crate::error::{CuError, CuResult};
+use crate::objects::handle::Handle;
+use crate::objects::transfer::Copy3d;
 use crate::runtime::images;
 use crate::runtime::link::Driver;
 use crate::runtime::registered::symbol;
 use crate::runtime::rows::{
     BY_ADDRESS, DEVICE_TO_DEVICE, DEVICE_TO_HOST, Extent, HOST_TO_DEVICE, HOST_TO_HOST, Rows, types,
 };
-use crate::state::{Handle, put};
+use crate::state::put;
 
 /// A stream to copy in, or none for a copy that returns when it is done.
 type InStream = Option<Handle>;

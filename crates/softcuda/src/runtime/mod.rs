@@ -7,6 +7,7 @@ mod graphs;
 mod images;
 pub(crate) mod link;
 mod memory;
+pub mod missing;
 mod ready;
 mod register;
 mod registered;

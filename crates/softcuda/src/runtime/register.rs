@@ -7,12 +7,12 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::sync::atomic::Ordering;
 
 use crate::error::{CuError, CuResult};
+use crate::objects::handle::Handle;
 use crate::per_thread::Stack;
 use crate::runtime::Dim3;
 use crate::runtime::link::driver;
 use crate::runtime::ready::ready;
 use crate::runtime::registered::{Fatbin, Kernel, Managed, PENDING, UNPLACED, Variable, registry};
-use crate::state::Handle;
 
 /// A handle as `nvcc`'s code keeps it: a pointer to the fatbin's number.
 ///

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::error::{CuError, CuResult};
+use crate::objects::handle::Handle;
 use crate::runtime::link::Driver;
-use crate::state::Handle;
 
 pub(super) struct Fatbin {
     pub(super) wrapper: usize,

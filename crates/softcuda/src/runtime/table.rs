@@ -9,15 +9,16 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use crate::driver::fill::FillParams;
 use crate::driver::graph_exec::{InstantiateParams, UpdateResult};
 use crate::driver::graph_nodes::HostParams;
-use crate::driver::launch::LaunchConfig;
+use crate::driver::launch_config::LaunchConfig;
 use crate::driver::memory::Location;
 use crate::driver::objects::PoolProperties;
 use crate::error::{self, CuError};
-use crate::graph::EdgeData;
-use crate::operation::AttributeValue;
+use crate::objects::fill::FillParams;
+use crate::objects::handle::Handle;
+use crate::objects::kernel_call::AttributeValue;
+use crate::objects::work::EdgeData;
 use crate::runtime::device::{self, FunctionAttributes, Properties};
 use crate::runtime::graphs::{self, Place, RuntimeKernel, RuntimeNode};
 use crate::runtime::images::{self, ChannelFormat, InArray, RuntimeResource, RuntimeSampling};
@@ -29,7 +30,7 @@ use crate::runtime::register::{configuration_error, launch, pop_configuration};
 use crate::runtime::registered::{self, kernel_of, kernel_or_handle, symbol};
 use crate::runtime::rows::{Extent, Rows};
 use crate::runtime::{Dim3, RUNTIME_VERSION, last_error, runtime_api, take_last_error};
-use crate::state::{Handle, put, put_if};
+use crate::state::{put, put_if};
 
 /// `cudaGetLastError` as in CUDA's reference.
 #[unsafe(no_mangle)]

@@ -1115,6 +1115,6 @@ fn streams_have_attributes_and_pools_memory() {
         assert_eq!(told, -2);
         assert_eq!(cuMemRangeGetAttribute(place, 4, 1, 8, 64), 1);
         // What is not there says so.
-        assert_eq!(warpbpf_softcuda::missing::driver::cuIpcGetMemHandle(), 801);
+        assert_eq!(warpbpf_softcuda::driver::missing::cuIpcGetMemHandle(), 801);
     }
 }

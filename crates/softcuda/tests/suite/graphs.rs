@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::common::Alone;
 use warpbpf_softcuda::Handle;
-use warpbpf_softcuda::driver::fill::FillParams;
 use warpbpf_softcuda::driver::graph_nodes::{HostParams, KernelParams, KernelParams2};
 use warpbpf_softcuda::driver::table::*;
+use warpbpf_softcuda::objects::fill::FillParams;
 
 /// `*at = *at * factor + term`, by one thread.
 const PTX: &str = r"
@@ -441,7 +441,7 @@ fn nodes_of_every_kind() {
             0
         );
         added.push(node);
-        let copy = warpbpf_softcuda::driver::rows::Copy3d::between(
+        let copy = warpbpf_softcuda::objects::transfer::Copy3d::between(
             (2, from, 4, 1, [0; 3]),
             (2, to, 4, 1, [0; 3]),
             [4, 1, 1],

@@ -1,16 +1,14 @@
-//! Streams and events. Work runs where it is submitted, on the caller's thread, unless something is
+//! Streams. Work runs where it is submitted, on the caller's thread, unless something is
 //! still pending in its stream: then it queues behind that on the stream's own thread. Pending is
 //! what a host function started, or everything with `WARPBPF_SOFT_ASYNC=1`, which programs need
 //! whose kernels wait for the host.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::time::Instant;
 
-use crate::driver::capture::Captured;
-use crate::driver::objects::Attributes;
-use crate::state::{Handle, lock, new_handle};
+use crate::objects::handle::{Handle, lock, new_handle};
+use crate::objects::kernel_call::AttributeValue;
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -21,6 +19,9 @@ struct Queue {
     has_thread: bool,
     closed: bool,
 }
+
+/// Attributes of a stream, which another one is given.
+pub(crate) type Attributes = Mutex<BTreeMap<u32, AttributeValue>>;
 
 /// A stream; the NULL stream of a context is one too.
 pub(crate) struct Stream {
@@ -163,72 +164,5 @@ impl Drop for Done<'_> {
     fn drop(&mut self) {
         lock(&self.0.queue).running = false;
         self.0.changed.notify_all();
-    }
-}
-
-#[derive(Default)]
-struct Recorded {
-    submitted: u64,
-    completed: u64,
-    at: Option<Instant>,
-}
-
-/// An event.
-pub(crate) struct Event {
-    pub handle: Handle,
-    pub context: Handle,
-    pub flags: u32,
-    /// Its last recording was captured: it stands for places in a graph.
-    pub captured: Mutex<Option<Captured>>,
-    recorded: Mutex<Recorded>,
-    changed: Condvar,
-}
-
-impl Event {
-    pub(crate) fn new(context: Handle, flags: u32) -> Arc<Event> {
-        Arc::new(Event {
-            handle: new_handle(),
-            context,
-            flags,
-            captured: Mutex::new(None),
-            recorded: Mutex::new(Recorded::default()),
-            changed: Condvar::new(),
-        })
-    }
-
-    /// A new recording is on its way; its ticket is for [`Event::complete`].
-    pub(crate) fn submit(&self) -> u64 {
-        let mut recorded = lock(&self.recorded);
-        recorded.submitted += 1;
-        recorded.submitted
-    }
-
-    pub(crate) fn complete(&self, ticket: u64) {
-        let mut recorded = lock(&self.recorded);
-        recorded.completed = recorded.completed.max(ticket);
-        recorded.at = Some(Instant::now());
-        self.changed.notify_all();
-    }
-
-    /// The latest recording has happened, or there is none.
-    pub(crate) fn done(&self) -> bool {
-        let recorded = lock(&self.recorded);
-        recorded.completed == recorded.submitted
-    }
-
-    pub(crate) fn wait(&self) {
-        let mut recorded = lock(&self.recorded);
-        let ticket = recorded.submitted;
-        while recorded.completed < ticket {
-            recorded = self
-                .changed
-                .wait(recorded)
-                .unwrap_or_else(PoisonError::into_inner);
-        }
-    }
-
-    /// When it was recorded; `None` if never.
-    pub(crate) fn at(&self) -> Option<Instant> {
-        lock(&self.recorded).at
     }
 }

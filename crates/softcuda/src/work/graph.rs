@@ -5,81 +5,13 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use crate::conditional::{Condition, Conditional, Planned};
-use crate::driver::objects::Held;
 use crate::error::{CuError, CuResult};
-use crate::operation::Operation;
-use crate::state::{Handle, Soft, lock, new_handle};
-
-/// `CUgraphEdgeData`: ports and type. Kept for who asks: a node runs when those before it have
-/// ended.
-#[repr(C)]
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct EdgeData([u8; 8]);
-
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Edge {
-    pub from: Handle,
-    pub to: Handle,
-    pub data: EdgeData,
-}
-
-pub(crate) struct Node {
-    pub handle: Handle,
-    /// The node that this is a copy of.
-    source: Handle,
-    pub operation: Operation,
-}
-
-/// See the module.
-pub(crate) struct Graph {
-    pub handle: Handle,
-    /// Part of a node: it goes with the node and not by itself.
-    pub embedded: bool,
-    parts: Mutex<Parts>,
-}
-
-#[derive(Default)]
-struct Parts {
-    nodes: Vec<Node>,
-    edges: Vec<Edge>,
-    /// Values that choose, made for this graph.
-    conditions: Vec<Arc<Condition>>,
-    held: Vec<Held>,
-}
-
-impl Parts {
-    fn index(&self, node: Handle) -> Option<usize> {
-        self.nodes.iter().position(|n| n.handle == node)
-    }
-
-    /// Indices in an order that the edges allow, of nodes that may go next the one that was added
-    /// first.
-    fn order(&self) -> Result<Vec<usize>, CuError> {
-        let mut waits: Vec<usize> = self
-            .nodes
-            .iter()
-            .map(|node| self.edges.iter().filter(|e| e.to == node.handle).count())
-            .collect();
-        let mut done = vec![false; self.nodes.len()];
-        let mut order = Vec::with_capacity(self.nodes.len());
-        while order.len() < self.nodes.len() {
-            let next = (0..self.nodes.len()).find(|&n| !done[n] && waits[n] == 0);
-            // A cycle.
-            let next = next.ok_or(CuError::INVALID_VALUE)?;
-            done[next] = true;
-            order.push(next);
-            for edge in &self.edges {
-                if edge.from == self.nodes[next].handle
-                    && let Some(to) = self.index(edge.to)
-                {
-                    waits[to] -= 1;
-                }
-            }
-        }
-        Ok(order)
-    }
-}
+use crate::objects::condition::Condition;
+use crate::objects::executable::{Planned, Step, Template};
+use crate::objects::handle::{Handle, lock, new_handle};
+use crate::objects::user_object::Held;
+use crate::objects::work::{Conditional, Edge, EdgeData, Graph, Node, Operation};
+use crate::state::Soft;
 
 impl Graph {
     /// A new graph in the tables.
@@ -338,26 +270,6 @@ fn forget_node(soft: &Soft, node: &Node) {
     }
 }
 
-/// An operation of an executable graph.
-pub(crate) struct Step {
-    /// The node of the graph that was instantiated.
-    pub source: Handle,
-    pub operation: Operation,
-    pub enabled: bool,
-    /// What is in it, if it is a graph; of a conditional node each graph.
-    pub inner: Vec<Template>,
-}
-
-/// A graph as it was when it was instantiated.
-pub(crate) struct Template {
-    nodes: Vec<Step>,
-    /// By index, sorted.
-    edges: Vec<(usize, usize)>,
-    order: Vec<usize>,
-    conditions: Vec<Arc<Condition>>,
-    _held: Vec<Held>,
-}
-
 /// Why a graph cannot take the place of the one that was instantiated:
 /// `CU_GRAPH_EXEC_UPDATE_ERROR_…`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -483,13 +395,4 @@ pub(crate) fn may_replace(old: &Operation, new: &Operation) -> Result<(), u32> {
         (Operation::Copy(old), Operation::Copy(new)) if !old.like(new) => Err(PARAMETERS_CHANGED),
         _ => Ok(()),
     }
-}
-
-/// An executable graph.
-pub(crate) struct Exec {
-    pub handle: Handle,
-    pub flags: u64,
-    pub template: Mutex<Template>,
-    /// It never runs twice at once: the second launch waits for the first, in whatever stream.
-    pub running: Mutex<()>,
 }

@@ -4,20 +4,11 @@
 use std::sync::Arc;
 
 use crate::error::CuError;
-use crate::graph::Graph;
-use crate::operation::Operation;
-use crate::state::{Handle, Soft, soft};
-use crate::stream::Run;
-
-/// `CU_GRAPH_COND_ASSIGN_DEFAULT`
-pub(crate) const ASSIGN_DEFAULT: u32 = 1;
-
-/// A value that kernels set (`cudaGraphSetConditional`). Its handle is where it lies on the device.
-pub(crate) struct Condition {
-    pub address: u64,
-    pub default: u32,
-    pub flags: u32,
-}
+use crate::objects::condition::{ASSIGN_DEFAULT, Choice, Condition};
+use crate::objects::executable::Planned;
+use crate::objects::stream::Run;
+use crate::objects::work::Operation;
+use crate::state::{Soft, soft};
 
 impl Condition {
     pub(crate) fn new(
@@ -66,81 +57,6 @@ impl Drop for Condition {
             let _ = soft.free(self.address);
         }
     }
-}
-
-/// `CU_GRAPH_COND_TYPE_…`
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Choice {
-    If,
-    While,
-    Switch,
-}
-
-impl Choice {
-    pub(crate) fn of(number: i32) -> Option<Choice> {
-        Some(match number {
-            0 => Choice::If,
-            1 => Choice::While,
-            2 => Choice::Switch,
-            _ => return None,
-        })
-    }
-
-    /// Whether a node of this type has so many graphs.
-    pub(crate) fn takes(self, bodies: u32) -> bool {
-        match self {
-            Choice::If => (1..=2).contains(&bodies),
-            Choice::While => bodies == 1,
-            Choice::Switch => bodies > 0,
-        }
-    }
-
-    /// The graph that runs for a value.
-    fn body(self, value: u32, bodies: usize) -> Option<usize> {
-        let chosen = match self {
-            Choice::If => usize::from(value == 0),
-            Choice::While if value == 0 => return None,
-            Choice::While => 0,
-            Choice::Switch => value as usize,
-        };
-        (chosen < bodies).then_some(chosen)
-    }
-}
-
-/// What is in a conditional node.
-#[derive(Clone)]
-pub(crate) struct Conditional {
-    pub condition: Arc<Condition>,
-    pub choice: Choice,
-    pub bodies: Arc<[Arc<Graph>]>,
-    /// Their handles, as the program is shown them.
-    pub handles: Arc<[Handle]>,
-}
-
-impl Conditional {
-    pub(crate) fn new(
-        condition: Arc<Condition>,
-        choice: Choice,
-        bodies: Vec<Arc<Graph>>,
-    ) -> Conditional {
-        Conditional {
-            condition,
-            choice,
-            handles: bodies.iter().map(|body| body.handle).collect(),
-            bodies: bodies.into(),
-        }
-    }
-}
-
-/// What an executable graph does, in order.
-#[derive(Clone)]
-pub(crate) enum Planned {
-    Operation(Operation),
-    Choice {
-        condition: Arc<Condition>,
-        choice: Choice,
-        bodies: Vec<Vec<Planned>>,
-    },
 }
 
 impl Planned {
