@@ -66,12 +66,12 @@
 //! - Not there: IPC, NVIDIA's private export tables (which NVIDIA's own runtime library needs).
 //!
 //! Layers, each uses only those to its right: `runtime → driver → work → state → objects`.
-//! [`runtime`] is the other library; of `driver` it has the structures that cross the API, and calls
-//! the driver by its exported functions alone.
+//! [`runtime`] is the other library. Of `driver` it has the structures that cross the API, and it
+//! calls the driver by its exported functions alone.
 //!
 //! Reading order: `stub` and [`driver::table`] (how functions are exported), [`objects`] (above all
-//! `work`: what streams run and graphs hold), `state` (the tables of all objects), `work` (graphs are
-//! built, operations run), then `driver` by subject.
+//! `work`: what streams run and graphs hold), `state` (the tables of all objects), `work` (graphs
+//! are built, operations run), then `driver` by subject.
 
 pub mod driver;
 pub mod error;

@@ -14,8 +14,8 @@ const FOUND: c_int = 0;
 const NO_SUCH_SYMBOL: c_int = 1;
 const TOO_OLD: c_int = 2;
 
-/// The entry, of these, that `symbol` means to a program written for `version`: the newest one that is not
-/// newer.
+/// The entry, of these, that `symbol` means to a program written for `version`: the newest one that
+/// is not newer.
 fn find(rows: &[Row], symbol: &str, version: u32, flags: u64) -> Result<*const (), c_int> {
     let named = || rows.iter().filter(|row| row.base == symbol);
     let newest = named()
