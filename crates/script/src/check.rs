@@ -176,16 +176,23 @@ fn elects(code: &Code, probe: &Probe) -> bool {
     one && !code.first.is_empty()
 }
 
+/// The section of a probe in kernels, by its text.
+pub fn gpu_section(text: &str) -> String {
+    let (head, rest) = text.split_once(':').unwrap_or((text, ""));
+    let (place, kernels) = rest.split_once(':').unwrap_or((rest, "*"));
+    format!("{head}/{place}/{kernels}")
+}
+
 /// The section that says what a probe says.
 fn section(probe: &Probe, code: &Code) -> String {
     let (head, rest) = probe.text.split_once(':').unwrap_or((&probe.text, ""));
     match &probe.kind {
         ProbeKind::Gpu { site, .. } => {
-            let (mut place, kernels) = rest.split_once(':').unwrap_or((rest, "*"));
             if elects(code, probe) {
-                place = site.word();
+                let kernels = rest.split_once(':').map_or("*", |(_, kernels)| kernels);
+                return format!("{head}/{}/{kernels}", site.word());
             }
-            format!("{head}/{place}/{kernels}")
+            gpu_section(&probe.text)
         }
         _ => format!("{head}/{rest}"),
     }

@@ -1,7 +1,7 @@
 //! Statements of a block at one probe.
 
 use crate::ast::{BinaryOp, Expr, ExprKind, MapRef, Stmt, StmtKind, Target};
-use crate::check_expr::{Scope, known_to_programs, unknown_function};
+use crate::check_expr::{Scope, known_to_programs, one_word, unknown_function};
 use crate::error::{Problem, ScriptError};
 use crate::format::Format;
 use crate::language::{AGGREGATES, FUNCTIONS};
@@ -136,6 +136,7 @@ impl Scope<'_> {
         let Some(op) = op else {
             let (found, ty) = self.value(value)?;
             known_to_programs(ty, value.span)?;
+            one_word(ty, value.span)?;
             let variable = self.assigned(name, ty, span)?;
             return Ok(What::SetVariable {
                 variable,
@@ -185,6 +186,7 @@ impl Scope<'_> {
         let Some(op) = op else {
             let (found, ty) = self.value(value)?;
             known_to_programs(ty, value.span)?;
+            one_word(ty, value.span)?;
             let name = map.name.clone();
             let (map, key) = self.map(map)?;
             self.maps
@@ -405,6 +407,13 @@ impl Scope<'_> {
                     instead: "it is assigned to a map, as in `@x = count()`",
                 };
                 return Err(problem.at(span));
+            }
+            ("str", _) => {
+                return Err(Problem::Expected {
+                    expected: "a statement".into(),
+                    found: "a value that nobody uses".into(),
+                }
+                .at(span));
             }
             (name, _) => {
                 debug_assert!(!FUNCTIONS.contains(&name));

@@ -2,6 +2,7 @@
 //! runs is computed.
 
 use warpbpf_abi::access::{Barrier, Kind as Access, Space};
+use warpbpf_abi::cuda;
 use warpbpf_abi::nearest::nearest;
 
 use crate::ast::{BinaryOp, Expr, ExprKind, MapRef, Probe, ProbeKind, Target, UnaryOp};
@@ -90,6 +91,11 @@ impl Scope<'_> {
                 Ok((Value::Map { map, key }, ty))
             }
             ExprKind::Call {
+                name,
+                name_span,
+                args,
+            } if name == "str" => self.string(args, *name_span),
+            ExprKind::Call {
                 name, name_span, ..
             } => Err(self.no_value(name, *name_span)),
             ExprKind::Unary { op, value } => {
@@ -111,7 +117,9 @@ impl Scope<'_> {
                 otherwise,
             } => {
                 let cond = self.number(cond, "a condition")?;
+                let then_span = then.span;
                 let (then, ty) = self.value(then)?;
+                one_word(ty, then_span)?;
                 let span = otherwise.span;
                 let (otherwise, other) = self.value(otherwise)?;
                 if ty != other {
@@ -131,6 +139,49 @@ impl Scope<'_> {
             }
             ExprKind::Step { target, by, post } => self.step(target, *by, *post, expr.span),
         }
+    }
+
+    /// `str(address)`, `str(address, bytes)`
+    fn string(&mut self, args: &[Expr], span: Span) -> Result<(Value, Type), ScriptError> {
+        let (at, bytes) = match args {
+            [at] => (at, BYTES),
+            [at, most] => {
+                let what = "the number of bytes of a string";
+                let bytes = self.constant(most, what)?;
+                if !(1..=MOST_BYTES).contains(&bytes) {
+                    let problem = Problem::Range {
+                        what,
+                        found: bytes,
+                        allowed: "1 to 200",
+                    };
+                    return Err(problem.at(most.span));
+                }
+                (at, bytes)
+            }
+            _ => {
+                let problem = Problem::Arguments {
+                    function: "str".into(),
+                    expected: "an address, and the number of bytes at most",
+                    found: args.len(),
+                };
+                return Err(problem.at(span));
+            }
+        };
+        if !matches!(
+            self.probe.kind,
+            ProbeKind::Cuda { .. } | ProbeKind::Function { .. }
+        ) {
+            let problem = Problem::Unserved {
+                what: format!("`str` at `{}`", self.probe.text),
+                instead: "strings are read at `cuda:` and `uprobe:`".into(),
+            };
+            return Err(problem.at(span));
+        }
+        let at = self.number(at, "the address of a string")?;
+        // And a NUL.
+        let size = bytes as u8 + 1;
+        let at = Some(Box::new(at));
+        Ok((Value::Str { at, size }, Type::Str(size.div_ceil(8))))
     }
 
     /// An expression that must be a number.
@@ -171,6 +222,14 @@ impl Scope<'_> {
                     variable
                 });
                 Ok((Value::Variable(variable), ty))
+            }
+            Ok((ty, Read::Comm)) => {
+                let size = 8 * ty.words() as u8;
+                Ok((Value::Str { at: None, size }, ty))
+            }
+            Ok((ty, Read::Probe)) => {
+                let text = self.probe.text.clone();
+                Ok((Value::Number(self.text(&text) as i64), ty))
             }
             Ok((ty, read)) => Ok((Value::Read(read), ty)),
             Err(Missing::Unknown) => Err(Problem::Builtin {
@@ -315,6 +374,24 @@ impl Scope<'_> {
     ) -> Result<(Value, Type), ScriptError> {
         let (a, mut a_type) = self.value(left)?;
         let (b, mut b_type) = self.value(right)?;
+        if let (Type::Str(_), _) | (_, Type::Str(_)) = (a_type, b_type) {
+            return match (op, &left.kind, &right.kind) {
+                (BinaryOp::Equal | BinaryOp::Unequal, _, ExprKind::Text(word)) => {
+                    Ok((is(a, word, op == BinaryOp::Equal), Type::Number))
+                }
+                (BinaryOp::Equal | BinaryOp::Unequal, ExprKind::Text(word), _) => {
+                    Ok((is(b, word, op == BinaryOp::Equal), Type::Number))
+                }
+                _ => {
+                    let part = if let Type::Str(_) = a_type {
+                        left
+                    } else {
+                        right
+                    };
+                    Err(text_here(part.span))
+                }
+            };
+        }
         let (mut a, mut b) = (a, b);
         if matches!(op, BinaryOp::Equal | BinaryOp::Unequal) {
             // `kind == "load"`
@@ -368,11 +445,47 @@ impl Scope<'_> {
     }
 }
 
+/// Bytes of a string, if nothing else is said, and most of them.
+const BYTES: i64 = 63;
+const MOST_BYTES: i64 = 200;
+
+/// Whether text is a word.
+fn is(text: Value, word: &str, wanted: bool) -> Value {
+    if word.len() >= 8 * text.words() || word.contains('\0') {
+        // There is no room for it.
+        return Value::Number(i64::from(!wanted));
+    }
+    Value::Is {
+        text: Box::new(text),
+        word: word.to_owned(),
+        wanted,
+    }
+}
+
+fn text_here(span: Span) -> ScriptError {
+    Problem::Unserved {
+        what: "text that is read, here,".into(),
+        instead: "it can be a key, be printed, and be compared with a string in quotes".into(),
+    }
+    .at(span)
+}
+
+/// Text that is read has more than one word.
+///
+/// # Errors
+/// It is text.
+pub fn one_word(ty: Type, span: Span) -> Result<(), ScriptError> {
+    match ty {
+        Type::Str(_) => Err(text_here(span)),
+        _ => Ok(()),
+    }
+}
+
 /// There is no such function.
 pub fn unknown_function(name: &str) -> Problem {
-    const LATER: [&str; 14] = [
-        "str", "kstr", "ksym", "usym", "kstack", "ustack", "ntop", "join", "time", "strftime",
-        "system", "cat", "strncmp", "signal",
+    const LATER: [&str; 13] = [
+        "kstr", "ksym", "usym", "kstack", "ustack", "ntop", "join", "time", "strftime", "system",
+        "cat", "strncmp", "signal",
     ];
     match LATER.contains(&name) {
         true => Problem::Unserved {
@@ -411,6 +524,19 @@ fn word_of(ty: Type, word: &str, span: Span) -> Result<Value, ScriptError> {
             Barrier::from_word(word).map(|barrier| barrier as u32),
             listed(Barrier::ALL.iter().map(|barrier| barrier.word())),
         ),
+        Type::Api => {
+            let names = cuda::apis().into_iter().map(|api| api.name);
+            let found = names.clone().position(|name| name == word);
+            return match found {
+                Some(number) => Ok(Value::Number(number as i64)),
+                None => Err(Problem::Word {
+                    of: "function of the driver",
+                    word: word.to_owned(),
+                    known: listed(cuda::nearest(word).into_iter()),
+                }
+                .at(span)),
+            };
+        }
         ty => {
             let instead = match ty {
                 Type::Kernel => "name kernels in the probe, as in `gpu:entry:*gemm*`",

@@ -187,17 +187,15 @@ impl Emitter<'_> {
     }
 
     fn send(&mut self, request: usize, args: &[Value]) {
-        let size = 8 * (args.len() as i16 + 1);
-        let base = self.block(args.len() + 1);
-        for (at, arg) in (1..).zip(args) {
-            self.value(arg);
-            self.store_slot(base + 8 * at);
-        }
+        let words = 1 + args.iter().map(Value::words).sum::<usize>();
+        let base = self.block(words);
+        let size = 8 * words as i64;
+        self.put_all(args, base + 8);
         self.asm
             .store(Width::W64, Reg::FP, base, Source::Imm(request as i32));
         self.asm.map(r(1), self.layout.records);
         self.address(r(2), base);
-        self.asm.number(r(3), size.into());
+        self.asm.number(r(3), size);
         self.asm.number(r(4), 0);
         self.asm.call(HelperId::RingbufOutput as u32);
         if matches!(self.checked.requests[request], Request::Exit) {

@@ -125,18 +125,72 @@ impl<'c> Emitter<'c> {
             }
             return base;
         }
-        let base = self.block(key.len() + usize::from(bucket.is_some()));
-        for (at, part) in (0..).zip(key) {
-            let depth = self.depth;
-            self.value(part);
-            self.depth = depth;
-            self.store_slot(base + 8 * at);
-        }
+        let words: usize = key.iter().map(Value::words).sum();
+        let base = self.block(words + usize::from(bucket.is_some()));
+        self.put_all(key, base);
         if let Some(bucket) = bucket {
             self.load_slot(Reg::R0, bucket);
-            self.store_slot(base + 8 * key.len() as i16);
+            self.store_slot(base + 8 * words as i16);
         }
         base
+    }
+
+    /// Puts values on the stack, one behind the other.
+    pub fn put_all(&mut self, values: &[Value], base: i16) {
+        let mut off = base;
+        for value in values {
+            let depth = self.depth;
+            match value {
+                Value::Str { at, size } => self.text(at.as_deref(), *size, off),
+                value => {
+                    self.value(value);
+                    self.store_slot(off);
+                }
+            }
+            self.depth = depth;
+            off += 8 * value.words() as i16;
+        }
+    }
+
+    /// Text comes to the stack, with zeros behind it.
+    fn text(&mut self, at: Option<&Value>, size: u8, off: i16) {
+        let last = i16::from(size.div_ceil(8)) - 1;
+        if !size.is_multiple_of(8) {
+            let zero = Source::Imm(0);
+            self.asm.store(Width::W64, Reg::FP, off + 8 * last, zero);
+        }
+        let helper = match at {
+            Some(at) => {
+                self.value(at);
+                self.asm.copy(r(3), Reg::R0);
+                HelperId::ProbeReadUserStr
+            }
+            None => HelperId::GetCurrentComm,
+        };
+        self.address(r(1), off);
+        self.asm.number(r(2), size.into());
+        self.asm.call(helper as u32);
+    }
+
+    /// `r0` = 1 if text is the word, or if it is not and that is wanted; else 0.
+    fn is(&mut self, text: &Value, word: &str, wanted: bool) {
+        let (differs, end) = (self.asm.label(), self.asm.label());
+        let off = self.block(text.words());
+        self.put_all(std::slice::from_ref(text), off);
+        let mut bytes = word.as_bytes().to_vec();
+        // The NUL, too.
+        bytes.resize((bytes.len() + 1).next_multiple_of(8), 0);
+        for (at, word) in (0..).zip(bytes.as_chunks().0) {
+            self.load_slot(Reg::R0, off + 8 * at);
+            self.asm.number(r(1), i64::from_le_bytes(*word));
+            let src = Source::Reg(r(1));
+            self.asm.jump(JumpOp::Ne, Reg::R0, src, differs);
+        }
+        self.asm.number(Reg::R0, i64::from(wanted));
+        self.asm.goto(end);
+        self.asm.place(differs);
+        self.asm.number(Reg::R0, i64::from(!wanted));
+        self.asm.place(end);
     }
 
     /// `r0` = the address of a key's value, or null.
@@ -201,6 +255,9 @@ impl<'c> Emitter<'c> {
                 let off = self.slot(*variable);
                 self.load_slot(Reg::R0, off);
             }
+            // Who has room for it puts it there.
+            Value::Str { .. } => self.asm.number(Reg::R0, 0),
+            Value::Is { text, word, wanted } => self.is(text, word, *wanted),
             Value::Map { map, key } => {
                 let none = self.asm.label();
                 let key = self.key(*map, key, None);
@@ -367,7 +424,8 @@ impl<'c> Emitter<'c> {
                 self.asm.number(r(1), self.start as i64);
                 self.asm.alu(AluOp::Sub, Reg::R0, Source::Reg(r(1)));
             }
-            Read::Nothing => self.asm.number(Reg::R0, 0),
+            // Those are no single word, and known before the script runs.
+            Read::Comm | Read::Probe | Read::Nothing => self.asm.number(Reg::R0, 0),
         }
     }
 

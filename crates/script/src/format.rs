@@ -1,7 +1,7 @@
 //! Formats of `printf`: read when the script is checked, filled in when a record comes.
 
 use crate::error::Problem;
-use crate::types::Type;
+use crate::types::{Type, text};
 
 /// A format.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -95,13 +95,23 @@ impl Format {
     /// The text for these values. `name` says what a value is called that is no number.
     pub fn fill(&self, values: &[u64], name: &dyn Fn(Type, u64) -> String) -> String {
         let mut out = String::new();
-        let mut values = values.iter();
+        let mut values = values;
         for piece in &self.pieces {
             match piece {
                 Piece::Text(text) => out.push_str(text),
                 Piece::Conversion(conversion) => {
-                    let value = values.next().copied().unwrap_or(0);
-                    conversion.fill(value, name, &mut out);
+                    let words = conversion.ty.words().min(values.len());
+                    let (own, behind) = values.split_at(words);
+                    let value = own.first().copied().unwrap_or(0);
+                    let read = |ty, value| match ty {
+                        Type::Str(_) => {
+                            let bytes: Vec<u8> = own.iter().flat_map(|w| w.to_le_bytes()).collect();
+                            text(&bytes)
+                        }
+                        ty => name(ty, value),
+                    };
+                    conversion.fill(value, &read, &mut out);
+                    values = behind;
                 }
             }
         }
@@ -161,7 +171,10 @@ impl Conversion {
         let fits = match self.letter {
             's' => !is_number,
             // Everything else prints numbers, and what is not one has one, too.
-            _ => self.ty != Type::Text && self.ty != Type::File && self.ty != Type::Device,
+            _ => !matches!(
+                self.ty,
+                Type::Text | Type::File | Type::Device | Type::Str(_)
+            ),
         };
         match fits {
             true => Ok(()),

@@ -150,7 +150,7 @@ impl Run<'_> {
                 self.world.now().saturating_sub(self.world.start()) as i64
             }
             // The check refuses these here.
-            Value::Read(_) | Value::StepMap { .. } => 0,
+            Value::Read(_) | Value::StepMap { .. } | Value::Str { .. } | Value::Is { .. } => 0,
             Value::Variable(variable) => self.variables[*variable],
             Value::Map { map, key } => {
                 let key: Vec<u64> = key.iter().map(|part| self.value(part) as u64).collect();

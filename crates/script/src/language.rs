@@ -11,7 +11,7 @@ use crate::ast::ProbeKind;
 use crate::typed::{Read, Type};
 
 /// All built-ins; those with a number at their end are shown as `arg0`.
-pub const BUILTINS: [&str; 39] = [
+pub const BUILTINS: [&str; 45] = [
     "kernel",
     "launch",
     "block",
@@ -40,6 +40,12 @@ pub const BUILTINS: [&str; 39] = [
     "elapsed",
     "pid",
     "tid",
+    "uid",
+    "gid",
+    "cpu",
+    "comm",
+    "func",
+    "probe",
     "retval",
     "duration",
     "grid",
@@ -54,10 +60,13 @@ pub const BUILTINS: [&str; 39] = [
 ];
 
 /// All functions.
-pub const FUNCTIONS: [&str; 14] = [
+pub const FUNCTIONS: [&str; 15] = [
     "count", "sum", "avg", "min", "max", "stats", "hist", "lhist", "delete", "clear", "print",
-    "printf", "zero", "exit",
+    "printf", "zero", "exit", "str",
 ];
+
+/// Words of the name of a thread.
+const COMM_WORDS: u8 = 2;
 
 /// Functions whose value is a map.
 pub const AGGREGATES: [&str; 8] = [
@@ -81,7 +90,8 @@ pub fn builtin(name: &str, probe: &ProbeKind) -> Result<(Type, Read), Missing> {
     match (name, probe) {
         ("nsecs", _) => return Ok((Type::Number, Read::Clock)),
         ("elapsed", _) => return Ok((Type::Number, Read::Elapsed)),
-        ("comm" | "cpu" | "uid" | "gid" | "args" | "func" | "probe" | "ctx" | "cgroup", _) => {
+        ("probe", _) => return Ok((Type::Text, Read::Probe)),
+        ("args" | "ctx" | "cgroup", _) => {
             return Err(Missing::NotHere(
                 "`warpbpf trace` does not have it yet".into(),
             ));
@@ -147,12 +157,15 @@ fn of_gpu(name: &str, site: Site) -> Result<(Type, Read), Missing> {
     let (ty, field) = match name {
         "block" => return Ok((Type::Number, Read::Helper(HelperId::GpuBlockId as u32))),
         "thread" => return Ok((Type::Number, Read::Helper(HelperId::GpuThreadId as u32))),
-        "pid" => {
-            return Ok((
-                Type::Number,
-                Read::UpperHalf(HelperId::GetCurrentPidTgid as u32),
+        "pid" | "uid" | "gid" | "comm" => {
+            return of_process(name).ok_or(Missing::Unknown);
+        }
+        "cpu" => {
+            return Err(Missing::NotHere(
+                "a kernel runs on no CPU; `sm` is its multiprocessor".into(),
             ));
         }
+        "func" => return elsewhere(name, "it is known at `cuda:FUNCTION`"),
         "device" => return Ok((Type::Device, Read::Nothing)),
         "tid" => {
             return Err(Missing::NotHere(
@@ -247,12 +260,18 @@ fn field_of(site: Site, name: &str) -> Result<Read, Missing> {
     }
 }
 
-/// `pid` and `tid` of a thread of the host.
+/// What is known of a process and a thread of the host.
 fn of_process(name: &str) -> Option<(Type, Read)> {
     let number = HelperId::GetCurrentPidTgid as u32;
+    let user = HelperId::GetCurrentUidGid as u32;
+    let cpu = HelperId::GetSmpProcessorId as u32;
     match name {
         "pid" => Some((Type::Number, Read::UpperHalf(number))),
         "tid" => Some((Type::Number, Read::LowerHalf(number))),
+        "uid" => Some((Type::Number, Read::LowerHalf(user))),
+        "gid" => Some((Type::Number, Read::UpperHalf(user))),
+        "cpu" => Some((Type::Number, Read::LowerHalf(cpu))),
+        "comm" => Some((Type::Str(COMM_WORDS), Read::Comm)),
         _ => None,
     }
 }
@@ -269,6 +288,14 @@ fn of_cuda(name: &str, at_end: bool) -> Result<(Type, Read), Missing> {
     match (name, argument(name)) {
         ("kernel", _) => Ok((Type::Kernel, word(cuda::KERNEL))),
         ("launch", _) => Ok((Type::Number, word(cuda::LAUNCH))),
+        ("func", _) => Ok((
+            Type::Api,
+            Read::Field {
+                offset: cuda::API as i16,
+                size: 4,
+                signed: false,
+            },
+        )),
         ("retval", _) if at_end => Ok((
             Type::Number,
             Read::Field {

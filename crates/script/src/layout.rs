@@ -89,8 +89,9 @@ fn laid(map: &Map, keys: u32) -> Laid {
     let (map_type, key_size, entries) = match is_array(map) {
         true => (MapType::Array, 4, map.kind.buckets().unwrap_or(1)),
         false => {
-            let parts = map.key.len() + usize::from(map.kind.buckets().is_some());
-            (MapType::Hash, 8 * parts as u32, keys)
+            let words: usize = map.key.iter().map(|ty| ty.words()).sum();
+            let bucket = usize::from(map.kind.buckets().is_some());
+            (MapType::Hash, 8 * (words + bucket) as u32, keys)
         }
     };
     Laid {

@@ -36,5 +36,7 @@ pub mod show;
 
 mod compile;
 
+pub use check::gpu_section;
 pub use compile::{Compiled, Options, compile};
 pub use error::{Problem, ScriptError};
+pub use parse::one_probe;

@@ -1,6 +1,6 @@
 //! From tokens to a tree: blocks and statements.
 
-use crate::ast::{BinaryOp, Block, Expr, Script, Stmt, StmtKind};
+use crate::ast::{BinaryOp, Block, Expr, Probe, Script, Stmt, StmtKind};
 use crate::error::{Problem, ScriptError};
 use crate::lex::{Lexer, Token};
 use crate::parse_expr::{expression, target};
@@ -22,6 +22,22 @@ pub fn parse(source: &str) -> Result<Script, ScriptError> {
     match script.blocks.is_empty() {
         false => Ok(script),
         true => Err(Problem::NoProgram.at(lexer.here())),
+    }
+}
+
+/// Reads one probe and nothing else.
+///
+/// # Errors
+/// It is none.
+pub fn one_probe(source: &str) -> Result<Probe, ScriptError> {
+    let mut lexer = Lexer::new(source);
+    let (text, span) = lexer.probe()?;
+    match lexer.is_at_end()? {
+        true => probe(&text, span),
+        false => {
+            let (token, span) = lexer.token()?;
+            Err(expected("one probe", &token, span))
+        }
     }
 }
 

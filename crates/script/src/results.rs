@@ -1,11 +1,14 @@
 //! What maps hold, put together from all devices and processes, with keys as people read them.
 
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 use warpbpf_abi::access::{Barrier, Kind as Access, Space};
+use warpbpf_abi::cuda;
 
 use crate::layout::{Layout, is_array, offset};
 use crate::typed::{Checked, Kind, Map, Type};
+use crate::types::text;
 
 /// A value as people read it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,13 +91,19 @@ impl Results {
         let (Some(definition), Some(cells)) = (script.maps.get(map), self.maps.get_mut(map)) else {
             return;
         };
-        let parts = (0..).zip(&definition.key);
-        let shown: Key = parts
-            .map(|(at, ty)| names(*ty, word(key, 8 * at)))
-            .collect();
+        let mut at = 0;
+        let mut shown = Key::new();
+        for ty in &definition.key {
+            let behind = at + 8 * ty.words();
+            shown.push(match ty {
+                Type::Str(_) => Part::Name(text(key.get(at..behind).unwrap_or_default())),
+                ty => names(*ty, word(key, at)),
+            });
+            at = behind;
+        }
         let bucket = match is_array(definition) {
             true => index,
-            false => word(key, 8 * definition.key.len()) as u32,
+            false => word(key, at) as u32,
         };
         if definition.kind.buckets().is_some() && word(value, 0) == 0 {
             return;
@@ -254,6 +263,11 @@ pub fn word_of(script: &Checked, ty: Type, number: u64) -> Option<String> {
             Some(found.word().to_owned())
         }
         Type::Text => script.texts.get(number32 as usize).cloned(),
-        Type::Number | Type::Kernel | Type::Site | Type::File | Type::Device => None,
+        Type::Api => {
+            static NAMES: LazyLock<Vec<&str>> =
+                LazyLock::new(|| cuda::apis().iter().map(|api| api.name).collect());
+            NAMES.get(number32 as usize).map(|name| (*name).to_owned())
+        }
+        Type::Number | Type::Kernel | Type::Site | Type::File | Type::Str(_) | Type::Device => None,
     }
 }

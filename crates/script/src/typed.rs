@@ -111,6 +111,10 @@ pub enum Read {
     Clock,
     /// The same since the script began.
     Elapsed,
+    /// The name of the thread, in 16 bytes.
+    Comm,
+    /// The probe, as it was written.
+    Probe,
     /// Filled in by the tool.
     Nothing,
 }
@@ -125,6 +129,18 @@ pub enum Value {
     Number(i64),
     Read(Read),
     Variable(usize),
+    /// Text in so many bytes, its NUL among them: of the application's memory, or without an
+    /// address the thread's name.
+    Str {
+        at: Option<Box<Value>>,
+        size: u8,
+    },
+    /// Whether text is this one.
+    Is {
+        text: Box<Value>,
+        word: String,
+        wanted: bool,
+    },
     /// What a map has for a key; 0 if nothing.
     Map {
         map: usize,
@@ -146,6 +162,16 @@ pub enum Value {
         by: i64,
         post: bool,
     },
+}
+
+impl Value {
+    /// Words of 8 bytes that it has.
+    pub fn words(&self) -> usize {
+        match self {
+            Value::Str { size, .. } => usize::from(*size).div_ceil(8),
+            _ => 1,
+        }
+    }
 }
 
 /// What is done to a map's value in one step.

@@ -40,6 +40,7 @@ pub fn all() -> Vec<Case> {
         crate::timeline::cases,
         crate::torch::cases,
         crate::trace::cases,
+        crate::trace_more::cases,
         crate::touched::cases,
         crate::documents::cases,
         crate::tools::cases,

@@ -72,6 +72,7 @@ mod tools;
 mod torch;
 mod touched;
 mod trace;
+mod trace_more;
 mod tree;
 mod unharmed;
 mod uprobes;

@@ -41,7 +41,8 @@ fn command(bench: &Bench, flags: &[&str], script: &str) -> Command {
 
 /// What a script in an application prints.
 pub struct Traced {
-    lines: Vec<Value>,
+    /// Lines of JSON.
+    pub lines: Vec<Value>,
     output: Output,
 }
 

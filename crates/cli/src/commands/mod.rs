@@ -21,4 +21,5 @@ pub mod sites;
 pub mod splice;
 pub mod tool;
 pub mod trace;
+pub mod trace_list;
 pub mod verify;

@@ -155,6 +155,7 @@ fn is_coloured(flags: &ToolFlags, to_file: bool) -> bool {
 
 fn as_trace(flags: ToolFlags, source: String, keys: u32) -> TraceFlags {
     TraceFlags {
+        list: None,
         file: None,
         expression: Some(source),
         pid: flags.pid,

@@ -1,6 +1,7 @@
 //! `warpbpf trace`: a script in the kernels of an application, and what it found.
 
 use std::cell::Cell;
+use std::ffi::OsString;
 use std::io::IsTerminal as _;
 
 use warpbpf_object::LoadOptions;
@@ -11,6 +12,7 @@ use crate::backend::choose::Moment;
 use crate::collect::collector::Reader;
 use crate::commands::attach::attend;
 use crate::commands::run::{Attachment, Watched, observe};
+use crate::commands::trace_list::list;
 use crate::flags::{
     AttachFlags, OutputFlags, RequestFlags, SessionFlags, TargetFlags, TraceFlags, ValueFlags,
     WhomFlags, WorkFlags,
@@ -33,6 +35,9 @@ const BUDGET: u64 = 1 << 16;
 
 /// Compiles, runs, and prints.
 pub fn run(flags: TraceFlags, surroundings: &Surroundings) -> Result<u8, CliError> {
+    if let Some(probe) = &flags.list {
+        return list(probe, flags.command.first().map(OsString::as_os_str));
+    }
     let (name, source) = script(&flags)?;
     let start = now();
     let compiled = compiled(&source, &name, start, flags.keys)?;

@@ -26,6 +26,7 @@ pub enum TraceFormat {
   warpbpf trace -e 'gpu:mem:*|space=global { @bytes[kernel, kind] = sum(size) }' -- ./app
   warpbpf trace -e 'cudaret:cuMemcpy* { @us = hist(duration / 1000) }' -p PID
   warpbpf trace -e 'gpu:entry:* { @threads = count() } interval:s:1 { print(@threads); clear(@threads) }' -p PID
+  warpbpf trace -l 'gpu:mem:*' -- ./app
   warpbpf trace script.wt -- ./app          a file may begin with `#!/usr/bin/env -S warpbpf trace`
 
 docs/script.md has the language.")]
@@ -33,13 +34,17 @@ pub struct TraceFlags {
     /// A file with a script
     #[arg(
         value_name = "SCRIPT.wt",
-        required_unless_present = "expression",
+        required_unless_present_any = ["expression", "list"],
         conflicts_with = "expression"
     )]
     pub file: Option<PathBuf>,
     /// The script itself
     #[arg(short = 'e', value_name = "SCRIPT")]
     pub expression: Option<String>,
+    /// List what a probe stands for and run nothing: places in kernels of the application's file
+    /// (`-l 'gpu:mem:*' -- ./app`), functions of the driver (`-l 'cuda:cuMem*'`)
+    #[arg(short, long, value_name = "PROBE", conflicts_with_all = ["expression", "file", "pid"])]
+    pub list: Option<String>,
     /// Attach to this process, as `warpbpf attach` does, instead of starting an application
     #[arg(short, long, value_name = "PID", conflicts_with = "command")]
     pub pid: Option<u32>,

@@ -36,7 +36,7 @@ impl<'s> Called<'s> {
             Type::Kernel => of(&self.kernels),
             Type::Site => of(&self.sites),
             Type::File => of(&self.sites).map(|site| file(&site).to_owned()),
-            Type::Access | Type::Space | Type::Barrier | Type::Text => {
+            Type::Access | Type::Space | Type::Barrier | Type::Text | Type::Api | Type::Str(_) => {
                 word_of(self.script, ty, number)
             }
         };
