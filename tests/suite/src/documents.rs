@@ -3,12 +3,15 @@
 //! A fenced block whose first line begins with `$ ` is a session of a terminal: what follows a
 //! command, up to the next one, is what it prints, both streams as they come. `…` stands for any
 //! part of a line, or as a line of its own for any number of lines. A command without output is
-//! only run. What a fence says besides: `status=N`, the exit status of the last command; `times`,
-//! numbers, bars and the count of rows that are alike may be others; `not-run`, a test does not have
-//! what it needs, and a line above says what that is. A fence that names a file, as "c
-//! hello.bpf.c", writes it. The blocks of a page share a folder, in which the applications of the
-//! examples lie by their names. With `WARPBPF_BLESS=1` what is printed replaces what the page
-//! shows, where they differ.
+//! only run. What a fence says besides:
+//!
+//! - `status=N`: the exit status of the last command.
+//! - `times`: numbers, bars and the count of rows that are alike may be others.
+//! - `not-run`: a test does not have what it needs; a line above says what that is.
+//! - a file's name, as "c hello.bpf.c": the block is written to that file.
+//!
+//! The blocks of a page share a folder, in which the applications of the examples lie by their
+//! names. With `WARPBPF_BLESS=1` what is printed replaces what the page shows, where they differ.
 
 use std::path::{Path, PathBuf};
 use std::process::Stdio;

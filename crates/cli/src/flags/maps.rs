@@ -46,8 +46,8 @@ pub enum MapsVerb {
         /// shows it
         #[arg(allow_negative_numbers = true)]
         key: String,
-        /// A number, `hex:…`, a whole value as `dump` shows it, or `field=value` for each field that
-        /// changes; others stay as they are
+        /// A number, `hex:…`, a whole value as `dump` shows it, or `field=value` for each field
+        /// that changes; others stay as they are
         #[arg(required = true, allow_negative_numbers = true)]
         value: Vec<String>,
         /// Only if the key is not there yet
