@@ -8,6 +8,7 @@ mod say;
 
 mod artifacts;
 mod bare;
+mod book;
 mod bundle;
 mod circles;
 mod compile;
@@ -23,6 +24,7 @@ mod helpers;
 mod jobs;
 mod layers;
 mod libbpf;
+mod links;
 mod log;
 mod measurements;
 mod names;
@@ -57,6 +59,7 @@ usage: cargo xtask COMMAND
   case NAME     the end-to-end cases with NAME in their names, on the soft GPU, with all that they print
   bless         write what text tests expect, as it is now, and generated files
   codegen       write generated files (include/*.h, docs/helpers.md); `codegen --check` fails if they are out of date
+  book          the documents as a book, in target/book (installs mdbook into .toolchain)
   measurements  write docs/measurements.md from benches/results
   tidy          check the rules that no compiler checks
   selftests     Linux's own verifier tests against our verifier (downloads 150 MB of kernel sources once)
@@ -89,6 +92,7 @@ fn work() -> ExitCode {
         ["test", "--deep"] => test::run(test::Depth::Deep),
         ["case", name] => test::case(name),
         ["bless"] => test::bless(),
+        ["book"] => plan_of("book", book::build),
         ["codegen"] => generated::write(),
         ["codegen", "--check"] => generated::check(),
         ["measurements"] => measurements::write(),
@@ -126,6 +130,13 @@ fn set_up() -> Result<(), Failure> {
         setup::for_tests(log)?;
         Ok(tools.to_string())
     });
+    plan.run()
+}
+
+/// One step by itself.
+fn plan_of(name: &'static str, run: fn(&log::Log) -> jobs::StepResult) -> Result<(), Failure> {
+    let mut plan = Plan::new();
+    plan.step(name, &[], run);
     plan.run()
 }
 

@@ -123,25 +123,28 @@ fn system_packages(log: &Log) -> Result<String, Failure> {
     let has_cxx = succeeds(Command::new("g++").arg("--version"));
     let has_pip = succeeds(Command::new("python3").args(["-m", "pip", "--version"]));
     let needs_pip = !has_pip && find_cuda().is_none();
+    // What `warpbpf new` makes is compiled by it.
+    let has_make = succeeds(Command::new("make").arg("--version"));
     if let Some(clang) = find_clang()
         && has_headers
         && has_cxx
         && has_bpftool
         && has_llvm
+        && has_make
         && !needs_pip
     {
         return Ok(clang);
     }
     if !succeeds(Command::new("apt-get").arg("--version")) {
         return failure(
-            "this machine has no apt-get; install clang (with the bpf target), the libbpf headers, g++ and python3 with pip",
+            "this machine has no apt-get; install clang (with the bpf target), the libbpf headers, g++, make and python3 with pip",
         );
     }
     let is_root = std::env::var("USER").is_ok_and(|u| u == "root")
         || succeeds(Command::new("test").args(["-w", "/usr/bin"]));
     if !is_root {
         return failure(
-            "some Debian packages are missing; run\n  sudo apt-get update && sudo apt-get install -y clang-19 llvm-19 libbpf-dev libelf-dev zlib1g-dev bpftool linux-libc-dev g++ python3-pip\n(or `clang` and `llvm` where there is no clang-19), then this again",
+            "some Debian packages are missing; run\n  sudo apt-get update && sudo apt-get install -y clang-19 llvm-19 libbpf-dev libelf-dev zlib1g-dev bpftool linux-libc-dev g++ make python3-pip\n(or `clang` and `llvm` where there is no clang-19), then this again",
         );
     }
     log.run(Command::new("apt-get").args(["update", "-qq"]))?;
@@ -174,6 +177,9 @@ fn system_packages(log: &Log) -> Result<String, Failure> {
     }
     if !has_cxx {
         install.arg("g++");
+    }
+    if !has_make {
+        install.arg("make");
     }
     if needs_pip {
         install.arg("python3-pip");

@@ -6,6 +6,7 @@ use std::sync::OnceLock;
 
 use crate::artifacts::{self, Artifacts, BUILT, Extent, Profile};
 use crate::bare;
+use crate::book;
 use crate::conformance;
 use crate::generated;
 use crate::jobs::{Plan, StepResult};
@@ -127,6 +128,7 @@ fn add_slow<'p>(
         log.cargo(command.args(["test", "--doc", "--workspace", "--quiet"]))?;
         units::passed(&log.text())
     });
+    plan.step("book", &[], book::build);
     // What the parts of tests/gpu/run.sh make of reports, without a GPU.
     plan.step("scripts", &[], |log| {
         let script = root().join("tests/gpu/test_backends.py");

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::shell::{Failure, failure, read, root};
-use crate::{circles, layers, measurements, names, readmes};
+use crate::{circles, layers, links, measurements, names, readmes};
 
 /// Longest logic file, in lines. Instruction and export tables are lists and may be longer.
 const MAX_LINES: usize = 720;
@@ -44,6 +44,7 @@ pub fn run() -> Result<(), Failure> {
     findings.extend(layers::findings(&crates)?);
     findings.extend(measurements::findings()?);
     findings.extend(readmes::findings()?);
+    findings.extend(links::findings()?);
     if findings.is_empty() {
         Ok(())
     } else {

@@ -67,6 +67,7 @@ fn main() -> std::process::ExitCode {
             output::answer(flags.output.json.is_some(), commands::launch::run(&flags))
         }
         Command::LaunchInside(flags) => commands::launch_inside::run(&flags),
+        Command::New(flags) => commands::new::run(&flags),
         Command::Verify(flags) => output::answer(flags.json, commands::verify::run(&flags)),
         Command::Compile(flags) => output::answer(flags.json, commands::compile::run(&flags)),
         Command::Link(flags) => output::answer(flags.json, commands::link::run(&flags)),

@@ -12,6 +12,7 @@ pub mod link;
 pub mod loader;
 pub mod loader_late;
 pub mod maps;
+pub mod new;
 pub mod ps;
 pub mod replace;
 pub mod report;

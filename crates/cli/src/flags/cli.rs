@@ -7,7 +7,7 @@ use super::cache::CacheFlags;
 use super::compile::{CompileFlags, LinkFlags, SitesFlags, VerifyFlags};
 use super::launch::{LaunchFlags, LaunchInsideFlags};
 use super::loader::LoaderFlags;
-use super::manual::{CompletionsFlags, ManFlags};
+use super::manual::{CompletionsFlags, ManFlags, NewFlags};
 use super::maps::MapsFlags;
 use super::replace::{GateFlags, ProgramsFlags, RemoveFlags, ReplaceFlags, SlotsFlags};
 use super::run::{DoctorFlags, KernelsFlags, PsFlags, ReportFlags, RunFlags};
@@ -73,6 +73,8 @@ pub enum Command {
     /// Launch a program of a tool that runs under `warpbpf loader` as a kernel, with that tool's
     /// maps
     LaunchInside(LaunchInsideFlags),
+    /// Make a folder to begin a program in: an example in C, the headers, a Makefile
+    New(NewFlags),
     /// Prove a program safe, or say why it is not
     Verify(VerifyFlags),
     /// Show what a program becomes

@@ -17,6 +17,16 @@ pub struct CompletionsFlags {
     pub shell: Shell,
 }
 
+/// `warpbpf new`
+#[derive(Debug, Args)]
+#[command(after_help = "Example:
+  warpbpf new hello && make -C hello && warpbpf run hello/hello.bpf.o -- ./app")]
+pub struct NewFlags {
+    /// The folder to make; its name is that of the program
+    #[arg(value_name = "FOLDER")]
+    pub folder: PathBuf,
+}
+
 /// `warpbpf man`
 #[derive(Debug, Args)]
 #[command(after_help = "Example:

@@ -27,7 +27,7 @@ pub use code::{Backend, CodeFlags};
 pub use compile::{CompileFlags, Emit, LinkFlags, SitesFlags, VerifyFlags};
 pub use launch::{LaunchFlags, LaunchInsideFlags, Shape};
 pub use loader::LoaderFlags;
-pub use manual::{CompletionsFlags, ManFlags};
+pub use manual::{CompletionsFlags, ManFlags, NewFlags};
 pub use maps::{MapsFlags, MapsVerb};
 pub use output::{Form, OutputFlags};
 pub use program::{DeviceChoice, Inject, ProgramFlags};
