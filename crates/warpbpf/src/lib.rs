@@ -25,53 +25,41 @@
 //! Changes of arrays are copies. Changes of hashes, queues and the like are made by a small kernel,
 //! so that they are one step for the application's lanes too; for them [`Options::host_ops`] must
 //! be set when the tool is made.
+//!
+//! Layers, each uses only those to its right: `tool → live → control → handles → heard → start →
+//! machine → system`.
 
 #![deny(missing_docs)]
 
-pub mod live;
-pub mod machine;
-pub mod start;
-
-mod error;
-
-mod agreed;
-mod bounds;
-mod object;
-
-mod choose;
-mod client;
-mod client_views;
-mod events;
-mod functions;
-mod handshake;
-mod kept;
-mod launches;
-mod map;
-mod number;
-mod process;
-mod replace;
-mod seen;
-mod silence;
-mod state;
-mod sweep;
-mod tool;
-mod typed;
-
 pub mod control;
+mod error;
+mod handles;
+mod heard;
+pub mod live;
+mod lock;
+pub mod machine;
+mod object;
+pub mod start;
+mod system;
+mod tool;
 
 pub use control::{Control, SessionInfo};
 pub use error::{Error, errno_text};
-pub use events::{Event, Losses, Message};
-pub use functions::{Function, Functions};
+pub use handles::map::{Entry, Map, Snapshot};
+pub use handles::process::{KernelInfo, Process};
+pub use handles::replace::REPLACE_LIMIT;
+pub use handles::typed::{Plain, Queue, TypedMap};
+pub use heard::events::{Event, Losses, Message};
+pub use heard::functions::{Function, Functions};
+pub use heard::note::Note;
+pub use heard::plan::{plan_of, untyped_map};
+pub use heard::replacement::{Replaced, Replacement};
 pub use live::{AttachError, Change, CudaProcess};
 pub use machine::{Device, DeviceChoice};
-pub use map::{Entry, Map, Snapshot, plan_of, untyped_map};
 pub use object::Object;
-pub use process::{KernelInfo, Note, Process};
-pub use replace::{REPLACE_LIMIT, Replaced, Replacement};
 pub use start::Inject;
-pub use tool::{App, Launch, Tool, runtime_folder};
-pub use typed::{Plain, Queue, TypedMap};
+pub use system::folders::runtime_folder;
+pub use tool::{App, Launch, Tool};
 pub use warpbpf_abi::choice::{Choice, ChoiceError, ChoiceKey, ChoiceRequest, StreamPick};
 pub use warpbpf_abi::maps::{MapType, Placement};
 pub use warpbpf_abi::method::{Method, NoMethod};

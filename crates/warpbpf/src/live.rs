@@ -7,7 +7,7 @@ use warpbpf_inject::{Done, InjectError, Subject, folder, mappings, status_field,
 
 use crate::control::{Asked, Asker, TOOL_PATIENCE};
 use crate::error::Error;
-use crate::number;
+use crate::system::number;
 
 /// Why a tool's programs are not in a process that runs, or still are. It is as it was.
 #[derive(Debug, thiserror::Error)]

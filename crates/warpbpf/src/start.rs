@@ -11,7 +11,6 @@ use warpbpf_wire::rendezvous::SHM_NAME;
 
 use crate::error::Error;
 use crate::machine::{self, Device};
-use crate::tool::Before;
 
 /// The variable by which a CUDA driver is told of a tool in the application.
 pub const INJECTION: &str = "CUDA_INJECTION64_PATH";
@@ -95,6 +94,16 @@ pub enum Entry {
     Env,
     /// Through `LD_PRELOAD`, and why.
     Preload(&'static str),
+}
+
+/// What is done in a new process before it becomes the application, with its number.
+#[derive(Clone)]
+pub(crate) struct Before(pub(crate) Arc<dyn Fn(u32) + Send + Sync>);
+
+impl std::fmt::Debug for Before {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Before")
+    }
 }
 
 /// Names and values of variables.
@@ -234,7 +243,7 @@ pub(crate) fn spawn(
 /// Takes away what tools of this user have left that were killed. Each [`crate::Tool`] does so when
 /// it is made.
 pub fn take_away_left_folders() {
-    crate::sweep::left_folders(&crate::tool::runtime_folder());
+    crate::system::folders::left_folders(&crate::system::folders::runtime_folder());
 }
 
 /// The program and its arguments.

@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
-use super::{Control, Reply, Request, SessionInfo};
+use super::ask::{Control, unexpected};
+use super::protocol::{Reply, Request, SessionInfo};
 
 /// How long tools may take to say what they have, where nobody says: longer than one of them is
 /// busy with another's question.
@@ -136,7 +137,7 @@ impl Control {
         };
         match frame.message {
             Reply::Session(session) => Ok(Some((session, frame.blob))),
-            other => Err(super::unexpected(other)),
+            other => Err(unexpected(other)),
         }
     }
 }

@@ -4,17 +4,16 @@
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
 use warpbpf_abi::maps::{EBUSY, EINVAL};
-use warpbpf_wire::{AgentConnection, MOST_CLIENTS, NoteLevel, Options, ToAgent, ToTool};
+use warpbpf_wire::{AgentConnection, MOST_CLIENTS, NoteLevel, ToAgent, ToTool};
 
+use super::protocol::{ClientInfo, JoinRequest, Reply, failed};
 use super::replace::Pending;
-use super::{Reply, failed};
 use crate::error::Error;
+use crate::handles::process::Process;
+use crate::heard::replacement::Replacement;
+use crate::heard::state::Answer;
 use crate::object::Object;
-use crate::process::Process;
-use crate::replace::Replacement;
-use crate::state::Answer;
 
 mod news;
 #[cfg(test)]
@@ -33,33 +32,6 @@ const UNREAD: Duration = Duration::from_secs(10);
 /// How long kernels that were launched with a second tool's programs are waited for, for what they
 /// count.
 const DRAINING: Duration = Duration::from_secs(60);
-
-/// What a second tool wants; the request's blob is the object file.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JoinRequest {
-    /// Which application.
-    pub process: u32,
-    /// The second tool's process.
-    pub tool: u32,
-    /// What messages call the object.
-    pub name: String,
-    /// How its programs are proved, and which launches they are in. All else is as for the tool
-    /// that is asked.
-    pub options: Options,
-    /// Milliseconds that it may take.
-    pub limit_ms: u64,
-}
-
-/// A second tool that has programs in an application.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ClientInfo {
-    /// Its number: names of its programs and maps have `@c` and that behind them.
-    pub client: u32,
-    /// Its process.
-    pub tool: u32,
-    /// Name of its object.
-    pub object: String,
-}
 
 /// All second tools.
 #[derive(Debug, Default)]

@@ -3,14 +3,18 @@
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
-use super::{Control, FOLDER, SOCKET};
+use super::ask::Control;
+use super::protocol::{FOLDER, SOCKET};
 
 impl Control {
     /// All sessions of this user on this machine that answer. Whoever may write to a folder that
     /// all share may put links there to sockets of this user's that are none of ours, so only
     /// folders of this user's are looked into, and no link is followed.
     pub fn find() -> Vec<Control> {
-        let mut folders = vec![crate::tool::runtime_folder(), std::env::temp_dir()];
+        let mut folders = vec![
+            crate::system::folders::runtime_folder(),
+            std::env::temp_dir(),
+        ];
         let user = rustix::process::getuid().as_raw();
         folders.push(PathBuf::from(format!("/run/user/{user}")));
         folders.sort();

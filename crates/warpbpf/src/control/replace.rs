@@ -6,39 +6,12 @@
 
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use super::{Reply, failed};
+use super::protocol::{ProgramInfo, ReplaceRequest, Reply, failed};
 use crate::error::Error;
+use crate::handles::process::Process;
+use crate::heard::replacement::Replaced;
+use crate::heard::replacement::Replacement;
 use crate::object::Object;
-use crate::process::Process;
-use crate::replace::Replaced;
-use crate::replace::Replacement;
-
-/// What a command wants of programs; the request's blob is the object file, if there is one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ReplaceRequest {
-    /// Which application.
-    pub process: u32,
-    /// What is to become of its programs.
-    pub change: warpbpf_wire::Change,
-    /// What messages call the object.
-    pub name: String,
-    /// Milliseconds that it may take.
-    pub limit_ms: u64,
-}
-
-/// A program in an application's kernels.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProgramInfo {
-    /// Name of the C function.
-    pub name: String,
-    /// Its section.
-    pub section: String,
-    /// Launches of kernels with it, since the last replacement of programs: those that it is not in
-    /// itself, too, where others of its kernel are.
-    pub launches: u64,
-}
 
 /// A command waits for this.
 #[derive(Debug)]
@@ -139,7 +112,7 @@ fn invalid(why: &str) -> Error {
 }
 
 /// The programs of an application, with their launches.
-pub(super) fn programs(state: &crate::state::State) -> Vec<ProgramInfo> {
+pub(super) fn programs(state: &crate::heard::state::State) -> Vec<ProgramInfo> {
     let launches = |program: usize| {
         let with = |kernel: &&warpbpf_wire::Kernel| kernel.programs.contains(&program);
         let mut names: Vec<&str> = Vec::new();

@@ -8,8 +8,8 @@ use warpbpf_wire::{
     Counts, Hello, Kernel, KernelCount, MapInfo, MoreMaps, PROTOCOL, Program, Ready, Sites, ToTool,
 };
 
-use crate::process::Note;
-use crate::state::State;
+use crate::heard::note::Note;
+use crate::heard::state::State;
 
 /// Something to be sent.
 #[derive(Debug)]

@@ -5,109 +5,21 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use warpbpf_object::{Btf, MapDef, TypeId};
-use warpbpf_wire::{Changed, MapInfo, Options, ToAgent};
+use warpbpf_wire::{Changed, MapInfo};
 
-use crate::client_views::OWN;
 use crate::error::Error;
-use crate::map::untyped_map;
+use crate::handles::process::Process;
+use crate::heard::client_views::OWN;
+use crate::heard::plan::untyped_map;
+use crate::heard::replacement::{Replaced, Replacement};
+use crate::heard::state::{Answer, State};
 use crate::object::Object;
-use crate::process::Process;
-use crate::state::Answer;
 
 /// How long a replacement may take, where nobody says: code of every kernel is compiled, and loaded
 /// while none runs.
 pub const REPLACE_LIMIT: Duration = Duration::from_secs(30);
 /// How much longer than its limit the agent may take to say so.
 const GRACE: Duration = Duration::from_secs(5);
-
-/// What is to become of the programs in an application's kernels.
-#[derive(Debug, Clone)]
-pub enum Replacement {
-    /// Those of this object, and no others.
-    Replace(Object),
-    /// Those of this object too.
-    Add(Object),
-    /// All but these, by their C functions' names.
-    Remove(Vec<String>),
-    /// The same, but in kernels that run those of these names, or all if there is none, go on or
-    /// are stopped.
-    Gate {
-        /// They go on.
-        open: bool,
-        /// Their C functions' names.
-        programs: Vec<String>,
-    },
-    /// The same, and in slots are the programs of this object, and no others.
-    Slots(Object),
-    /// The same, and nothing is in slots.
-    Clear,
-    /// Those of this object too, for a second tool: its maps are its own, whatever they are called.
-    Join {
-        /// The number of the second tool, which no other has or had.
-        client: u32,
-        /// The object.
-        object: Object,
-        /// How its programs are proved and which launches they are in.
-        options: Box<Options>,
-    },
-    /// All but those of a second tool.
-    Leave {
-        /// Its number.
-        client: u32,
-    },
-}
-
-/// What became of it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Replaced {
-    /// How many sets of programs the application has had, with this one. Launches are counted by it
-    /// ([`KernelInfo::generations`](crate::KernelInfo::generations)).
-    pub generation: u64,
-    /// The programs that are in its kernels now.
-    pub programs: Vec<String>,
-    /// Kernels that programs want and that run without, and why: names for people.
-    pub without: Vec<(String, String)>,
-    /// The programs that are in slots.
-    pub slots: Vec<String>,
-}
-
-impl Replacement {
-    fn change(&self) -> warpbpf_wire::Change {
-        match self {
-            Replacement::Replace(_) => warpbpf_wire::Change::Replace,
-            Replacement::Add(_) => warpbpf_wire::Change::Add,
-            Replacement::Remove(programs) => warpbpf_wire::Change::Remove {
-                programs: programs.clone(),
-            },
-            Replacement::Gate { open, programs } => warpbpf_wire::Change::Gate {
-                open: *open,
-                programs: programs.clone(),
-            },
-            Replacement::Slots(_) => warpbpf_wire::Change::Slots,
-            Replacement::Clear => warpbpf_wire::Change::Clear,
-            Replacement::Join {
-                client, options, ..
-            } => warpbpf_wire::Change::Join {
-                client: *client,
-                options: options.clone(),
-            },
-            Replacement::Leave { client } => warpbpf_wire::Change::Leave { client: *client },
-        }
-    }
-
-    pub(crate) fn object(&self) -> Option<&Object> {
-        match self {
-            Replacement::Replace(object)
-            | Replacement::Add(object)
-            | Replacement::Slots(object)
-            | Replacement::Join { object, .. } => Some(object),
-            Replacement::Remove(_)
-            | Replacement::Gate { .. }
-            | Replacement::Clear
-            | Replacement::Leave { .. } => None,
-        }
-    }
-}
 
 impl Process {
     /// Puts the programs of another object into its kernels in place of those that are there. When
@@ -200,7 +112,7 @@ impl Process {
         if let Some(token) = self.begin_with_functions(replacement, limit)? {
             return Ok(token);
         }
-        let message = |token| replace_message(replacement, token, limit);
+        let message = |token| replacement.message(token, limit);
         self.begin(message, replacement.object().map_or(&[][..], Object::bytes))
     }
 
@@ -233,15 +145,7 @@ impl Process {
     }
 }
 
-pub(crate) fn replace_message(replacement: &Replacement, token: u64, limit: Duration) -> ToAgent {
-    ToAgent::Change {
-        token,
-        change: replacement.change(),
-        limit_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX),
-    }
-}
-
-impl crate::state::State {
+impl State {
     /// The object that tells of all programs and maps that there are and were.
     fn merge(&mut self, replacement: &Replacement, changed: &Changed) {
         let new = match replacement {

@@ -1,40 +1,39 @@
 //! The listening side: one object, any number of applications with it in their kernels.
 
+mod choose;
+mod client;
+mod handshake;
+mod handshakes;
+mod shared;
+mod turn;
+
 use std::ffi::OsString;
-use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, ExitStatus};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use warpbpf_abi::choice::{Choice, ChoiceRequest};
 use warpbpf_wire::{CacheRequest, Listener, MapOp, Options, ToolConnection, encode_ops};
 
-use crate::choose::check_choose;
-use crate::client::{Found, Host, Patience, silent_tools};
 use crate::control::{Server, TOOL_PATIENCE};
 use crate::error::Error;
-use crate::functions::{Assembler, AtStart, Function, Functions};
-use crate::handshake::Handshakes;
+use crate::handles::process::Process;
+use crate::heard::functions::{Assembler, AtStart, Function, Functions};
 use crate::live::{AttachError, Change};
+use crate::lock::lock;
 use crate::machine::{self, Device, DeviceChoice};
 use crate::object::Object;
-use crate::process::Process;
-use crate::start::{self, Entry, Inject, Surroundings, Variables};
-use crate::sweep;
+use crate::start::{self, Before, Entry, Inject, Surroundings, Variables};
+use crate::system::folders;
+use crate::tool::choose::check_choose;
+use crate::tool::client::{Found, Host, Patience, silent_tools};
+use crate::tool::handshakes::Handshakes;
+use crate::tool::shared::{ATTACHED, Beginning, Shared};
 
-/// How long the thread sleeps when nobody says anything.
-const TICK: Duration = Duration::from_millis(20);
-/// The same during a handshake.
-const HANDSHAKE_TICK: Duration = Duration::from_millis(1);
-/// Agents that are let in before those are heard that are there.
-const LET_IN: usize = 32;
-/// How long an agent that came into a running process may take until it sees all launches.
-pub(crate) const ATTACHED: Duration = Duration::from_secs(10);
 /// How long to wait for an agent's last words after its application has ended.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
@@ -44,50 +43,6 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 pub struct Tool {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
-}
-
-pub(crate) type Begin = dyn Fn(u64, &mut dyn FnMut(&str, &[MapOp<'_>])) + Send + Sync;
-
-/// What the maps of an application begin with.
-pub(crate) struct Beginning(pub(crate) Box<Begin>);
-
-impl std::fmt::Debug for Beginning {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Beginning")
-    }
-}
-
-#[derive(Debug)]
-pub(crate) struct Shared {
-    /// Before the listener, whose folder its socket is in.
-    server: Mutex<Option<Server>>,
-    pub(crate) listener: Listener,
-    pub(crate) object: Option<Object>,
-    pub(crate) options: Options,
-    pub(crate) presets: Mutex<Vec<(String, Vec<u8>)>>,
-    pub(crate) beginning: OnceLock<Beginning>,
-    numbers: AtomicU64,
-    pub(crate) assembler: OnceLock<Assembler>,
-    pub(crate) cache: Mutex<Option<CacheRequest>>,
-    pub(crate) processes: Mutex<Vec<Process>>,
-    command: Mutex<Vec<String>>,
-    pub(crate) handshakes: Handshakes,
-    /// How long other tools may take to answer.
-    patience: Mutex<Duration>,
-    /// Why an application could not be let in.
-    deaf: Mutex<Option<String>>,
-    ends: AtomicBool,
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The folder of this user's sockets: `XDG_RUNTIME_DIR` if that is this user's, else the folder for
-/// temporary files, in which
-/// each tool makes a folder of its own that nobody else may enter.
-pub fn runtime_folder() -> PathBuf {
-    warpbpf_wire::rendezvous::runtime_folder().unwrap_or_else(std::env::temp_dir)
 }
 
 impl Tool {
@@ -138,8 +93,8 @@ impl Tool {
     }
 
     fn new(object: Option<Object>, options: Options) -> Result<Tool, Error> {
-        let folder = runtime_folder();
-        sweep::left_folders(&folder);
+        let folder = folders::runtime_folder();
+        folders::left_folders(&folder);
         let listener = Listener::bind(&folder)?;
         let shared = Arc::new(Shared {
             listener,
@@ -497,81 +452,6 @@ impl Drop for Tool {
     }
 }
 
-impl Shared {
-    /// The number of an application that comes.
-    pub(crate) fn next_number(&self) -> u64 {
-        self.numbers.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Waits for whoever speaks first, and hears all who have something to say.
-    fn turn(self: &Arc<Shared>) {
-        let processes = lock(&self.processes).clone();
-        self.wait(&processes);
-        // A listening socket that is broken now is broken next time too: the processes that are
-        // there still count. So do they where somebody connects without end.
-        for _ in 0..LET_IN {
-            if !self.handshakes.have_room() {
-                break;
-            }
-            match self.listener.accept(Duration::ZERO) {
-                Ok(Some(connection)) => self.begin_handshake(connection),
-                Ok(None) => break,
-                Err(error) => {
-                    *lock(&self.deaf) = Some(error.to_string());
-                    // Who waits there would end each wait at once.
-                    std::thread::sleep(TICK);
-                    break;
-                }
-            }
-        }
-        for process in &processes {
-            process.pump();
-        }
-        self.part_with_silent();
-        if let Some(server) = &mut *lock(&self.server) {
-            let command = lock(&self.command).clone();
-            server.turn(&processes, &command, self.object.as_ref());
-        }
-    }
-
-    /// Whoever has programs beside this tool's is not left without a word.
-    fn farewell(&self) {
-        for process in &*lock(&self.processes) {
-            process.pump();
-        }
-        if let Some(server) = &mut *lock(&self.server) {
-            server.farewell();
-        }
-    }
-
-    fn wait(&self, processes: &[Process]) {
-        let server = lock(&self.server);
-        let sockets: Vec<_> = processes.iter().filter_map(Process::socket).collect();
-        let mut fds: Vec<BorrowedFd<'_>> = Vec::new();
-        // Who has to wait for its handshake would end each wait at once.
-        fds.extend(self.handshakes.have_room().then(|| self.listener.as_fd()));
-        fds.extend(sockets.iter().map(|socket| socket.as_fd()));
-        if let Some(server) = &*server {
-            server.sockets(&mut fds);
-        }
-        let mut set: Vec<PollFd<'_>> = fds
-            .into_iter()
-            .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN))
-            .collect();
-        // Who is in a handshake is soon one to be heard.
-        let tick = match self.handshakes.are_there() {
-            true => HANDSHAKE_TICK,
-            false => TICK,
-        };
-        let timeout = Timespec {
-            tv_sec: 0,
-            tv_nsec: i64::from(tick.subsec_nanos()),
-        };
-        // An interrupted wait is a short one.
-        let _ = poll(&mut set, Some(&timeout));
-    }
-}
-
 /// An application to be started.
 #[derive(Debug, Clone, Default)]
 pub struct Launch {
@@ -579,16 +459,6 @@ pub struct Launch {
     device: DeviceChoice,
     inject: Inject,
     before: Option<Before>,
-}
-
-/// What is done in a new process before it becomes the application, with its number.
-#[derive(Clone)]
-pub(crate) struct Before(pub(crate) Arc<dyn Fn(u32) + Send + Sync>);
-
-impl std::fmt::Debug for Before {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Before")
-    }
 }
 
 impl Launch {

@@ -9,7 +9,8 @@ use warpbpf_wire::{
 };
 
 use super::*;
-use crate::process::Process;
+use crate::handles::process::Process;
+use crate::heard::state::State;
 
 fn row(kind: LaunchKind, context: u32, generation: u64, programs: &[&str]) -> LaunchRow {
     LaunchRow {

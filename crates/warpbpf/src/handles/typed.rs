@@ -5,13 +5,31 @@ use std::marker::PhantomData;
 use zerocopy::{FromBytes, Immutable, IntoBytes};
 
 use crate::error::Error;
-use crate::map::Map;
+use crate::handles::map::Map;
 
 /// Types that are their bytes: numbers, arrays of them, and structs that derive zerocopy's
 /// `FromBytes`, `IntoBytes` and `Immutable`. Such a struct has no padding: where C has some, write
 /// a field.
 pub trait Plain: FromBytes + IntoBytes + Immutable {}
 impl<T: FromBytes + IntoBytes + Immutable> Plain for T {}
+
+impl Map {
+    /// Keys of type `K`, values of type `V`.
+    ///
+    /// # Errors
+    /// [`Error::Size`] if one of them has another size than the map's.
+    pub fn typed<K: Plain, V: Plain>(&self) -> Result<TypedMap<K, V>, Error> {
+        TypedMap::new(self.clone())
+    }
+
+    /// A queue, stack or bloom filter with values of type `V`.
+    ///
+    /// # Errors
+    /// [`Error::Size`] if `V` has another size than the map's values.
+    pub fn queue<V: Plain>(&self) -> Result<Queue<V>, Error> {
+        Queue::new(self.clone())
+    }
+}
 
 /// A map with keys of type `K` and values of type `V`.
 #[derive(Debug)]

@@ -2,7 +2,7 @@
 //! away.
 
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -10,6 +10,13 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, connec
 
 /// A tool that has just begun has not made its socket yet.
 const NEW: Duration = Duration::from_secs(10);
+
+/// The folder of this user's sockets: `XDG_RUNTIME_DIR` if that is this user's, else the folder for
+/// temporary files, in which
+/// each tool makes a folder of its own that nobody else may enter.
+pub fn runtime_folder() -> PathBuf {
+    warpbpf_wire::rendezvous::runtime_folder().unwrap_or_else(std::env::temp_dir)
+}
 
 /// Takes away this user's folders in `base` whose tools are gone.
 pub(crate) fn left_folders(base: &Path) {

@@ -11,10 +11,11 @@ use warpbpf_wire::{Options, ToolConnection};
 use crate::control::SessionInfo;
 use crate::control::{Control, JoinRequest, ProcessInfo};
 use crate::error::Error;
+use crate::handles::process::Process;
+use crate::handles::replace::REPLACE_LIMIT;
 use crate::live::{AttachError, Change};
-use crate::process::Process;
-use crate::replace::REPLACE_LIMIT;
-use crate::tool::{ATTACHED, Shared, lock};
+use crate::lock::lock;
+use crate::tool::shared::{ATTACHED, Shared};
 
 /// Between two questions whether a tool is still at work.
 const LOOK: Duration = Duration::from_secs(1);
@@ -332,13 +333,6 @@ pub(crate) fn silent_tools(reason: &str, silent: &[u32], limit: Duration) -> Str
         limit.as_secs_f64(),
         if many { "them" } else { "it" },
         if many { "them" } else { "it" },
-    )
-}
-
-/// The first tool has gone without a word.
-pub(crate) fn lost_host(host: u32, pid: u32) -> String {
-    format!(
-        "the tool (process {host}) beside whose programs these were has ended without a word, or process {pid} has: what is shown is as it was copied last"
     )
 }
 

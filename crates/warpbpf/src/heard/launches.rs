@@ -3,14 +3,10 @@
 //! missing of one that has ended.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
-use std::os::fd::OwnedFd;
 
-use warpbpf_wire::{
-    Kernel, KernelCount, LaunchKind, LaunchReader, Launches, Method, Missing, NoteLevel,
-};
+use warpbpf_wire::{Kernel, KernelCount, LaunchKind, LaunchReader, Launches, Method, Missing};
 
-use crate::kept::ELEMENT;
-use crate::state::State;
+use crate::heard::kept::{ELEMENT, Kept};
 
 /// When launches came that had no programs any more.
 const LATE: &str = "in exit handlers or destructors, when all others had been brought home";
@@ -133,33 +129,23 @@ impl<'a> Sums<'a> {
     }
 }
 
-impl State {
-    /// Its launches are counted there.
-    pub(crate) fn open_launches(&mut self, fd: Option<OwnedFd>) {
-        let opened = fd.map(LaunchReader::open);
-        match (&self.launches, opened) {
-            (Counted::Nowhere, Some(Ok(reader))) => self.launches = Counted::Shared(reader),
-            (Counted::Nowhere, Some(Err(error))) => self.stop_listening(&error.to_string()),
-            (Counted::Nowhere, None) => {
-                self.note(NoteLevel::Error, "the agent sent no shared memory".into());
-            }
-            (Counted::Shared(_) | Counted::Kept(_), _) => {
-                self.stop_listening("it counts its launches in two places");
-            }
-        }
-    }
-
-    /// Brings what is known of launches up to date.
-    pub(crate) fn count_launches(&mut self) -> Option<Missing> {
-        let launches = match &self.launches {
-            Counted::Nowhere => return None,
+impl Counted {
+    /// Brings what is known of launches up to date, and tells what is missing. What is new in
+    /// `counts` is more than is kept where there is an error.
+    pub(crate) fn look(
+        &mut self,
+        counts: &mut HashMap<String, KernelCount>,
+        kept: &mut Kept,
+    ) -> (Option<Missing>, Result<(), String>) {
+        let launches = match self {
+            Counted::Nowhere => return (None, Ok(())),
             Counted::Shared(reader) => reader.look(),
-            Counted::Kept(missing) => return Some(*missing),
+            Counted::Kept(missing) => return (Some(*missing), Ok(())),
         };
         let missing = launches.missing();
         let mut bytes = 0;
         for (kernel, sums) in Sums::by_kernel(&launches) {
-            let count = self.counts.entry(kernel.to_owned()).or_insert_with(|| {
+            let count = counts.entry(kernel.to_owned()).or_insert_with(|| {
                 bytes += kernel.len() + ELEMENT;
                 KernelCount {
                     mangled: kernel.to_owned(),
@@ -169,53 +155,40 @@ impl State {
             bytes += sums.raise(count);
         }
         // Names that come again and again are not an agent's.
-        if let Err(why) = self.kept.keep(bytes) {
-            self.launches = Counted::Kept(missing);
-            self.stop_listening(&why);
+        let kept = kept.keep(bytes);
+        if kept.is_err() {
+            *self = Counted::Kept(missing);
         }
-        Some(missing)
-    }
-
-    /// Nobody looks at the memory any more.
-    pub(crate) fn stop_counting(&mut self) {
-        if let Some(missing) = self.count_launches() {
-            self.launches = Counted::Kept(missing);
-        }
-    }
-
-    /// It has ended: what is missing is known for good.
-    pub(crate) fn end_launches(&mut self) {
-        let Counted::Shared(_) = &self.launches else {
-            return;
-        };
-        let Some(missing) = self.count_launches() else {
-            return;
-        };
-        self.launches = Counted::Kept(missing);
-        let told: HashSet<&str> = self.kernels.iter().map(|k| k.mangled.as_str()).collect();
-        let unknown = self.counts.values();
-        let unknown =
-            unknown.filter(|count| count.launches > 0 && !told.contains(count.mangled.as_str()));
-        let mut unknown: Vec<Kernel> = unknown
-            .map(|count| Kernel {
-                mangled: count.mangled.clone(),
-                demangled: count.mangled.clone(),
-                method: Method::NotTold,
-                instrumented: true,
-                generation: self.generation,
-                ..Kernel::default()
-            })
-            .collect();
-        unknown.sort_unstable_by(|a, b| a.mangled.cmp(&b.mangled));
-        self.kernels.extend(unknown);
-        for text in told_of(self.pid, missing, self.complete) {
-            self.note(NoteLevel::Warning, text);
-        }
+        (Some(missing), kept)
     }
 }
 
+/// Kernels whose launches are counted, and of which nothing was told.
+pub(crate) fn untold(
+    counts: &HashMap<String, KernelCount>,
+    kernels: &[Kernel],
+    generation: u64,
+) -> Vec<Kernel> {
+    let told: HashSet<&str> = kernels.iter().map(|k| k.mangled.as_str()).collect();
+    let unknown = counts.values();
+    let unknown =
+        unknown.filter(|count| count.launches > 0 && !told.contains(count.mangled.as_str()));
+    let mut unknown: Vec<Kernel> = unknown
+        .map(|count| Kernel {
+            mangled: count.mangled.clone(),
+            demangled: count.mangled.clone(),
+            method: Method::NotTold,
+            instrumented: true,
+            generation,
+            ..Kernel::default()
+        })
+        .collect();
+    unknown.sort_unstable_by(|a, b| a.mangled.cmp(&b.mangled));
+    unknown
+}
+
 /// What a person should know of data that are missing.
-fn told_of(pid: u32, missing: Missing, said_goodbye: bool) -> Vec<String> {
+pub(crate) fn told_of(pid: u32, missing: Missing, said_goodbye: bool) -> Vec<String> {
     let Missing {
         launches,
         kernels_ran,

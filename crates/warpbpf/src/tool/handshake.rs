@@ -3,52 +3,22 @@
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
-use std::thread::JoinHandle;
 use std::time::Duration;
 
 use warpbpf_wire::{Hello, Options, ToAgent, ToTool, ToolConnection, WireError, encode_ops};
 
-use crate::functions;
-use crate::process::Process;
-use crate::tool::{Beginning, Shared, lock};
+use crate::handles::process::Process;
+use crate::heard::functions;
+use crate::lock::lock;
+use crate::tool::shared::{Beginning, Shared};
 
 /// How long a message to an agent may take to be read.
 const SEND: Duration = Duration::from_secs(10);
-/// Handshakes at once; others wait until one of them is done.
-const MOST: usize = 32;
-
 /// Connections that a process may have at once: an agent has one.
 const MOST_OF_ONE: usize = 16;
 /// Connections that may be silent for longer than this.
 const MOST_SILENT: usize = 32;
 const SILENT: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 2000 });
-
-/// Threads with a handshake each.
-#[derive(Debug, Default)]
-pub(crate) struct Handshakes(Mutex<Vec<JoinHandle<()>>>);
-
-impl Handshakes {
-    /// There is one.
-    pub(crate) fn are_there(&self) -> bool {
-        let mut all = lock(&self.0);
-        // A panic of a thread was told already.
-        all.retain(|handshake| !handshake.is_finished());
-        !all.is_empty()
-    }
-
-    /// There is room for one more.
-    pub(crate) fn have_room(&self) -> bool {
-        !self.are_there() || lock(&self.0).len() < MOST
-    }
-
-    /// Waits until all are done.
-    pub(crate) fn join(&self) {
-        for handshake in std::mem::take(&mut *lock(&self.0)) {
-            // As above.
-            let _ = handshake.join();
-        }
-    }
-}
 
 impl Shared {
     /// Welcomes an agent in a thread of its own.
@@ -207,6 +177,7 @@ mod tests {
     use super::*;
     use crate::object::Object;
     use crate::tool::Tool;
+    use crate::tool::handshakes::{Handshakes, MOST};
 
     const LIMIT: Duration = Duration::from_secs(60);
 

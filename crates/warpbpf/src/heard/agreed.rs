@@ -7,7 +7,7 @@ use warpbpf_maps::MAX_BYTES;
 use warpbpf_object::MapDef;
 use warpbpf_wire::{DEFAULT_RING_BYTES, MapInfo, SharedReader};
 
-use crate::map::plan_of;
+use crate::heard::plan::plan_of;
 
 /// Most copies of a map, one for each multiprocessor.
 const MOST_COPIES: u32 = 1 << 12;

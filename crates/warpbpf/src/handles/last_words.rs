@@ -1,40 +1,23 @@
-//! Whether an agent that is to say its last words is at it: one that is stuck, or never was an
-//! agent, is not waited for as long as one whose kernels run or whose maps are large.
+//! How long an agent that is to say its last words is waited for.
 
 use std::time::{Duration, Instant};
 
 use warpbpf_wire::NoteLevel;
 
-use crate::process::Process;
-use crate::seen::InContext;
-use crate::state::State;
-
-/// See the module.
-#[derive(Debug, Default)]
-pub(crate) struct Silence {
-    /// It has said that nothing will be heard of it for a while.
-    pub(crate) announced: bool,
-    /// Messages that came.
-    pub(crate) messages: u64,
-    /// What there was at the last look at which there was something new, and when that was.
-    last: Option<([u64; 2], Instant)>,
-}
+use crate::handles::process::Process;
+use crate::heard::seen::InContext;
+use crate::heard::state::State;
 
 impl State {
-    /// How long nothing has come of it: no message, and nothing in the memory that it shares. None
-    /// where that is as it should be.
+    /// How long nothing has come of it. None where that is as it should be.
     fn silent_for(&mut self, now: Instant) -> Duration {
         let seen = self.contexts.iter().map(InContext::progress);
         let seen = seen.fold(0, u64::wrapping_add);
-        let is = [self.silence.messages, seen];
-        let (_, since) = match self.silence.last {
-            Some(last) if last.0 == is => last,
-            _ => *self.silence.last.insert((is, now)),
-        };
+        let lasts = self.silence.lasts(seen, now);
         // Its first tool says for a client when all is there, and is bounded itself.
-        match self.silence.announced || self.host.is_some() {
-            true => Duration::ZERO,
-            false => now.saturating_duration_since(since),
+        match self.host {
+            Some(_) => Duration::ZERO,
+            None => lasts,
         }
     }
 }

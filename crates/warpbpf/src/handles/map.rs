@@ -1,19 +1,18 @@
 //! A map of a process: its bytes read and changed, while it runs and afterwards.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
-use warpbpf_abi::layout::MapLayout;
-use warpbpf_abi::maps::{ENOENT, MapType, Placement};
-use warpbpf_maps::{MapPlan, MapView, merge};
-use warpbpf_object::{MapDef, MapKind};
+use warpbpf_abi::maps::{ENOENT, MapType};
+use warpbpf_maps::{MapPlan, MapView, merge, stops};
+use warpbpf_object::MapDef;
 use warpbpf_wire::{ContextInfo, MapInfo, MapOp, OpCode, Outcome, encode_ops};
 
 use crate::error::Error;
-use crate::events::Event;
-use crate::events::Losses;
-use crate::process::Process;
-use crate::typed::{Plain, Queue, TypedMap};
+use crate::handles::process::Process;
+use crate::heard::client_views::OWN;
+use crate::heard::events::Event;
+use crate::heard::events::Losses;
+use crate::heard::plan::plan_of;
 
 pub use warpbpf_maps::Entry;
 
@@ -93,22 +92,6 @@ impl Map {
     pub fn definition(&self) -> Option<MapDef> {
         let object = self.process.object()?;
         object.parsed().maps.get(self.index as usize).cloned()
-    }
-
-    /// Keys of type `K`, values of type `V`.
-    ///
-    /// # Errors
-    /// [`Error::Size`] if one of them has another size than the map's.
-    pub fn typed<K: Plain, V: Plain>(&self) -> Result<TypedMap<K, V>, Error> {
-        TypedMap::new(self.clone())
-    }
-
-    /// A queue, stack or bloom filter with values of type `V`.
-    ///
-    /// # Errors
-    /// [`Error::Size`] if `V` has another size than the map's values.
-    pub fn queue<V: Plain>(&self) -> Result<Queue<V>, Error> {
-        Queue::new(self.clone())
     }
 
     /// The value of `key`, or nothing. Of a map with a value per multiprocessor or thread all of
@@ -399,51 +382,67 @@ impl Map {
     }
 }
 
+impl Process {
+    /// Its maps, in the object's order; empty before they exist. Those of other tools are not among
+    /// them.
+    pub fn maps(&self) -> Vec<Map> {
+        let infos: Vec<MapInfo> = self.lock().maps.clone();
+        let own = (0..).zip(infos).filter(|(_, info)| info.client == OWN);
+        own.map(|(index, info)| Map::new(self.clone(), index, info))
+            .collect()
+    }
+
+    /// A map by its name.
+    ///
+    /// # Errors
+    /// [`Error::NotReady`] before the maps exist, [`Error::Refused`], [`Error::NoMap`] with the
+    /// names that there are.
+    pub fn map(&self, name: &str) -> Result<Map, Error> {
+        self.pump();
+        let state = self.lock();
+        if let Some(message) = &state.refused {
+            return Err(Error::Refused {
+                pid: state.pid,
+                message: message.clone(),
+            });
+        }
+        if !state.is_ready() {
+            return Err(Error::NotReady { pid: state.pid });
+        }
+        let own = |map: &&MapInfo| map.client == OWN;
+        let mut maps = state.maps.iter();
+        let found = maps.position(|map| own(&map) && map.name == name);
+        let Some(index) = found else {
+            let names = state.maps.iter().filter(own);
+            let names: Vec<String> = names.map(|m| format!("`{}`", m.name)).collect();
+            return Err(Error::NoMap {
+                name: name.to_owned(),
+                there: names.join(", "),
+            });
+        };
+        let info = state.maps[index].clone();
+        drop(state);
+        Ok(Map::new(self.clone(), index as u32, info))
+    }
+
+    /// Programs that were ended in loops that nothing bounds
+    /// ([`Options::bound_loops`](crate::Options::bound_loops)), and how often, as it was last
+    /// copied: of what they would have done after that, nothing is done.
+    pub fn stopped(&self) -> Vec<(String, u64)> {
+        let counts = self.maps().into_iter().filter_map(|map| {
+            let program = stops::program_of(map.name())?.to_owned();
+            let snapshot = map.last_snapshot().ok()?;
+            Some((program, stops::count(&map.plan()?, snapshot.parts())))
+        });
+        counts.filter(|(_, count)| *count > 0).collect()
+    }
+}
+
 /// A key that is not there is an answer.
 fn found<T>(done: Result<T, Error>) -> Result<Option<T>, Error> {
     match done {
         Ok(value) => Ok(Some(value)),
         Err(Error::Operation { errno, .. }) if i64::from(errno) == ENOENT => Ok(None),
         Err(error) => Err(error),
-    }
-}
-
-/// The plan that a view needs, from what the agent sent; `None` for a type that is not known here.
-#[doc(hidden)]
-pub fn plan_of(info: &MapInfo) -> Option<MapPlan> {
-    Some(MapPlan {
-        name: info.name.clone(),
-        map_type: MapType::from_number(info.map_type)?,
-        key_size: info.key_size,
-        value_size: info.value_size,
-        max_entries: info.max_entries,
-        read_only: false,
-        layout: MapLayout::from(info.layout),
-        sum_fields: info.summed.iter().map(|f| (*f).into()).collect(),
-        added: info.added.iter().map(|f| (*f).into()).collect(),
-        not_summed: None,
-        placement: Placement::Device,
-        image: Vec::new(),
-        further: Vec::new(),
-    })
-}
-
-/// The definition of a map of which no object is known, from what the agent sent: its keys and
-/// values have no types.
-#[doc(hidden)]
-pub fn untyped_map(info: &MapInfo) -> MapDef {
-    MapDef {
-        name: info.name.clone(),
-        map_type: info.map_type,
-        key_size: info.key_size,
-        value_size: info.value_size,
-        max_entries: info.max_entries,
-        flags: 0,
-        kind: MapKind::User,
-        extra: BTreeMap::new(),
-        key_type: None,
-        value_type: None,
-        inner: None,
-        initial: Vec::new(),
     }
 }

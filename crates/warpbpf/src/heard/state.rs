@@ -5,23 +5,22 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use warpbpf_wire::{
-    Changed, ContextInfo, Device, Frame, HostStacks, Kernel, KernelCount, MapInfo, MoreMaps,
-    NoteLevel, Operations, PRINTK, Program, Ranges, SharedError, SharedReader, Sites, ToTool,
-    ToolConnection, WireError,
+    Changed, ContextInfo, Device, Frame, HostStacks, Kernel, KernelCount, LaunchReader, MapInfo,
+    Missing, MoreMaps, NoteLevel, Operations, PRINTK, Program, Ranges, SharedError, SharedReader,
+    Sites, ToTool, ToolConnection, WireError,
 };
 
-use crate::agreed::{MOST_MAPS, check_maps, check_shared, most_shared};
-use crate::bounds;
-use crate::client::lost_host;
-use crate::client_views::ClientViews;
-use crate::events::{Batch, Losses};
-use crate::functions::OfProcess;
-use crate::kept::{Kept, MOST_CONTEXTS, MOST_NOTES};
-use crate::launches::Counted;
-use crate::number;
-use crate::process::Note;
-use crate::seen::InContext;
-use crate::silence::Silence;
+use crate::heard::agreed::{MOST_MAPS, check_maps, check_shared, most_shared};
+use crate::heard::bounds;
+use crate::heard::client_views::ClientViews;
+use crate::heard::events::{Batch, Losses};
+use crate::heard::functions::OfProcess;
+use crate::heard::kept::{Kept, MOST_CONTEXTS, MOST_NOTES};
+use crate::heard::launches::{Counted, told_of, untold};
+use crate::heard::note::Note;
+use crate::heard::seen::InContext;
+use crate::heard::silence::Silence;
+use crate::system::number;
 
 /// Bytes of events that are kept for handles that have not asked for them, and what each takes
 /// besides.
@@ -156,6 +155,53 @@ impl State {
                     }
                 }
             }
+        }
+    }
+
+    /// Its launches are counted there.
+    pub(crate) fn open_launches(&mut self, fd: Option<OwnedFd>) {
+        let opened = fd.map(LaunchReader::open);
+        match (&self.launches, opened) {
+            (Counted::Nowhere, Some(Ok(reader))) => self.launches = Counted::Shared(reader),
+            (Counted::Nowhere, Some(Err(error))) => self.stop_listening(&error.to_string()),
+            (Counted::Nowhere, None) => {
+                self.note(NoteLevel::Error, "the agent sent no shared memory".into());
+            }
+            (Counted::Shared(_) | Counted::Kept(_), _) => {
+                self.stop_listening("it counts its launches in two places");
+            }
+        }
+    }
+
+    /// Brings what is known of launches up to date.
+    pub(crate) fn count_launches(&mut self) -> Option<Missing> {
+        let (missing, kept) = self.launches.look(&mut self.counts, &mut self.kept);
+        if let Err(why) = kept {
+            self.stop_listening(&why);
+        }
+        missing
+    }
+
+    /// Nobody looks at the memory any more.
+    fn stop_counting(&mut self) {
+        if let Some(missing) = self.count_launches() {
+            self.launches = Counted::Kept(missing);
+        }
+    }
+
+    /// It has ended: what is missing is known for good.
+    fn end_launches(&mut self) {
+        let Counted::Shared(_) = &self.launches else {
+            return;
+        };
+        let Some(missing) = self.count_launches() else {
+            return;
+        };
+        self.launches = Counted::Kept(missing);
+        let unknown = untold(&self.counts, &self.kernels, self.generation);
+        self.kernels.extend(unknown);
+        for text in told_of(self.pid, missing, self.complete) {
+            self.note(NoteLevel::Warning, text);
         }
     }
 
@@ -400,6 +446,13 @@ impl State {
         }
     }
 
+    /// The programs that there are, are those of this generation.
+    pub(crate) fn know(&mut self, generation: u64) {
+        let used: HashSet<u64> = self.kernels.iter().map(|k| k.generation).collect();
+        let is_used = |of| used.contains(&of);
+        self.client_views.know(generation, &self.programs, is_used);
+    }
+
     pub(crate) fn note(&mut self, level: NoteLevel, text: String) {
         self.notes.push(Note { level, text });
     }
@@ -583,6 +636,13 @@ impl State {
     pub(crate) fn messages_lost(&self) -> u64 {
         self.losses(PRINTK).sum()
     }
+}
+
+/// The first tool has gone without a word.
+fn lost_host(host: u32, pid: u32) -> String {
+    format!(
+        "the tool (process {host}) beside whose programs these were has ended without a word, or process {pid} has: what is shown is as it was copied last"
+    )
 }
 
 /// Puts names to their numbers.

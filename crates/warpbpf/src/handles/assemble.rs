@@ -1,106 +1,19 @@
-//! Functions that programs become in kernels of which there is only machine code: asked for when an
-//! application comes, and again before its programs are replaced. Both take as long as an assembler
-//! runs.
+//! Functions for kernels of which there is only machine code, made before programs are replaced.
+//! That takes as long as an assembler runs.
 
 use std::ops::ControlFlow;
-use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
 use warpbpf_abi::maps::{EAGAIN, EBUSY, EIO, ETIMEDOUT};
-use warpbpf_wire::{Changed, Device, Refusal, ToAgent};
+use warpbpf_wire::{Changed, Refusal};
 
 use crate::error::Error;
+use crate::handles::process::Process;
+use crate::heard::functions::{Function, Functions, message};
+use crate::heard::replacement::Replacement;
+use crate::heard::state::{Answer, State};
 use crate::object::Object;
-use crate::process::Process;
-use crate::replace::{Replacement, replace_message};
-use crate::state::{Answer, State};
-
-/// A function for machine code: its text, and the cubin or why there is none.
-pub type Function = (String, Result<Vec<u8>, String>);
-
-/// Has functions assembled for one application, or for several that are on devices of one kind.
-pub trait Functions: Send + Sync {
-    /// Those of the programs that are in force, given one by one: somebody waits. What `give`
-    /// answers says whether the others are still wanted.
-    fn make(&self, give: &mut dyn FnMut(Function) -> ControlFlow<()>);
-
-    /// What makes those of the programs that there will be after a replacement. `None` if there
-    /// will be none: the agent then says why it refuses them, or kernels without PTX run their
-    /// originals from then on.
-    fn after(&self, replacement: &Replacement) -> Option<Arc<dyn Functions>>;
-}
-
-type Of = dyn Fn(&Device) -> Arc<dyn Functions> + Send + Sync;
-
-/// Who makes functions for applications that come.
-pub(crate) struct Assembler {
-    pub(crate) of: Box<Of>,
-    /// The library of Compute Sanitizer, if that is to call the functions.
-    pub(crate) sanitizer: Option<PathBuf>,
-}
-
-impl std::fmt::Debug for Assembler {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Assembler")
-    }
-}
-
-/// Those that a tool makes without a thought of replacements.
-pub(crate) struct AtStart<F> {
-    pub(crate) assemble: Arc<F>,
-    pub(crate) device: Device,
-}
-
-impl<F> Functions for AtStart<F>
-where
-    F: Fn(&Device, &mut dyn FnMut(Function)) + Send + Sync,
-{
-    fn make(&self, give: &mut dyn FnMut(Function) -> ControlFlow<()>) {
-        let mut wanted = ControlFlow::Continue(());
-        (self.assemble)(&self.device, &mut |function| {
-            if wanted.is_continue() {
-                wanted = give(function);
-            }
-        });
-    }
-
-    fn after(&self, _: &Replacement) -> Option<Arc<dyn Functions>> {
-        None
-    }
-}
-
-/// The functions of an application.
-#[derive(Default)]
-pub(crate) struct OfProcess {
-    /// Those of the programs that are in force.
-    now: Option<Arc<dyn Functions>>,
-    /// Those of a replacement that is under way, with the request's number.
-    next: Option<(u64, Option<Arc<dyn Functions>>)>,
-}
-
-impl std::fmt::Debug for OfProcess {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("OfProcess")
-    }
-}
-
-impl OfProcess {
-    /// Those that it begins with.
-    pub(crate) fn begin(&mut self, functions: Arc<dyn Functions>) {
-        self.now = Some(functions);
-    }
-
-    /// A replacement has come to its end.
-    pub(crate) fn changed(&mut self, changed: &Changed) {
-        let ended = self.next.take_if(|(token, _)| *token == changed.token);
-        if let Some((_, functions)) = ended
-            && changed.refused.is_none()
-        {
-            self.now = functions;
-        }
-    }
-}
 
 /// What comes of making functions for a replacement.
 enum Step {
@@ -125,15 +38,6 @@ fn make(functions: &dyn Functions, replacement: &Replacement, tell: &mpsc::Sende
 fn in_a_thread(work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     let thread = std::thread::Builder::new().name("warpbpf-assembler".into());
     thread.spawn(work).map(drop)
-}
-
-/// The message that brings a function, and its blob.
-pub(crate) fn message((text, made): Function) -> (ToAgent, Vec<u8>) {
-    let (cubin, error) = match made {
-        Ok(cubin) => (cubin, None),
-        Err(error) => (Vec::new(), Some(error)),
-    };
-    (ToAgent::Probe { text, error }, cubin)
 }
 
 impl Process {
@@ -246,7 +150,7 @@ impl Process {
         for (message, blob) in functions {
             sent = sent.and_then(|_| state.send(&message, &blob));
         }
-        let change = replace_message(replacement, token, left);
+        let change = replacement.message(token, left);
         // Nobody who is gone needs an answer: who waits sees that.
         if let Err(error) = sent.and_then(|_| state.send(&change, object)) {
             state.refuse(token, EAGAIN as i32, error.to_string());
@@ -272,9 +176,10 @@ mod tests {
     use std::os::unix::net::UnixStream;
     use std::sync::Mutex;
 
-    use warpbpf_wire::{AgentConnection, Change, ToTool, ToolConnection};
+    use warpbpf_wire::{AgentConnection, Change, Device, ToAgent, ToTool, ToolConnection};
 
     use super::*;
+    use crate::heard::functions::AtStart;
 
     const LIMIT: Duration = Duration::from_secs(20);
 

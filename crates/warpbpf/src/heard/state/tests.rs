@@ -56,7 +56,7 @@ fn last_words_are_heard_by_who_speaks_first() {
     connection.queue(&ToAgent::Detach, &[], None).unwrap();
     state.pump();
     assert_eq!(heard(&state), (7, true, false));
-    let process = crate::process::Process::new(0, Some(gone()), None);
+    let process = crate::handles::process::Process::new(0, Some(gone()), None);
     process.detach().unwrap_err();
     assert_eq!(heard(&process.lock()), (7, true, false));
 }
@@ -64,7 +64,7 @@ fn last_words_are_heard_by_who_speaks_first() {
 #[test]
 fn where_the_agent_failed_its_good_bye_does_not_mean_that_all_is_there() {
     let (tool, agent) = ToolConnection::pair().unwrap();
-    let process = crate::process::Process::new(0, Some(tool), None);
+    let process = crate::handles::process::Process::new(0, Some(tool), None);
     let mut agent = AgentConnection::trusted(agent).unwrap();
     let reason = "exit".to_owned();
     for message in [ToTool::Failed, ToTool::Bye { reason }] {
@@ -160,7 +160,7 @@ fn applications_that_have_ended_take_no_mapping_and_keep_what_they_had() {
     let mut bytes = Vec::new();
     for (number, state) in (0..).zip(&ended) {
         let context = &state.contexts[0];
-        assert!(matches!(context.shared, crate::seen::Seen::Kept(_)));
+        assert!(matches!(context.shared, crate::heard::seen::Seen::Kept(_)));
         context.shared.snapshot(0, &mut bytes).unwrap();
         assert_eq!(bytes, u64::to_le_bytes(number));
         assert_eq!(state.losses(1).sum(), 1);

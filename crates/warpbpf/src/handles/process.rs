@@ -5,18 +5,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use warpbpf_maps::stops;
 use warpbpf_wire::{
-    ContextInfo, Device, HostStacks, Kernel, MapInfo, NoteLevel, Operations, Outcome, PRINTK,
-    Program, Ranges, ToAgent, ToolConnection,
+    ContextInfo, Device, HostStacks, Kernel, Operations, Outcome, PRINTK, Program, Ranges, ToAgent,
+    ToolConnection,
 };
 
-use crate::client_views::OWN;
 use crate::error::Error;
-use crate::events::{Batch, Event};
-use crate::map::Map;
-use crate::state::{Answer, State};
-use crate::tool::lock;
+use crate::heard::client_views::OWN;
+use crate::heard::events::{Batch, Event};
+use crate::heard::note::Note;
+use crate::heard::state::{Answer, State};
+use crate::lock::lock;
 
 /// How long an answer may take. The agent answers within two seconds, or it is busy with a very
 /// large map.
@@ -35,15 +34,6 @@ pub(crate) struct Shared {
     /// The socket once more, to wait for it without the lock, as long as somebody is there.
     socket: Mutex<Option<Arc<OwnedFd>>>,
     came: Instant,
-}
-
-/// Something that a person should know.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Note {
-    /// How bad.
-    pub level: NoteLevel,
-    /// One or more lines.
-    pub text: String,
 }
 
 /// A kernel of the application, and its launches so far.
@@ -287,48 +277,6 @@ impl Process {
         state.kernels_of(OWN).into_iter().map(with_counts).collect()
     }
 
-    /// Its maps, in the object's order; empty before they exist. Those of other tools are not among
-    /// them.
-    pub fn maps(&self) -> Vec<Map> {
-        let infos: Vec<MapInfo> = self.lock().maps.clone();
-        let own = (0..).zip(infos).filter(|(_, info)| info.client == OWN);
-        own.map(|(index, info)| Map::new(self.clone(), index, info))
-            .collect()
-    }
-
-    /// A map by its name.
-    ///
-    /// # Errors
-    /// [`Error::NotReady`] before the maps exist, [`Error::Refused`], [`Error::NoMap`] with the
-    /// names that there are.
-    pub fn map(&self, name: &str) -> Result<Map, Error> {
-        self.pump();
-        let state = self.lock();
-        if let Some(message) = &state.refused {
-            return Err(Error::Refused {
-                pid: state.pid,
-                message: message.clone(),
-            });
-        }
-        if !state.is_ready() {
-            return Err(Error::NotReady { pid: state.pid });
-        }
-        let own = |map: &&MapInfo| map.client == OWN;
-        let mut maps = state.maps.iter();
-        let found = maps.position(|map| own(&map) && map.name == name);
-        let Some(index) = found else {
-            let names = state.maps.iter().filter(own);
-            let names: Vec<String> = names.map(|m| format!("`{}`", m.name)).collect();
-            return Err(Error::NoMap {
-                name: name.to_owned(),
-                there: names.join(", "),
-            });
-        };
-        let info = state.maps[index].clone();
-        drop(state);
-        Ok(Map::new(self.clone(), index as u32, info))
-    }
-
     /// Brings the shared area up to date: maps, rings and counts.
     ///
     /// # Errors
@@ -496,25 +444,13 @@ impl Process {
         }
     }
 
-    /// Programs that were ended in loops that nothing bounds
-    /// ([`Options::bound_loops`](crate::Options::bound_loops)), and how often, as it was last
-    /// copied: of what they would have done after that, nothing is done.
-    pub fn stopped(&self) -> Vec<(String, u64)> {
-        let counts = self.maps().into_iter().filter_map(|map| {
-            let program = stops::program_of(map.name())?.to_owned();
-            let snapshot = map.last_snapshot().ok()?;
-            Some((program, stops::count(&map.plan()?, snapshot.parts())))
-        });
-        counts.filter(|(_, count)| *count > 0).collect()
-    }
-
     /// Messages of `bpf_printk` that did not reach this tool, wherever they were lost.
     pub fn messages_lost(&self) -> u64 {
         self.lock().messages_lost()
     }
 
     /// Messages of `bpf_printk` that are there; waits up to `timeout` for the first one.
-    pub fn messages(&self, timeout: Duration) -> Vec<crate::events::Message> {
+    pub fn messages(&self, timeout: Duration) -> Vec<crate::heard::events::Message> {
         let mut messages = Vec::new();
         let Some(object) = self.object() else {
             return messages;

@@ -1,35 +1,18 @@
-//! How a second command reaches the maps of a session: a socket beside the one for agents, in the
-//! folder that only this user may enter. The tool answers, and asks the agent where it must.
+//! The answering side: the tool hears commands and second tools, and asks the agent where it must.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
-use warpbpf_wire::{
-    Acceptor, Connection, ContextInfo, MOST_BLOB, MapInfo, Message, SharedReader, WireError,
-};
+use warpbpf_wire::{Acceptor, WireError};
 
+use super::clients::{Clients, Joining};
+use super::protocol::{ProcessInfo, Reply, Request, SOCKET, ServerConnection, SessionInfo, failed};
+use super::replace::{self, Pending};
 use crate::error::Error;
+use crate::handles::process::Process;
 use crate::object::Object;
-use crate::process::Process;
-use crate::replace::Replaced;
 
-mod asked;
-mod clients;
-mod find;
-mod replace;
-
-pub(crate) use asked::Asker;
-pub use asked::{Answered, Asked, TOOL_PATIENCE};
-pub use clients::{ClientInfo, JoinRequest};
-use clients::{Clients, Joining};
-use replace::Pending;
-pub use replace::{ProgramInfo, ReplaceRequest};
-pub use warpbpf_wire::Change as ProgramChange;
-
-/// How long an answer to `warpbpf maps` may take: the agent's patience and some.
-const PATIENCE: Duration = Duration::from_secs(15);
 /// How long the agent may take to answer an operation of a command: its own limit for one on the
 /// device, 2 s, and some. The thread that waits is the one that begins handshakes with
 /// applications, which themselves wait only 10 s.
@@ -44,148 +27,6 @@ const LET_IN: usize = 32;
 /// which applications lack.
 const MOST_IDLE: usize = 64;
 const IDLE: Duration = Duration::from_millis(if cfg!(test) { 100 } else { 2000 });
-/// Name of the socket in a session's folder.
-const SOCKET: &str = "maps";
-/// How the folders of sessions begin.
-const FOLDER: &str = "warpbpf-";
-
-/// What a command asks.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub enum Request {
-    /// What is there.
-    Session,
-    /// The shared memory of a process, in one of its contexts.
-    Memory {
-        /// Which one.
-        process: u32,
-        /// The place in [`ProcessInfo::contexts`].
-        #[serde(default)]
-        context: u32,
-        /// That of the first maps, or of those that came by the first replacement that brought
-        /// some, and so on.
-        #[serde(default)]
-        part: u32,
-    },
-    /// Operations on a map; the blob is a batch.
-    MapOps {
-        /// Which one.
-        process: u32,
-        /// Index of the map.
-        map: u32,
-    },
-    /// Programs are to be replaced.
-    Replace(ReplaceRequest),
-    /// A second tool wants to have programs in an application; the blob is the object file.
-    Join(Box<JoinRequest>),
-}
-
-/// What it is answered.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(tag = "type", rename_all = "snake_case")]
-pub enum Reply {
-    /// To [`Request::Session`]; the blob is the object file.
-    Session(SessionInfo),
-    /// To [`Request::Memory`]; the descriptor is the memory's.
-    Memory {
-        /// How many parts there are.
-        #[serde(default)]
-        parts: u32,
-    },
-    /// To [`Request::MapOps`]; the blob holds the outcomes.
-    MapOps {
-        /// Why there are none.
-        error: Option<String>,
-    },
-    /// To [`Request::Replace`]: as [`Replaced`].
-    Replaced {
-        /// How many sets of programs there were.
-        generation: u64,
-        /// The programs that are there now.
-        programs: Vec<String>,
-        /// Kernels that run without, and why.
-        without: Vec<(String, String)>,
-        /// Programs in slots.
-        #[serde(default, skip_serializing_if = "Vec::is_empty")]
-        slots: Vec<String>,
-    },
-    /// To [`Request::Join`]; the descriptor is the second tool's connection, at whose other end is
-    /// what an agent would be.
-    Joined {
-        /// Its number.
-        client: u32,
-    },
-    /// It cannot be answered.
-    Failed {
-        /// Why.
-        message: String,
-        /// Linux's number for it, negative.
-        errno: i32,
-    },
-}
-
-/// A session of some tool.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct SessionInfo {
-    /// Process id of the tool.
-    pub tool: u32,
-    /// What it started, if it did.
-    pub command: Vec<String>,
-    /// Name of the object.
-    pub object: String,
-    /// The applications in it.
-    pub processes: Vec<ProcessInfo>,
-}
-
-/// An application in a session.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct ProcessInfo {
-    /// What requests call it.
-    pub process: u32,
-    /// Its process id, as the tool sees it.
-    pub pid: u32,
-    /// Its process id as it sees itself, where that is another one.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub inner_pid: Option<u32>,
-    /// Path of its executable.
-    pub exe: String,
-    /// It still runs.
-    pub running: bool,
-    /// Its maps, in the object's order; empty before they exist.
-    pub maps: Vec<MapInfo>,
-    /// Names of kernels by number.
-    pub kernels: Vec<String>,
-    /// Names of sites by number.
-    pub sites: Vec<String>,
-    /// The contexts that have maps of their own, in their order.
-    #[serde(default)]
-    pub contexts: Vec<ContextInfo>,
-    /// The programs in its kernels.
-    #[serde(default)]
-    pub programs: Vec<ProgramInfo>,
-    /// How many sets of programs it has had.
-    #[serde(default)]
-    pub generation: u64,
-    /// Other tools that have programs in it.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub clients: Vec<ClientInfo>,
-}
-
-impl Message for Request {
-    fn most_blob(&self) -> usize {
-        MOST_BLOB
-    }
-}
-
-impl Message for Reply {
-    fn most_blob(&self) -> usize {
-        MOST_BLOB
-    }
-}
-
-type ServerConnection = Connection<Reply, Request>;
-type RequesterConnection = Connection<Request, Reply>;
-
 /// The answering side.
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -420,13 +261,6 @@ fn answer(
     }
 }
 
-fn failed(error: &Error) -> Reply {
-    Reply::Failed {
-        message: error.to_string(),
-        errno: error.errno(),
-    }
-}
-
 fn describe((number, process): (u32, &Process), clients: &Clients) -> ProcessInfo {
     let clients = clients.of(process);
     let state = process.lock();
@@ -446,204 +280,12 @@ fn describe((number, process): (u32, &Process), clients: &Clients) -> ProcessInf
     }
 }
 
-/// The asking side: one session of some tool.
-#[derive(Debug)]
-pub struct Control {
-    connection: RequesterConnection,
-    path: PathBuf,
-}
-
-impl Control {
-    /// The session behind a socket.
-    ///
-    /// # Errors
-    /// [`Error::Wire`]: nobody answers there.
-    pub fn connect(path: &Path) -> Result<Control, Error> {
-        Ok(Control {
-            connection: RequesterConnection::connect(path)?,
-            path: path.to_owned(),
-        })
-    }
-
-    /// The socket.
-    pub fn path(&self) -> &Path {
-        &self.path
-    }
-
-    /// Replaces the programs of an application, as [`Process::replace_within`] does: `object` is
-    /// its name and its file.
-    ///
-    /// # Errors
-    /// [`Error::Wire`], [`Error::Answered`] and nothing has changed.
-    pub fn replace(
-        &mut self,
-        process: &ProcessInfo,
-        change: &ProgramChange,
-        object: Option<(&str, &[u8])>,
-        limit: Duration,
-    ) -> Result<Replaced, Error> {
-        let (name, bytes) = object.unwrap_or(("", &[]));
-        let request = Request::Replace(ReplaceRequest {
-            process: process.process,
-            change: change.clone(),
-            name: name.to_owned(),
-            limit_ms: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX),
-        });
-        match self.ask_for(&request, bytes, limit + PATIENCE)?.0 {
-            Reply::Replaced {
-                generation,
-                programs,
-                without,
-                slots,
-            } => Ok(Replaced {
-                generation,
-                programs,
-                without,
-                slots,
-            }),
-            Reply::Failed { message, errno } => Err(Error::Answered { message, errno }),
-            other => Err(unexpected(other)),
-        }
-    }
-
-    /// Asks to have a second tool's programs put into an application, without waiting.
-    pub(crate) fn begin_join(&mut self, request: JoinRequest, object: &[u8]) -> Result<(), Error> {
-        let request = Request::Join(Box::new(request));
-        self.connection.queue(&request, object, None)?;
-        self.connection.flush()?;
-        Ok(())
-    }
-
-    /// What became of that, if it is known: the second tool's connection, by which it hears what it
-    /// would of an agent.
-    pub(crate) fn joined(&mut self) -> Result<Option<OwnedFd>, Error> {
-        self.connection.flush()?;
-        let Some(frame) = self.connection.try_recv()? else {
-            return Ok(None);
-        };
-        match (frame.message, frame.fd) {
-            (Reply::Joined { .. }, Some(connection)) => Ok(Some(connection)),
-            (Reply::Failed { message, errno }, _) => Err(Error::Answered { message, errno }),
-            (other, _) => Err(unexpected(other)),
-        }
-    }
-
-    fn ask(
-        &mut self,
-        request: &Request,
-        blob: &[u8],
-    ) -> Result<(Reply, Vec<u8>, Option<OwnedFd>), Error> {
-        self.ask_for(request, blob, PATIENCE)
-    }
-
-    fn ask_for(
-        &mut self,
-        request: &Request,
-        blob: &[u8],
-        patience: Duration,
-    ) -> Result<(Reply, Vec<u8>, Option<OwnedFd>), Error> {
-        self.connection.send(request, blob, None, PATIENCE)?;
-        let frame = self.connection.recv(patience)?;
-        let frame = frame.ok_or(Error::Wire(WireError::Timeout {
-            seconds: patience.as_secs(),
-        }))?;
-        Ok((frame.message, frame.blob, frame.fd))
-    }
-
-    /// What is in it, and the object file.
-    ///
-    /// # Errors
-    /// [`Error::Wire`].
-    pub fn session(&mut self) -> Result<(SessionInfo, Vec<u8>), Error> {
-        match self.ask(&Request::Session, &[])? {
-            (Reply::Session(session), object, _) => Ok((session, object)),
-            (other, ..) => Err(unexpected(other)),
-        }
-    }
-
-    /// The shared memory of a process in one of its contexts: map snapshots, to be read while or
-    /// after it runs. Its events belong to the tool.
-    ///
-    /// # Errors
-    /// [`Error::Wire`], [`Error::Shared`].
-    #[doc(hidden)]
-    pub fn memory(&mut self, process: u32, context: u32) -> Result<SharedReader, Error> {
-        let (mut memory, parts) = self.part(process, context, 0)?;
-        for part in 1..parts {
-            memory.append(self.part(process, context, part)?.0);
-        }
-        Ok(memory)
-    }
-
-    /// A part of it, and how many there are.
-    fn part(
-        &mut self,
-        process: u32,
-        context: u32,
-        part: u32,
-    ) -> Result<(SharedReader, u32), Error> {
-        let request = Request::Memory {
-            process,
-            context,
-            part,
-        };
-        match self.ask(&request, &[])? {
-            (Reply::Memory { parts }, _, Some(fd)) => Ok((SharedReader::open(fd)?, parts)),
-            (other, ..) => Err(unexpected(other)),
-        }
-    }
-
-    /// Operations on a map, in order: an outcome for each.
-    ///
-    /// # Errors
-    /// [`Error::Wire`], [`Error::Answer`], [`Error::Map`], [`Error::Ended`].
-    pub fn operate(
-        &mut self,
-        process: &ProcessInfo,
-        map: u32,
-        ops: &[warpbpf_wire::MapOp<'_>],
-    ) -> Result<Vec<warpbpf_wire::Outcome>, Error> {
-        let request = Request::MapOps {
-            process: process.process,
-            map,
-        };
-        let name = process.maps.get(map as usize).map_or("", |m| &m.name);
-        match self.ask(&request, &warpbpf_wire::encode_ops(ops))? {
-            (Reply::MapOps { error: None }, blob, _) => Ok(warpbpf_wire::decode_outcomes(&blob)?),
-            (
-                Reply::MapOps {
-                    error: Some(message),
-                },
-                ..,
-            ) => Err(Error::Map {
-                map: name.to_owned(),
-                message,
-            }),
-            (Reply::Failed { errno, .. }, ..)
-                if errno == -rustix::io::Errno::NODEV.raw_os_error() =>
-            {
-                Err(Error::Ended { pid: process.pid })
-            }
-            (other, ..) => Err(unexpected(other)),
-        }
-    }
-}
-
-fn unexpected(reply: Reply) -> Error {
-    let what = match reply {
-        Reply::Failed { message, .. } => message,
-        Reply::Session(_)
-        | Reply::Memory { .. }
-        | Reply::MapOps { .. }
-        | Reply::Joined { .. }
-        | Reply::Replaced { .. } => "the answer is to another question".to_owned(),
-    };
-    Error::Wire(WireError::Frame { what })
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::protocol::RequesterConnection;
     use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(15);
 
     #[test]
     fn a_command_that_does_not_read_is_dropped_and_others_are_answered() {
