@@ -7,6 +7,7 @@
 //!
 //! - `status=N`: the exit status of the last command.
 //! - `times`: numbers, bars and the count of rows that are alike may be others.
+//! - `unordered`: the application and the tool write as they come, so lines are compared sorted.
 //! - `not-run`: a test does not have what it needs; a line above says what that is.
 //! - a file's name, as "c hello.bpf.c": the block is written to that file.
 //!
@@ -58,6 +59,13 @@ pub fn cases() -> Vec<Case> {
     PAGES.iter().map(case).collect()
 }
 
+/// What may be another way in each run.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Differs {
+    times: bool,
+    unordered: bool,
+}
+
 /// What a page shows.
 #[derive(Debug, PartialEq, Eq)]
 enum Shown {
@@ -67,7 +75,7 @@ enum Shown {
         command: String,
         output: Vec<String>,
         status: i32,
-        times: bool,
+        differs: Differs,
     },
     /// A file.
     File { name: String, text: String },
@@ -94,7 +102,7 @@ fn page(bench: &Bench, name: &str) -> Told {
                 command,
                 output,
                 status,
-                times,
+                differs,
             } => {
                 commands += 1;
                 let (ended, text) = run(bench, &folder, &command)?;
@@ -105,7 +113,7 @@ fn page(bench: &Bench, name: &str) -> Told {
                         here()
                     ));
                 }
-                match compare(&output, &text, times) {
+                match compare(&output, &text, differs) {
                     Ok(()) => {}
                     Err(_) if std::env::var_os("WARPBPF_BLESS").is_some() => {
                         let first = line + command.lines().count() - 1;
@@ -227,15 +235,21 @@ fn run(bench: &Bench, folder: &Path, command: &str) -> Result<(Option<i32>, Stri
     Ok((ended.code(), text))
 }
 
-fn compare(expected: &[String], text: &str, times: bool) -> Result<(), String> {
+fn compare(expected: &[String], text: &str, differs: Differs) -> Result<(), String> {
     let lines = text.lines().map(str::trim_end).filter(of_any_machine);
     let expected = expected.iter().map(|line| line.trim_end());
     let seen = |lines: &mut dyn Iterator<Item = &str>| -> Vec<String> {
         let mut seen: Vec<String> = lines
-            .map(|line| if times { form(line) } else { line.to_owned() })
+            .map(|line| match differs.times {
+                true => form(line),
+                false => line.to_owned(),
+            })
             .collect();
-        if times {
+        if differs.times {
             seen.dedup();
+        }
+        if differs.unordered {
+            seen.sort();
         }
         seen
     };
@@ -342,7 +356,10 @@ fn shown(text: &str) -> Vec<Shown> {
                     command: command.to_owned(),
                     output: Vec::new(),
                     status: 0,
-                    times: words.contains(&"times"),
+                    differs: Differs {
+                        times: words.contains(&"times"),
+                        unordered: words.contains(&"unordered"),
+                    },
                 }),
                 (None, _) => {}
             }
@@ -382,7 +399,7 @@ mod tests {
             command: command.to_owned(),
             output: output.iter().map(|line| (*line).to_owned()).collect(),
             status,
-            times: false,
+            differs: Differs::default(),
         };
         let file = Shown::File {
             name: "a.c".to_owned(),
@@ -412,17 +429,34 @@ mod tests {
         );
     }
 
+    const TIMES: Differs = Differs {
+        times: true,
+        unordered: false,
+    };
+
+    #[test]
+    fn lines_may_come_in_another_order() {
+        let shown = ["a".to_owned(), "b".to_owned()];
+        let unordered = Differs {
+            times: false,
+            unordered: true,
+        };
+        assert_eq!(compare(&shown, "b\na\n", unordered), Ok(()));
+        assert!(compare(&shown, "b\na\n", Differs::default()).is_err());
+        assert!(compare(&shown, "b\nb\n", unordered).is_err());
+    }
+
     #[test]
     fn times_may_be_others() {
         let lines = |text: &str| -> Vec<String> { text.lines().map(str::to_owned).collect() };
         let shown = "@us:\n[16, 32)    1 |@@  |\n[512, 1K)  3 |@   |\n";
         let other = "@us:\n[8, 16)   11 |@@@@@|\n";
-        assert_eq!(compare(&lines(shown), other, true), Ok(()));
-        assert!(compare(&lines(shown), other, false).is_err());
-        assert!(compare(&lines(shown), "@ms:\n[8, 16)  1 ||\n", true).is_err());
+        assert_eq!(compare(&lines(shown), other, TIMES), Ok(()));
+        assert!(compare(&lines(shown), other, Differs::default()).is_err());
+        assert!(compare(&lines(shown), "@ms:\n[8, 16)  1 ||\n", TIMES).is_err());
         let row = "gemm  1,024  3.5 µs  3.5µs  91%";
         let other = "gemm  7  12 µs  12.1ms  100%\n";
-        assert_eq!(compare(&lines(row), other, true), Ok(()));
+        assert_eq!(compare(&lines(row), other, TIMES), Ok(()));
     }
 
     #[test]
