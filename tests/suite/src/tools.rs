@@ -12,6 +12,9 @@ pub fn cases() -> Vec<Case> {
     let case = |name, check| Case { name, check };
     vec![
         case("tools: traffic by line and by kernel", traffic),
+        case("tools: coalescing and bank conflicts", patterns),
+        case("tools: atomics", atomics),
+        case("tools: calls of the driver", api),
         case("tools: divergence", divergence),
         case("tools: barriers", barriers),
         case("tools: lines", lines),
@@ -143,6 +146,92 @@ fn traffic(bench: &Bench) -> Told {
         return Err(found.errors);
     }
     Ok(format!("{} bytes", load + store))
+}
+
+/// Each kernel of `patterns.cu` has 32 warps.
+fn patterns(bench: &Bench) -> Told {
+    const WARPS: u64 = 32;
+    let found = table(bench, ("coalescing", &[]), ("patterns", &[]))?;
+    for (kernel, sectors, best) in [
+        ("sideBySide", 4, 4),
+        ("everyOther", 8, 4),
+        ("inColumns", 32, 4),
+        ("oneTooFar", 5, 4),
+        ("transposeTile", 4, 4),
+    ] {
+        let row = [("kernel", json!(kernel)), ("access", json!("load"))];
+        let row = found.row(&row)?;
+        let (moved, extra) = (32 * WARPS * sectors, 32 * WARPS * (sectors - best));
+        let fields = [
+            ("accesses", WARPS),
+            ("moved_bytes", moved),
+            ("extra_bytes", extra),
+        ];
+        has(row, &fields)?;
+        same("sectors", number(row, "sectors")?, sectors as f64)?;
+        same("best", number(row, "best")?, best as f64)?;
+    }
+    // Stores are side by side in all of them.
+    for row in found.rows.iter().filter(|row| row["access"] == "store") {
+        has(row, &[("extra_bytes", 0)])?;
+    }
+    same("worst", &found.rows[0]["kernel"], &json!("inColumns"))?;
+    let found = table(bench, ("bankconflicts", &[]), ("patterns", &[]))?;
+    same("rows", found.rows.len(), 4)?;
+    for (kernel, access, turns) in [
+        ("transposeTile", "load", 32),
+        ("transposeTile", "store", 1),
+        ("transposePadded", "load", 1),
+        ("transposePadded", "store", 1),
+    ] {
+        let row = found.row(&[("kernel", json!(kernel)), ("access", json!(access))])?;
+        let extra = WARPS * (turns - 1);
+        has(
+            row,
+            &[("accesses", WARPS), ("worst", turns), ("extra", extra)],
+        )?;
+        same("turns", number(row, "turns")?, turns as f64)?;
+        let share = if turns > 1 { 1.0 } else { 0.0 };
+        same("conflicts", number(row, "conflicts")?, share)?;
+    }
+    Ok("exact".into())
+}
+
+fn atomics(bench: &Bench) -> Told {
+    let found = table(bench, ("atomics", &[]), ("reduction", SMALL))?;
+    same("rows", found.rows.len(), 1)?;
+    let fields = [
+        ("warps", 192),
+        ("operations", 192),
+        ("global", 192),
+        ("shared", 0),
+    ];
+    has(found.kernel("reduceSum")?, &fields)?;
+    // Of a line in shared memory: each thread of `waits` in each round.
+    let found = table(bench, ("atomics", &["--kernel", "waits"]), ("places", &[]))?;
+    let operations = found.rows.iter().map(|row| number(row, "operations"));
+    let operations = operations.sum::<Result<f64, String>>()?;
+    same("operations", operations, (5 * THREADS) as f64)?;
+    let none = table(bench, ("atomics", &[]), ("vectoradd", &["5000"]))?;
+    same("rows without any", none.rows.len(), 0)?;
+    Ok("exact".into())
+}
+
+fn api(bench: &Bench) -> Told {
+    let found = table(bench, ("api", &[]), ("vectoradd", &["5000", "7"]))?;
+    let launches = found.row(&[("function", json!("cuLaunchKernel"))])?;
+    has(launches, &[("calls", 7), ("errors", 0)])?;
+    let (longest, total) = (
+        number(launches, "longest_ns")?,
+        number(launches, "total_ns")?,
+    );
+    if longest > total || longest <= 0.0 {
+        return Err(format!("{launches}"));
+    }
+    for row in &found.rows {
+        has(row, &[("errors", 0)])?;
+    }
+    Ok(format!("{} functions", found.rows.len()))
 }
 
 fn divergence(bench: &Bench) -> Told {
@@ -319,6 +408,7 @@ fn wrong(bench: &Bench) -> Told {
         &["--kernel", "a|b"],
         "lines: `a|b` is no glob over kernels",
     )?;
+    refused("api", &["--kernel", "k"], "api: it looks at no kernels")?;
     let nothing = "warpbpf: blocks: name an application (`-- APP`) or a process (`-p PID`)\n";
     let expected = (Some(2), String::new(), nothing.to_owned());
     same("nothing", end("blocks", &[])?, expected)?;

@@ -149,7 +149,7 @@ impl Tool {
         let script = lines.collect();
         match is_any {
             true => Ok(script),
-            false => Err(format!("`{}` looks at no kernels", self.name)),
+            false => Err("it looks at no kernels".into()),
         }
     }
 }
