@@ -25,6 +25,7 @@ const OLD_IN: &[(&str, &str, &str)] = &[
     ("crates/loader", "bell", "notify"),
     ("crates/loader", "twin", "shadow"),
     ("crates/session", "recovered", "embedded_ptx"),
+    ("crates/tool", "missed", "uninstrumented"),
     ("crates/warpbpf", "missed", "uninstrumented"),
     ("crates/wire", "missed", "uninstrumented"),
 ];
@@ -48,6 +49,7 @@ const OLD_NAMES: &[(&str, &str, &str)] = &[
     ("crates/session", "Told", "LaunchArgs"),
     ("crates/session", "way", "method"),
     ("crates/session/src", "Way", "Method"),
+    ("crates/tool", "way", "method"),
     ("crates/warpbpf", "way", "method"),
     ("crates/wire", "way", "method"),
 ];

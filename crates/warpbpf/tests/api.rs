@@ -91,7 +91,7 @@ fn line(tokens: impl ToTokens) -> String {
 }
 
 /// Crates whose types may come up in ours.
-const BENEATH: [&str; 6] = ["abi", "cache", "ebpf", "maps", "object", "wire"];
+const BENEATH: [&str; 6] = ["abi", "ebpf", "maps", "object", "tool", "wire"];
 
 #[derive(Default)]
 struct Listing {
@@ -279,6 +279,7 @@ fn wanted(own: &[(String, Vec<Item>)]) -> BTreeMap<&'static str, BTreeSet<String
                         "warpbpf_abi" => "abi",
                         "warpbpf_ebpf" => "ebpf",
                         "warpbpf_object" => "object",
+                        "warpbpf_tool" => "tool",
                         _ => "warpbpf",
                     };
                     wanted.entry(krate).or_default().insert(name);

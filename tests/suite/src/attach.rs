@@ -8,7 +8,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use warpbpf::{Object, Options, Tool};
+use warpbpf_tool::{Object, Options, Tool};
 
 use crate::library::failed;
 use crate::process::{self, Owned, Signal};

@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use warpbpf::{Object, Options, Tool};
+use warpbpf_tool::{Object, Options, Tool};
 
 use crate::attach::{Application, Attached, number, skipped, until_counted};
 use crate::library::{PATIENCE, failed};

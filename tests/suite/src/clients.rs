@@ -5,7 +5,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use warpbpf::{AttachError, Choice, Control, Object, Options, Process, Tool};
+use warpbpf_tool::{AttachError, Choice, Control, Object, Options, Process, Tool};
 
 use crate::attach::{Application, Attached, kernel, number, value};
 use crate::library::{PATIENCE, failed};

@@ -10,9 +10,9 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use warpbpf::{Object, Tool};
 use warpbpf_driver::{Driver, DriverError, JitOptions, Stream};
 use warpbpf_session::{Chunk, Landing, Live, LoadedVariant, Options, Part, Session, inspect};
+use warpbpf_tool::{Object, Tool};
 use warpbpf_wire::{Chunks, SharedError, SharedReader, SharedWriter, Span};
 
 use crate::library::{PATIENCE, failed, launch, started};
@@ -111,10 +111,10 @@ fn behind(bench: &Bench, object: &str, reader: Reader) -> Told {
         (false, _) => (1 << 22, 1),
     };
     let object = Object::open(bench.object(object)).map_err(failed)?;
-    let options = warpbpf::Options {
+    let options = warpbpf_tool::Options {
         // The agent makes it as large as it must be.
         ring_bytes: Some(1),
-        ..warpbpf::Options::default()
+        ..warpbpf_tool::Options::default()
     };
     let tool = Tool::attach(object, options).map_err(failed)?;
     let (elements, times) = (threads.to_string(), launches.to_string());

@@ -6,7 +6,7 @@ use std::process::{Command, ExitStatus, Output};
 use std::time::Duration;
 
 use serde_json::Value;
-use warpbpf::{Object, Options, Tool};
+use warpbpf_tool::{Object, Options, Tool};
 
 use crate::attach::number;
 use crate::faults::agent_has_sites;

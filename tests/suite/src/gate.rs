@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use warpbpf::{Map, Object, Options, Process, Tool};
+use warpbpf_tool::{Map, Object, Options, Process, Tool};
 
 use crate::host_ops::Running;
 use crate::library::{PATIENCE, failed, launch, started};

@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::time::{Duration, Instant};
 
-use warpbpf::{
+use warpbpf_tool::{
     App, DeviceChoice, Error, Launch, MapOp, Object, OpCode, Options, Process, Tool, Value,
 };
 
@@ -199,7 +199,7 @@ fn others(bench: &Bench) -> Told {
         DeviceChoice::Gpu
     };
     let variables = tool
-        .environment(device, warpbpf::Inject::Auto)
+        .environment(device, warpbpf_tool::Inject::Auto)
         .map_err(failed)?;
     let mut command = std::process::Command::new(bench.app("longrun"));
     command.arg("120000").envs(variables);

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use warpbpf::{ChoiceRequest, Object, Options, Process, Tool};
+use warpbpf_tool::{ChoiceRequest, Object, Options, Process, Tool};
 
 use crate::library::{PATIENCE, failed};
 use crate::process::Owned;
@@ -367,7 +367,7 @@ fn replaced(bench: &Bench) -> Told {
     let object = Object::open(bench.object("replace")).map_err(failed)?;
     let request: ChoiceRequest = "every=2"
         .parse()
-        .map_err(|e: warpbpf::ChoiceError| e.to_string())?;
+        .map_err(|e: warpbpf_tool::ChoiceError| e.to_string())?;
     let options = Options {
         choose: vec![("enter".to_owned(), request)],
         ..Options::default()

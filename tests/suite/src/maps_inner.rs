@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use warpbpf::{Error, Map, Process};
+use warpbpf_tool::{Error, Map, Process};
 
 use crate::run::{Bench, Case, Told, same};
 use crate::user_ring::{beside, failed};

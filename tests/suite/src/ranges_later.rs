@@ -4,7 +4,7 @@
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::Stdio;
 
-use warpbpf::{Object, Options, Tool};
+use warpbpf_tool::{Object, Options, Tool};
 
 use crate::attach::Application;
 use crate::late_tools::into;

@@ -4,7 +4,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use warpbpf::{DeviceChoice, Object, Options, Process, Replaced, Replacement, Tool};
+use warpbpf_tool::{DeviceChoice, Object, Options, Process, Replaced, Replacement, Tool};
 
 use crate::attach::{Application, until_known};
 use crate::devices;
@@ -36,7 +36,7 @@ pub(crate) fn start(bench: &Bench, tool: &Tool, command: &[&str]) -> Result<Appl
         true => DeviceChoice::Soft,
         false => DeviceChoice::Gpu,
     };
-    let variables = tool.environment(device, warpbpf::Inject::Auto);
+    let variables = tool.environment(device, warpbpf_tool::Inject::Auto);
     let mut application = Command::new(bench.app(command[0]));
     application
         .args(&command[1..])

@@ -1,7 +1,7 @@
 //! Programs put into slots of a kernel that never ends: rounds that the host asks for say exactly
 //! how often each of them ran.
 
-use warpbpf::{Object, Options, Process, Tool};
+use warpbpf_tool::{Object, Options, Process, Tool};
 
 use crate::attach::{Application, until_known};
 use crate::library::{PATIENCE, failed};

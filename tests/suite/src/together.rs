@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use warpbpf::{Entry, Map, MapOp, Object, OpCode, Options, Process, Tool, Value};
+use warpbpf_tool::{Entry, Map, MapOp, Object, OpCode, Options, Process, Tool, Value};
 
 use crate::library::{PATIENCE, failed, launch, started};
 use crate::run::{Bench, Case, Told, same};

@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use warpbpf::{Error, Map, MapOp, Object, OpCode, Options, Process, Tool};
+use warpbpf_tool::{Error, Map, MapOp, Object, OpCode, Options, Process, Tool};
 
 use crate::library::{launch, started};
 use crate::run::{Bench, Case, Told, is_deep, operations, same, says};

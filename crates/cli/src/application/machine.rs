@@ -1,16 +1,16 @@
 //! Which device a command uses, as its flags say.
 
-pub use warpbpf::machine::{Device, agent, gpus, loader, soft_folder};
+pub use warpbpf_tool::machine::{Device, agent, gpus, loader, soft_folder};
 
 use crate::flags::DeviceChoice;
 use crate::term::output::tell;
 
-impl From<DeviceChoice> for warpbpf::DeviceChoice {
-    fn from(choice: DeviceChoice) -> warpbpf::DeviceChoice {
+impl From<DeviceChoice> for warpbpf_tool::DeviceChoice {
+    fn from(choice: DeviceChoice) -> warpbpf_tool::DeviceChoice {
         match choice {
-            DeviceChoice::Auto => warpbpf::DeviceChoice::Auto,
-            DeviceChoice::Gpu => warpbpf::DeviceChoice::Gpu,
-            DeviceChoice::Soft => warpbpf::DeviceChoice::Soft,
+            DeviceChoice::Auto => warpbpf_tool::DeviceChoice::Auto,
+            DeviceChoice::Gpu => warpbpf_tool::DeviceChoice::Gpu,
+            DeviceChoice::Soft => warpbpf_tool::DeviceChoice::Soft,
         }
     }
 }
@@ -19,8 +19,8 @@ impl From<DeviceChoice> for warpbpf::DeviceChoice {
 ///
 /// # Errors
 /// A GPU was asked for and there is none, or the soft GPU is needed and not built.
-pub fn choose(choice: DeviceChoice) -> Result<Device, warpbpf::Error> {
-    warpbpf::machine::choose(choice.into())
+pub fn choose(choice: DeviceChoice) -> Result<Device, warpbpf_tool::Error> {
+    warpbpf_tool::machine::choose(choice.into())
 }
 
 /// Says where kernels run, if that is not what the flags say.

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Child;
 
-pub use warpbpf::start::{
+pub use warpbpf_tool::start::{
     Entry, INJECTION, NVTX_INJECTION, SOCKET, Surroundings, find, listed, split,
 };
 
@@ -11,12 +11,12 @@ use crate::application::machine::Device;
 use crate::flags::{Inject, TargetFlags};
 use crate::term::inherited::Inherited;
 
-impl From<Inject> for warpbpf::Inject {
-    fn from(inject: Inject) -> warpbpf::Inject {
+impl From<Inject> for warpbpf_tool::Inject {
+    fn from(inject: Inject) -> warpbpf_tool::Inject {
         match inject {
-            Inject::Auto => warpbpf::Inject::Auto,
-            Inject::Env => warpbpf::Inject::Env,
-            Inject::Preload => warpbpf::Inject::Preload,
+            Inject::Auto => warpbpf_tool::Inject::Auto,
+            Inject::Env => warpbpf_tool::Inject::Env,
+            Inject::Preload => warpbpf_tool::Inject::Preload,
         }
     }
 }
@@ -33,10 +33,10 @@ pub fn start(
     surroundings: &Surroundings,
     ranges: bool,
     inherited: Inherited,
-) -> Result<(Child, Entry), warpbpf::Error> {
+) -> Result<(Child, Entry), warpbpf_tool::Error> {
     // SAFETY: system calls alone.
     unsafe {
-        warpbpf::start::start_after(
+        warpbpf_tool::start::start_after(
             &flags.command,
             device,
             flags.inject.into(),

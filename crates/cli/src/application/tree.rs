@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use warpbpf::live::{CudaProcess, Lookout};
+use warpbpf_tool::live::{CudaProcess, Lookout};
 
 use crate::flags::AttachFlags;
 use crate::term::error::CliError;
@@ -144,7 +144,7 @@ fn is_below(pid: u32, root: u32, parent: impl Fn(u32) -> Option<u32>) -> bool {
 }
 
 fn parent(pid: u32) -> Option<u32> {
-    warpbpf::live::parent(pid)
+    warpbpf_tool::live::parent(pid)
 }
 
 #[cfg(test)]

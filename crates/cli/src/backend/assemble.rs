@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
-use warpbpf::{Function, Functions, Replacement};
 use warpbpf_driver::DeviceInfo;
 use warpbpf_session::{Arch, Means, Options, ProgramChange, Session};
+use warpbpf_tool::{Function, Functions, Replacement};
 
 use crate::backend::ptxas::{Hang, Ptxas, Refused, assemble};
 use crate::backend::python;
@@ -379,7 +379,8 @@ mod tests {
             "ends".to_owned(),
         ]));
         let none = none.unwrap();
-        let again = Replacement::Replace(warpbpf::Object::from_bytes("two", &*object).unwrap());
+        let again =
+            Replacement::Replace(warpbpf_tool::Object::from_bytes("two", &*object).unwrap());
         let again = none.after(&again).unwrap();
         let why = Err("`ptxas` refuses the function: it says nothing".to_owned());
         assert_eq!(
@@ -391,7 +392,7 @@ mod tests {
         // A second tool's come beside them, the very same object too, and go again.
         let joins = Replacement::Join {
             client: 1,
-            object: warpbpf::Object::from_bytes("two", &*object).unwrap(),
+            object: warpbpf_tool::Object::from_bytes("two", &*object).unwrap(),
             options: Box::default(),
         };
         let joined = first.after(&joins).unwrap();
@@ -462,7 +463,7 @@ mod tests {
             "__attribute__((section(\"gpu/entry/*|nvtx=step\"))) int in_step(void *ctx) { return 0; }",
         );
         let replacement =
-            Replacement::Replace(warpbpf::Object::from_bytes("ranges", &*by_ranges).unwrap());
+            Replacement::Replace(warpbpf_tool::Object::from_bytes("ranges", &*by_ranges).unwrap());
         let all = made(maker.after(&replacement).unwrap().as_ref());
         assert_eq!(all.len(), 1);
         assert!(all[0].is_ok());
@@ -511,7 +512,7 @@ mod tests {
         let all = ["begins", "ends"].map(str::to_owned).to_vec();
         let none = begun.after(&Replacement::Remove(all)).unwrap();
         let replacement =
-            Replacement::Replace(warpbpf::Object::from_bytes("two", &*object).unwrap());
+            Replacement::Replace(warpbpf_tool::Object::from_bytes("two", &*object).unwrap());
         std::fs::write(&hangs, "").unwrap();
         let first = made(none.after(&replacement).unwrap().as_ref());
         let why = format!(

@@ -265,7 +265,7 @@ impl Folder {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("warpbpf-ptxas-{}-{number}", std::process::id());
-        let path = warpbpf::runtime_folder().join(name);
+        let path = warpbpf_tool::runtime_folder().join(name);
         // Nobody else may put a cubin there.
         std::fs::DirBuilder::new().mode(0o700).create(&path)?;
         Ok(Folder(path))

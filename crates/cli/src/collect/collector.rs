@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use warpbpf::{KernelInfo, NoteLevel, Process, Tool};
+use warpbpf_tool::{KernelInfo, NoteLevel, Process, Tool};
 
 use crate::collect::together::Together;
 use crate::programs::linux::Beside;
@@ -277,7 +277,7 @@ impl Agent {
         let (kernels, sites) = (process.kernel_names(), process.site_names());
         let object = process.object();
         let printer = Printer {
-            btf: object.as_ref().and_then(warpbpf::Object::btf),
+            btf: object.as_ref().and_then(warpbpf_tool::Object::btf),
             kernels: &kernels,
             sites: &sites,
         };
@@ -296,7 +296,7 @@ impl Agent {
     }
 
     /// `None` for constants.
-    fn map_now(&self, map: &warpbpf::Map, printer: &Printer<'_>) -> Option<model::Map> {
+    fn map_now(&self, map: &warpbpf_tool::Map, printer: &Printer<'_>) -> Option<model::Map> {
         let (def, mut now) = begun(map)?;
         if map.info().bytes == 0 {
             let events = self.rings.get(map.index() as usize);

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeSet;
 
-use warpbpf::Process;
+use warpbpf_tool::Process;
 
 use crate::report::contents::{begun, fill};
 use crate::report::model;
@@ -47,7 +47,7 @@ impl Together {
         };
         let object = first.0.object();
         let printer = Printer {
-            btf: object.as_ref().and_then(warpbpf::Object::btf),
+            btf: object.as_ref().and_then(warpbpf_tool::Object::btf),
             kernels: &kernels,
             sites: &sites,
         };

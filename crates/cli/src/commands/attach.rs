@@ -5,8 +5,8 @@ use std::sync::atomic::AtomicBool;
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-use warpbpf::{Change, Process, Tool};
 use warpbpf_inject::GoesOn;
+use warpbpf_tool::{Change, Process, Tool};
 
 use crate::application::coming::{Coming, Ended};
 use crate::application::tree::{Watch, Whom};
@@ -306,7 +306,7 @@ pub fn leave(pid: u32, goes_on: GoesOn<'_>) -> Vec<String> {
     if !is_there(pid) {
         return Vec::new();
     }
-    match warpbpf::live::detach_while(pid, goes_on) {
+    match warpbpf_tool::live::detach_while(pid, goes_on) {
         Ok(change) => {
             let done = told(pid, "detached from", &change);
             let said = [done, change.said].into_iter();
@@ -324,7 +324,7 @@ pub fn detach(flags: &DetachFlags) -> Result<u8, CliError> {
     // What was begun goes on in the process; only who waits for it is interrupted.
     Interrupted::watch();
     let goes_on = || !Interrupted::was();
-    let change = warpbpf::live::detach_while(flags.pid, &goes_on).map_err(other)?;
+    let change = warpbpf_tool::live::detach_while(flags.pid, &goes_on).map_err(other)?;
     tell!("warpbpf: {}", told(flags.pid, "detached from", &change));
     if !change.said.is_empty() {
         tell!("warpbpf: {}", change.said);

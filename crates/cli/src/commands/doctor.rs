@@ -148,7 +148,7 @@ fn sanitizer() -> Check {
 
 fn found(
     name: &'static str,
-    result: Result<String, warpbpf::Error>,
+    result: Result<String, warpbpf_tool::Error>,
     advice: &'static str,
 ) -> Check {
     match result {

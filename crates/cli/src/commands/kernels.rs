@@ -18,7 +18,7 @@ use crate::term::signals::Signals;
 pub fn run(flags: &KernelsFlags, surroundings: &Surroundings) -> Result<u8, CliError> {
     let mut signals = Signals::begin();
     let mut outlet = Outlet::open_answer(&flags.output)?;
-    let tool = warpbpf::Tool::observe()?;
+    let tool = warpbpf_tool::Tool::observe()?;
     let mut watched = Watched {
         outlet: &mut outlet,
         timeline: None,

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use warpbpf::Method;
 use warpbpf_driver::{Driver, DriverError, JitOptions};
 use warpbpf_maps::stops;
 use warpbpf_object::Object;
 use warpbpf_session::{Calls, Live, LoadedVariant, PlannedProgram, RingEvent, Session};
+use warpbpf_tool::Method;
 
 use crate::application::machine::{self, Device};
 use crate::flags::LaunchFlags;

@@ -43,7 +43,7 @@ pub fn run(flags: &LoaderFlags, surroundings: &Surroundings) -> Result<u8, CliEr
         ));
     }
     let signals = Signals::begin();
-    warpbpf::start::take_away_left_folders();
+    warpbpf_tool::start::take_away_left_folders();
     let ends = Ends::default();
     std::thread::scope(|scope| {
         let late = Late::look(&flags.pid, scope, &ends)?;

@@ -7,8 +7,8 @@ use std::sync::atomic::AtomicBool;
 use std::thread::Scope;
 use std::time::{Duration, Instant};
 
-use warpbpf::Change;
 use warpbpf_inject::{Done, GoesOn, InjectError, Subject};
+use warpbpf_tool::Change;
 use warpbpf_wire::{Given, Giver};
 
 use crate::application::coming::Coming;

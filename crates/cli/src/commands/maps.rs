@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use warpbpf::control::{ProcessInfo, TOOL_PATIENCE};
-use warpbpf::{Control, MapInfo, MapOp, OpCode, SessionInfo, errno_text};
 use warpbpf_abi::maps::{BPF_ANY, BPF_EXIST, BPF_NOEXIST, ENOENT, MapType};
 use warpbpf_maps::{MapPlan, stops};
 use warpbpf_object::{MapDef, Object};
+use warpbpf_tool::control::{ProcessInfo, TOOL_PATIENCE};
+use warpbpf_tool::{Control, MapInfo, MapOp, OpCode, SessionInfo, errno_text};
 
 use crate::flags::{MapsFlags, MapsVerb};
 use crate::report::contents::fill;
@@ -153,7 +153,7 @@ impl Session {
         }
         match (sessions.is_empty(), pid) {
             (false, _) => Ok(sessions),
-            (true, None) => Err(warpbpf::Error::NoSession.into()),
+            (true, None) => Err(warpbpf_tool::Error::NoSession.into()),
             (true, Some(pid)) => Err(CliError::Other(format!(
                 "no session of warpbpf has a process {pid}; `warpbpf maps list` shows all"
             ))),
@@ -278,7 +278,7 @@ impl<'s> Map<'s> {
                 )));
             }
         };
-        let plan = warpbpf::plan_of(&info).ok_or_else(|| {
+        let plan = warpbpf_tool::plan_of(&info).ok_or_else(|| {
             CliError::Other(format!("map `{name}` is of a type that is not known here"))
         })?;
         Ok(Map {
@@ -379,7 +379,7 @@ impl<'s> Map<'s> {
             Ok(Ok(bytes)) => bytes,
             Ok(Err(errno)) if i64::from(errno) == ENOENT => return Ok(None),
             Ok(Err(errno)) => return Err(self.wrong(errno_text(errno))),
-            Err(CliError::Tool(warpbpf::Error::Ended { .. })) if code == OpCode::Lookup => {
+            Err(CliError::Tool(warpbpf_tool::Error::Ended { .. })) if code == OpCode::Lookup => {
                 let printer = self.printer();
                 let shown = printer.json(self.def().and_then(|d| d.key_type), key);
                 let contents = self.copied()?;
@@ -406,7 +406,7 @@ impl<'s> Map<'s> {
     /// Everything in it now; of a process that has ended, as it was then.
     fn contents(&mut self) -> Result<model::Map, CliError> {
         match self.operate(OpCode::Snapshot, &[], &[], 0) {
-            Ok(Ok(_)) | Err(CliError::Tool(warpbpf::Error::Ended { .. })) => self.copied(),
+            Ok(Ok(_)) | Err(CliError::Tool(warpbpf_tool::Error::Ended { .. })) => self.copied(),
             Ok(Err(_)) if self.info.bytes == 0 => {
                 Err(self
                     .wrong("its records are events, which `warpbpf run` shows as they come".into()))
@@ -431,7 +431,7 @@ impl<'s> Map<'s> {
                 // The context ended before the map came.
                 false => Ok(None),
             };
-            match copied.map_err(warpbpf::Error::from)? {
+            match copied.map_err(warpbpf_tool::Error::from)? {
                 Some(_) => parts.push(bytes),
                 // It has just come.
                 None => parts.push(vec![0; self.plan.snapshot_bytes() as usize]),
@@ -445,7 +445,7 @@ impl<'s> Map<'s> {
         };
         // One that a replacement brought is in no object that is known here.
         let def = self.def().cloned();
-        let def = def.unwrap_or_else(|| warpbpf::untyped_map(&self.info));
+        let def = def.unwrap_or_else(|| warpbpf_tool::untyped_map(&self.info));
         fill(&mut map, &self.plan, &def, &parts, &self.printer());
         for (context, part) in self.process.contexts.iter().zip(&parts) {
             if parts.len() > 1 {
@@ -487,7 +487,7 @@ fn watch(
         let contents = match contents {
             Ok(contents) => contents,
             // The tool has ended, and with it what could be watched.
-            Err(CliError::Tool(warpbpf::Error::Wire(_))) if looks > 1 => return Ok(()),
+            Err(CliError::Tool(warpbpf_tool::Error::Wire(_))) if looks > 1 => return Ok(()),
             Err(error) => return Err(error),
         };
         let entries = contents.entries.into_iter();

@@ -1,6 +1,6 @@
 //! `warpbpf ps`: which processes have loaded the CUDA driver, and what of ours is in them.
 
-use warpbpf::CudaProcess;
+use warpbpf_tool::CudaProcess;
 
 use crate::flags::PsFlags;
 use crate::report::render::numbers;
@@ -10,7 +10,7 @@ use crate::term::output::say;
 
 /// Lists them.
 pub fn run(flags: &PsFlags) -> Result<u8, CliError> {
-    let all = warpbpf::live::processes();
+    let all = warpbpf_tool::live::processes();
     if flags.json {
         let rows: Vec<serde_json::Value> = all
             .iter()

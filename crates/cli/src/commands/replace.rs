@@ -6,8 +6,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use warpbpf::control::{ProcessInfo, ProgramChange, TOOL_PATIENCE};
-use warpbpf::{Control, Replaced};
+use warpbpf_tool::control::{ProcessInfo, ProgramChange, TOOL_PATIENCE};
+use warpbpf_tool::{Control, Replaced};
 
 use crate::flags::{
     GateFlags, GateState, ProgramsFlags, RemoveFlags, ReplaceFlags, SlotsVerb, ToFlags,
@@ -109,9 +109,9 @@ pub fn programs(flags: &ProgramsFlags) -> Result<u8, CliError> {
 }
 
 fn listed(process: &ProcessInfo) -> Value {
-    let program = |program: &warpbpf::control::ProgramInfo| json!({ "name": program.name, "section": program.section, "launches": program.launches });
+    let program = |program: &warpbpf_tool::control::ProgramInfo| json!({ "name": program.name, "section": program.section, "launches": program.launches });
     let programs: Vec<Value> = process.programs.iter().map(program).collect();
-    let client = |client: &warpbpf::control::ClientInfo| json!({ "client": client.client, "tool": client.tool, "object": client.object });
+    let client = |client: &warpbpf_tool::control::ClientInfo| json!({ "client": client.client, "tool": client.tool, "object": client.object });
     let clients: Vec<Value> = process.clients.iter().map(client).collect();
     json!({ "pid": process.pid, "inner_pid": process.inner_pid, "exe": process.exe, "generation": process.generation, "programs": programs, "clients": clients })
 }
@@ -158,7 +158,7 @@ fn find(pid: Option<u32>, takes: fn(&Path) -> bool) -> Result<Vec<Found>, CliErr
     }
     match (found.is_empty(), pid) {
         (false, _) => Ok(found),
-        (true, None) => Err(warpbpf::Error::NoSession.into()),
+        (true, None) => Err(warpbpf_tool::Error::NoSession.into()),
         (true, Some(pid)) => Err(CliError::Other(format!(
             "no application with programs in it belongs to process {pid}; `warpbpf programs` shows all"
         ))),

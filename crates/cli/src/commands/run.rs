@@ -7,9 +7,9 @@ use std::process::{Child, ExitStatus};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use warpbpf::{Functions, Launch, Tool};
 use warpbpf_driver::DeviceInfo;
 use warpbpf_session::section::Form as ProgramForm;
+use warpbpf_tool::{Functions, Launch, Tool};
 
 use crate::application::machine::{self, Device};
 use crate::application::start::{Entry, Surroundings};
@@ -198,8 +198,11 @@ impl Attachment {
         options.splice_first = chosen.splice_first;
         (options.timeline, options.stacks) = (timeline, stacks);
         let planned = options.clone();
-        let object =
-            warpbpf::Object::from_parsed(&loaded.name, loaded.bytes.clone(), loaded.object.clone());
+        let object = warpbpf_tool::Object::from_parsed(
+            &loaded.name,
+            loaded.bytes.clone(),
+            loaded.object.clone(),
+        );
         let bytes = loaded.bytes.clone();
         let tool = Tool::attach(object, options)?;
         if let Some(ptxas) = chosen.ptxas {

@@ -3,7 +3,7 @@
 
 use std::path::{Path, PathBuf};
 
-use warpbpf::start::{self, Entry};
+use warpbpf_tool::start::{self, Entry};
 use warpbpf_wire::rendezvous::Signpost;
 
 use crate::application::machine;
@@ -44,7 +44,7 @@ pub fn run(flags: &ServeFlags, surroundings: &Surroundings) -> Result<u8, CliErr
     )?;
     variables.extend(tool.more_variables(&device));
     Interrupted::watch();
-    let post = Signpost::put_up(&place, tool.socket()).map_err(warpbpf::Error::Wire)?;
+    let post = Signpost::put_up(&place, tool.socket()).map_err(warpbpf_tool::Error::Wire)?;
     tell!("warpbpf: waiting for applications with this in their environment:");
     for (name, value) in &variables {
         tell!("{name}={}", value.to_string_lossy());

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{IsTerminal as _, Write as _};
 
-use warpbpf::Process;
 use warpbpf_script::results::{self, Key};
 use warpbpf_script::typed::Map;
+use warpbpf_tool::Process;
 
 use crate::application::start::Surroundings;
 use crate::commands::trace::{Ended, compiled, notes, with_script};

@@ -202,7 +202,7 @@ fn late(pid: Option<u32>, duration: Option<f64>, work: WorkFlags) -> AttachFlags
             all: false,
         },
         children: false,
-        tool_timeout: warpbpf::control::TOOL_PATIENCE.as_secs(),
+        tool_timeout: warpbpf_tool::control::TOOL_PATIENCE.as_secs(),
         session: SessionFlags {
             request: RequestFlags {
                 objects: Vec::new(),

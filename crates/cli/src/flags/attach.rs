@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use warpbpf::control::TOOL_PATIENCE;
+use warpbpf_tool::control::TOOL_PATIENCE;
 
 use super::program::{DeviceChoice, Inject};
 use super::request::RequestFlags;

@@ -1,7 +1,7 @@
 //! Flags about compiled code that is kept from one run to the next.
 
 use clap::{Args, Subcommand};
-use warpbpf::CacheRequest;
+use warpbpf_tool::CacheRequest;
 
 use super::choice::size;
 

@@ -4,7 +4,7 @@ use clap::Args;
 use warpbpf_session::PlannedProgram;
 
 use crate::term::error::CliError;
-use warpbpf::{Choice, ChoiceError, ChoiceRequest, Options, StreamPick, Tool};
+use warpbpf_tool::{Choice, ChoiceError, ChoiceRequest, Options, StreamPick, Tool};
 
 /// Which launches get probes. Others run as they are, and are counted as skipped.
 #[derive(Debug, Clone, Args)]

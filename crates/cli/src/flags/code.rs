@@ -1,7 +1,7 @@
 //! Flags that say how programs are put into kernels, and what those can be told while they run.
 
 use clap::{Args, ValueEnum};
-use warpbpf::Options;
+use warpbpf_tool::Options;
 
 use super::cache::KeepFlags;
 

@@ -2,7 +2,7 @@
 //! do.
 
 use clap::{Args, ValueEnum};
-use warpbpf::{Options, Placement};
+use warpbpf_tool::{Options, Placement};
 
 /// Where kernels run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]

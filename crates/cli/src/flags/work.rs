@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
-use warpbpf::Options;
+use warpbpf_tool::Options;
 
 use super::choice::ChoiceFlags;
 use super::code::CodeFlags;

@@ -9,7 +9,6 @@ use std::fmt::Display;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::io::Errno;
-use warpbpf::{MapOp, OpCode, Process, Tool};
 use warpbpf_abi::maps::MapType;
 use warpbpf_linux::PlaceError;
 use warpbpf_linux::carry::Carrier;
@@ -23,6 +22,7 @@ use warpbpf_object::{
     Btf, InitialValue, LoadOptions, MapKind, Object, ObjectError, Program, hide, load_with,
 };
 use warpbpf_session::PlannedProgram;
+use warpbpf_tool::{MapOp, OpCode, Process, Tool};
 
 use crate::flags::ObjectFlags;
 use crate::programs::objects::{self, Loaded};
@@ -513,8 +513,8 @@ fn refused(loaded: &Loaded, error: &dyn Display) -> CliError {
 }
 
 /// `EIO` if nobody answers, and for nothing else.
-fn errno(error: warpbpf::Error) -> Errno {
-    use warpbpf::Error::{Ended, NoAnswer, NotReady, Wire};
+fn errno(error: warpbpf_tool::Error) -> Errno {
+    use warpbpf_tool::Error::{Ended, NoAnswer, NotReady, Wire};
     if let Ended { .. } | NoAnswer { .. } | NotReady { .. } | Wire(_) = &error {
         return Errno::IO;
     }
@@ -577,20 +577,20 @@ mod tests {
 
     #[test]
     fn silence_is_told_from_what_an_application_answers() {
-        let operation = |number: Errno| warpbpf::Error::Operation {
+        let operation = |number: Errno| warpbpf_tool::Error::Operation {
             map: "m".into(),
             what: "an update",
             errno: -number.raw_os_error(),
         };
-        let silent = warpbpf::Error::NoAnswer {
+        let silent = warpbpf_tool::Error::NoAnswer {
             pid: 1,
             seconds: 10,
         };
         assert_eq!(errno(silent), Errno::IO);
-        assert_eq!(errno(warpbpf::Error::Ended { pid: 1 }), Errno::IO);
+        assert_eq!(errno(warpbpf_tool::Error::Ended { pid: 1 }), Errno::IO);
         assert_eq!(errno(operation(Errno::TOOBIG)), Errno::TOOBIG);
         assert_eq!(errno(operation(Errno::IO)), Errno::REMOTEIO);
-        let map = warpbpf::Error::Map {
+        let map = warpbpf_tool::Error::Map {
             map: "m".into(),
             message: "no".into(),
         };

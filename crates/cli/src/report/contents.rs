@@ -190,7 +190,7 @@ fn number(bytes: &[u8]) -> Option<u64> {
 
 /// What is known of a map without its contents; `None` for constants, which nobody asks for, and
 /// for counts of ended programs, which are told in words.
-pub fn begun(map: &warpbpf::Map) -> Option<(MapDef, model::Map)> {
+pub fn begun(map: &warpbpf_tool::Map) -> Option<(MapDef, model::Map)> {
     let shown = |def: &MapDef| !def.is_constant() && stops::program_of(&def.name).is_none();
     let def = map.definition().filter(shown)?;
     let begun = model::Map {

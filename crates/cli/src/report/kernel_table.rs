@@ -190,7 +190,7 @@ fn registers_for(room: Occupancy) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
-    use warpbpf::Method;
+    use warpbpf_tool::Method;
 
     use super::*;
 

@@ -3,7 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use warpbpf::Method;
+use warpbpf_tool::Method;
 use warpbpf_wire::Occupancy;
 
 /// Raised when a field changes its meaning.
@@ -247,7 +247,7 @@ pub struct Part {
 
 impl Context {
     /// What the library says of it.
-    pub fn of(info: &warpbpf::ContextInfo) -> Context {
+    pub fn of(info: &warpbpf_tool::ContextInfo) -> Context {
         Context {
             number: info.number,
             device: info.device,

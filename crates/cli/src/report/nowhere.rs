@@ -1,7 +1,7 @@
 //! Programs that were put nowhere leave nothing in their maps: what is said of them, and how to
 //! find out why.
 
-use warpbpf::Method;
+use warpbpf_tool::Method;
 
 use crate::report::model::{self, Report};
 

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use warpbpf::Method;
 use warpbpf_maps::stops;
+use warpbpf_tool::Method;
 
 use crate::report::kernel_table::kernel_table;
 use crate::report::map_text::{map_text, more};

@@ -42,7 +42,7 @@ pub enum CliError {
     #[error("`{program}` cannot be run: {reason}")]
     BadProgram { program: String, reason: String },
     #[error("{0}")]
-    Tool(#[from] warpbpf::Error),
+    Tool(#[from] warpbpf_tool::Error),
     #[error("`{path}` is not a warpbpf report: {reason}")]
     NotAReport { path: String, reason: String },
     #[error("{0}")]
@@ -54,8 +54,9 @@ impl CliError {
     /// refused program.
     pub fn exit_code(&self) -> u8 {
         match self {
-            CliError::Tool(warpbpf::Error::NoProgram { .. }) => 127,
-            CliError::BadProgram { .. } | CliError::Tool(warpbpf::Error::BadProgram { .. }) => 126,
+            CliError::Tool(warpbpf_tool::Error::NoProgram { .. }) => 127,
+            CliError::BadProgram { .. }
+            | CliError::Tool(warpbpf_tool::Error::BadProgram { .. }) => 126,
             CliError::Refused { .. } | CliError::Rejected { .. } | CliError::Script { .. } => 1,
             CliError::Read { .. }
             | CliError::Write { .. }

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use warpbpf::{Operations, Process};
+use warpbpf_tool::{Operations, Process};
 
 use super::journal::Journal;
 use super::recorded::{CLOCK, Told};
@@ -193,7 +193,7 @@ fn trace(told: &[Told]) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use warpbpf::{Operation, Ranges};
+    use warpbpf_tool::{Operation, Ranges};
 
     use super::*;
 
@@ -234,7 +234,7 @@ mod tests {
             exe: "/bin/app".into(),
             operations: told,
             ranges: Ranges::default(),
-            named: stacks::Named::of(&warpbpf::HostStacks::default()),
+            named: stacks::Named::of(&warpbpf_tool::HostStacks::default()),
             crowded: 0,
         }]);
         let events = made["traceEvents"].as_array().unwrap();

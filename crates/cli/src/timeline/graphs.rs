@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
-use warpbpf::{GraphNode, GraphNodes, Operation};
 use warpbpf_session::names::demangle;
+use warpbpf_tool::{GraphNode, GraphNodes, Operation};
 
 /// Kernels that are shown at the first launch of their list; all of them are in `otherData`.
 const SHOWN: usize = 16;
@@ -91,7 +91,7 @@ pub(super) fn unknown(unlisted: u64) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use warpbpf::{GraphLaunch, Operations};
+    use warpbpf_tool::{GraphLaunch, Operations};
 
     use super::*;
 

@@ -161,7 +161,7 @@ fn tail(told: &[Told]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use warpbpf::{Operation, Operations};
+    use warpbpf_tool::{Operation, Operations};
 
     use super::*;
 

@@ -2,7 +2,7 @@
 //! process beside them.
 
 use serde_json::{Value, json};
-use warpbpf::{Range, RangeKind, Ranges};
+use warpbpf_tool::{Range, RangeKind, Ranges};
 
 use super::recorded::{Part, microseconds};
 

@@ -1,6 +1,6 @@
 //! What agents tell of what the device did.
 
-use warpbpf::{Operation, Operations, Process, Range, Ranges};
+use warpbpf_tool::{Operation, Operations, Process, Range, Ranges};
 
 use super::stacks::Named;
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
-use warpbpf::Operation;
+use warpbpf_tool::Operation;
 
 use super::recorded::{Part, Told, microseconds};
 use super::stacks::name_of;

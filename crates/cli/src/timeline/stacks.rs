@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, HashMap};
 use object::read::elf::ElfFile64;
 use object::{Object as _, ObjectSymbol as _, ReadCache, SymbolKind};
 use serde_json::{Value, json};
-use warpbpf::{HostModule, HostStacks, Operation};
 use warpbpf_session::names::demangle;
+use warpbpf_tool::{HostModule, HostStacks, Operation};
 
 /// Stacks by number, each from the outermost frame in.
 #[derive(Debug, Default)]

@@ -1,10 +1,10 @@
 //! What a script's maps hold in all processes and on all their devices.
 
-use warpbpf::Process;
 use warpbpf_maps::Value;
 use warpbpf_script::results::{Part, Results, word_of};
 use warpbpf_script::typed::{Checked, Type};
 use warpbpf_script::{Compiled, layout};
+use warpbpf_tool::Process;
 
 /// What numbers are called in one process.
 pub struct Called<'s> {

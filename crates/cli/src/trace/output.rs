@@ -5,10 +5,10 @@ use std::fs::File;
 use std::io::Write as _;
 use std::path::Path;
 
-use warpbpf::Process;
 use warpbpf_script::results::{Cell, Key};
 use warpbpf_script::typed::Map;
 use warpbpf_script::{json, show};
+use warpbpf_tool::Process;
 
 use crate::flags::TraceFormat;
 use crate::term::error::CliError;

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use serde_json::Value as Json;
-use warpbpf::Process;
 use warpbpf_script::host::{World, execute};
 use warpbpf_script::results::{Cell, Key, Part, record};
 use warpbpf_script::typed::{HostBlock, Moment, Request, Type};
 use warpbpf_script::{Compiled, layout};
+use warpbpf_tool::Process;
 
 use crate::collect::collector::{Collector, Reader};
 use crate::report::news::News;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use warpbpf::plan_of;
 use warpbpf_maps::MapPlan;
+use warpbpf_tool::plan_of;
 use warpbpf_wire::{
     Changed, ContextInfo, MapInfo, NoteLevel, SharedReader, ToAgent, ToTool, ToolConnection,
     decode_outcomes,

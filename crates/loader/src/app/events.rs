@@ -1,7 +1,7 @@
 //! Events of an application: handed on while there is room for them, and counted where there was
 //! none. What was lost is said in the end: [`super::ends`].
 
-use warpbpf::Message;
+use warpbpf_tool::Message;
 use warpbpf_wire::{PRINTK, SharedError};
 
 use super::agent::Agent;

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use warpbpf::{Object, Options, Tool};
+use warpbpf_tool::{Object, Options, Tool};
 
 use super::hostile::frame;
 use super::{descriptors, told, until};

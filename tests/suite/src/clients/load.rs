@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use warpbpf::{Options, Process, Tool};
+use warpbpf_tool::{Options, Process, Tool};
 
 use super::{counted, told};
 use crate::devices;

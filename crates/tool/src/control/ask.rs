@@ -39,8 +39,8 @@ impl Control {
         &self.path
     }
 
-    /// Replaces the programs of an application, as [`crate::Process::replace_within`] does: `object` is
-    /// its name and its file.
+    /// Replaces the programs of an application, as [`crate::Process::replace_within`] does:
+    /// `object` is its name and its file.
     ///
     /// # Errors
     /// [`Error::Wire`], [`Error::Answered`] and nothing has changed.
