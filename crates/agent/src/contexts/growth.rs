@@ -6,38 +6,49 @@
 
 use std::sync::Arc;
 
+use warpbpf_driver::DriverError;
 use warpbpf_session::{Live, Session};
-use warpbpf_wire::{MoreMaps, NoteLevel, ToTool};
+use warpbpf_wire::{MoreMaps, NoteLevel, SharedError, ToTool};
 
 use crate::device::background::is_background;
+use crate::device::bound::OverBound;
 use crate::device::context_registry::{Growing, Shard};
 use crate::runtime::agent::Agent;
 use crate::sys::lock::{lock, tried};
+
+/// Why a context does not get the maps of programs that come next.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum GrowthError {
+    #[error("{0}")]
+    Bound(#[from] OverBound),
+    #[error("the maps that they bring cannot be made: {0}")]
+    Driver(#[from] DriverError),
+    /// The memory that the tool reads them in.
+    #[error("the maps that they bring cannot be made: {0}")]
+    Shared(SharedError),
+}
 
 impl Agent {
     /// Makes what the maps of programs that come next need in a context, which is current.
     ///
     /// # Errors
-    /// Why not, for the user; nothing of it is kept but maps, which [`Agent::shed`] gives back.
+    /// Why not; nothing of it is kept but maps, which [`Agent::shed`] gives back.
     pub(crate) fn prepare(
         &self,
         shard: &Shard,
         live: &Live,
         session: &Arc<Session>,
-    ) -> Result<(), String> {
+    ) -> Result<(), GrowthError> {
         // What it came with may be older than what is in force.
         self.catch_up(shard, live);
         let _turn = lock(&shard.turn);
         self.grow(shard, live, session)
     }
 
-    fn grow(&self, shard: &Shard, live: &Live, session: &Arc<Session>) -> Result<(), String> {
+    fn grow(&self, shard: &Shard, live: &Live, session: &Arc<Session>) -> Result<(), GrowthError> {
         self.bound
             .take_for(&self.driver, shard.context.0 as usize, session)?;
-        let brought = |error: &dyn std::fmt::Display| {
-            format!("the maps that they bring cannot be made: {error}")
-        };
-        let growth = live.grow(session).map_err(|error| brought(&error))?;
+        let growth = live.grow(session)?;
         let more = match &*shard.pump() {
             Some(pump) => pump.more(session, &self.files),
             // Nothing is copied out of it any more.
@@ -58,7 +69,7 @@ impl Agent {
             }
             Err(error) => {
                 live.shed(Some(growth), session);
-                Err(brought(&error))
+                Err(GrowthError::Shared(error))
             }
         }
     }

@@ -95,7 +95,10 @@ impl Agent {
                     let object = &frame.blob[..frame.blob.len() >> cut];
                     let made = Session::with(object, &options, means, &largest)
                         .map_err(|error| error.to_string())
-                        .and_then(|session| host_ops::preset(session, &presets));
+                        .and_then(|session| {
+                            let preset = host_ops::preset(session, &presets);
+                            preset.map_err(|error| error.to_string())
+                        });
                     match made {
                         Ok(session) => {
                             self.answer_for_variants(instrumented);

@@ -5,6 +5,7 @@
 //! refused as a whole, with the names of what is large. All contexts of a device share its bound.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
@@ -13,6 +14,41 @@ use warpbpf_session::Session;
 
 /// Names that a refusal tells.
 const NAMED: usize = 4;
+
+/// A session needs more of a device's memory than it may take.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OverBound {
+    device: i32,
+    most: u64,
+    others: u64,
+    bytes: u64,
+    /// What is largest of it.
+    largest: Vec<(String, u64)>,
+}
+
+impl fmt::Display for OverBound {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (bytes, device, most) = (self.bytes, self.device, self.most);
+        write!(
+            f,
+            "the programs need {bytes} bytes of device {device}'s memory, and `--max-device-memory` allows {most}"
+        )?;
+        if self.others > 0 {
+            write!(f, ", of which other contexts have {}", self.others)?;
+        }
+        let named = self.largest.iter();
+        let named: Vec<String> = named
+            .map(|(name, bytes)| format!("{name} {bytes}"))
+            .collect();
+        write!(
+            f,
+            ": {}; make maps smaller (`max_entries`) or put them on the host (`--map-memory MAP=host`)",
+            named.join(", ")
+        )
+    }
+}
+
+impl std::error::Error for OverBound {}
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -32,7 +68,7 @@ impl MemoryBound {
     ///
     /// # Errors
     /// It is more than there may be; nothing is noted then.
-    fn take(&self, context: usize, device: i32, needs: &[(String, u64)]) -> Result<(), String> {
+    fn take(&self, context: usize, device: i32, needs: &[(String, u64)]) -> Result<(), OverBound> {
         let most = self.most.load(Ordering::Relaxed);
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let others = taken.iter().filter(|(other, _)| **other != context);
@@ -42,7 +78,16 @@ impl MemoryBound {
             .sum();
         let bytes = needs.iter().map(|(_, bytes)| bytes).sum();
         if most != 0 && others.saturating_add(bytes) > most {
-            return Err(refusal(device, most, others, bytes, needs));
+            let mut largest = needs.to_vec();
+            largest.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+            largest.truncate(NAMED);
+            return Err(OverBound {
+                device,
+                most,
+                others,
+                bytes,
+                largest,
+            });
         }
         taken.insert(context, (device, bytes));
         Ok(())
@@ -63,33 +108,16 @@ impl MemoryBound {
     /// Takes what a session needs of the current context's device.
     ///
     /// # Errors
-    /// It does not fit; why, for the user.
+    /// It does not fit.
     pub(crate) fn take_for(
         &self,
         driver: &Driver,
         context: usize,
         session: &Session,
-    ) -> Result<(), String> {
+    ) -> Result<(), OverBound> {
         let device = driver.current_device().unwrap_or(0);
         self.take(context, device, &session.device_memory())
     }
-}
-
-fn refusal(device: i32, most: u64, others: u64, bytes: u64, needs: &[(String, u64)]) -> String {
-    let mut largest: Vec<&(String, u64)> = needs.iter().collect();
-    largest.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
-    let named = largest.iter().take(NAMED);
-    let named: Vec<String> = named
-        .map(|(name, bytes)| format!("{name} {bytes}"))
-        .collect();
-    let before = match others {
-        0 => String::new(),
-        others => format!(", of which other contexts have {others}"),
-    };
-    format!(
-        "the programs need {bytes} bytes of device {device}'s memory, and `--max-device-memory` allows {most}{before}: {}; make maps smaller (`max_entries`) or put them on the host (`--map-memory MAP=host`)",
-        named.join(", ")
-    )
 }
 
 #[cfg(test)]
@@ -105,7 +133,7 @@ mod tests {
         bound.set(Some(1000));
         let refused = bound.take(32, 0, &needs).unwrap_err();
         assert_eq!(
-            refused,
+            refused.to_string(),
             "the programs need 700 bytes of device 0's memory, and `--max-device-memory` allows 1000, of which other contexts have 700: \
              map `a` 600, map `b` 100; make maps smaller (`max_entries`) or put them on the host (`--map-memory MAP=host`)"
         );

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use warpbpf_abi::maps::EIO;
 use warpbpf_maps::merge;
-use warpbpf_session::{Action, Answer, HostOp, Progress, Session};
-use warpbpf_wire::{MapOp, OpCode, Outcome, decode_ops, encode_outcomes};
+use warpbpf_session::{Action, Answer, HostOp, HostOpsError, PresetError, Progress, Session};
+use warpbpf_wire::{MapOp, OpCode, OpsError, Outcome, decode_ops, encode_outcomes};
 
 use crate::device::context_registry::ContextRegistry;
 use crate::device::spread::{Each, Spread};
@@ -105,7 +105,7 @@ impl Requests {
                         continue;
                     }
                     Err(error) => {
-                        replies.push(refused(request.token, error));
+                        replies.push(refused(request.token, error.to_string()));
                         continue;
                     }
                 },
@@ -160,12 +160,39 @@ enum Begun {
     Spread(Spread),
 }
 
+/// Why a request is not begun. `Display` is the whole answer to the tool.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RequestError {
+    #[error("{0}")]
+    Ops(#[from] OpsError),
+    #[error("{0}")]
+    Preset(#[from] PresetError),
+    #[error("there are no maps")]
+    NoMaps,
+    #[error("a snapshot stands alone in its batch")]
+    Snapshot,
+    #[error("a snapshot is no update")]
+    PresetSnapshot,
+    #[error("the host cannot do this: {0}")]
+    Refused(HostOpsError),
+    #[error("map {map} does not exist: the session has {maps}")]
+    NoMap { map: usize, maps: usize },
+    #[error(
+        "map {map} came when programs were replaced, and a context has the first {fewest} maps only: nothing can be done on it"
+    )]
+    NotEverywhere { map: usize, fewest: usize },
+    #[error(
+        "the answer to {ops} operations can take {bytes} bytes, the limit is {ANSWER}: ask for fewer values at a time, or for a snapshot of the map"
+    )]
+    Answer { ops: usize, bytes: u64 },
+}
+
 fn begin(
     each: &mut Each<'_>,
     context_registry: &ContextRegistry,
     request: &Request,
-) -> Result<Begun, String> {
-    let ops = decode_ops(&request.blob).map_err(|error| error.to_string())?;
+) -> Result<Begun, RequestError> {
+    let ops = decode_ops(&request.blob)?;
     let map = request.map as usize;
     let (mut session, mut fewest) = (None, usize::MAX);
     each(&mut |_, _, live| {
@@ -176,7 +203,7 @@ fn begin(
             session = Some(adopted);
         }
     });
-    let session = session.ok_or("there are no maps")?;
+    let session = session.ok_or(RequestError::NoMaps)?;
     check_map(map, session.map_count(), fewest)?;
     if let [MapOp { code, .. }] = ops.as_slice()
         && *code == OpCode::Snapshot
@@ -189,7 +216,7 @@ fn begin(
         return Ok(Begun::Done(answer));
     }
     let ops = ops.iter().map(host_op).collect::<Option<Vec<HostOp>>>();
-    let ops = ops.ok_or("a snapshot stands alone in its batch")?;
+    let ops = ops.ok_or(RequestError::Snapshot)?;
     let (mut why, mut values) = (None, 0u64);
     // Values that stand side by side have a part for each context up to the last, those included
     // that have ended.
@@ -212,8 +239,8 @@ fn begin(
             false => values.saturating_add(own),
         };
     });
-    if let Some(reason) = why {
-        return Err(format!("the host cannot do this: {reason}"));
+    if let Some(error) = why {
+        return Err(RequestError::Refused(error));
     }
     let others = encode_outcomes(&[Outcome::default()]).len() as u64 * ops.len() as u64;
     check_answer(values.saturating_add(others), ops.len())?;
@@ -222,41 +249,35 @@ fn begin(
 
 /// A map is there in every context: one that a replacement brought may be missing where it could
 /// not be made.
-fn check_map(map: usize, maps: usize, fewest: usize) -> Result<(), String> {
+fn check_map(map: usize, maps: usize, fewest: usize) -> Result<(), RequestError> {
     if map >= maps {
-        return Err(format!("map {map} does not exist: the session has {maps}"));
+        return Err(RequestError::NoMap { map, maps });
     }
     if map >= fewest {
-        return Err(format!(
-            "map {map} came when programs were replaced, and a context has the first {fewest} maps only: nothing can be done on it"
-        ));
+        return Err(RequestError::NotEverywhere { map, fewest });
     }
     Ok(())
 }
 
 /// Refuses a batch before anything of it is done: an answer that cannot be sent would lose what was
 /// taken out.
-fn check_answer(bytes: u64, ops: usize) -> Result<(), String> {
-    if bytes <= ANSWER {
-        return Ok(());
+fn check_answer(bytes: u64, ops: usize) -> Result<(), RequestError> {
+    match bytes <= ANSWER {
+        true => Ok(()),
+        false => Err(RequestError::Answer { ops, bytes }),
     }
-    Err(format!(
-        "the answer to {ops} operations can take {bytes} bytes, the limit is {ANSWER}: ask for fewer values at a time, or for a snapshot of the map"
-    ))
 }
 
 /// The session with the first contents of its maps as the tool wants them, or why that cannot be.
 pub(crate) fn preset(
     mut session: Session,
     presets: &[(String, Vec<u8>)],
-) -> Result<Session, String> {
+) -> Result<Session, RequestError> {
     for (map, blob) in presets {
-        let ops = decode_ops(blob).map_err(|error| error.to_string())?;
+        let ops = decode_ops(blob)?;
         let ops = ops.iter().map(host_op).collect::<Option<Vec<HostOp>>>();
-        let ops = ops.ok_or("a snapshot is no update")?;
-        session
-            .preset(map, &ops)
-            .map_err(|error| error.to_string())?;
+        let ops = ops.ok_or(RequestError::PresetSnapshot)?;
+        session.preset(map, &ops)?;
     }
     Ok(session)
 }
@@ -288,22 +309,22 @@ mod tests {
 
     #[test]
     fn answers_that_are_too_long_are_refused_beforehand() {
-        assert_eq!(check_answer(32 << 20, 4), Ok(()));
+        check_answer(32 << 20, 4).unwrap();
         assert_eq!(
-            check_answer((32 << 20) + 8, 4).unwrap_err(),
+            check_answer((32 << 20) + 8, 4).unwrap_err().to_string(),
             "the answer to 4 operations can take 33554440 bytes, the limit is 33554432: ask for fewer values at a time, or for a snapshot of the map"
         );
     }
 
     #[test]
     fn maps_that_not_every_context_has_are_refused() {
-        assert_eq!(check_map(1, 3, 2), Ok(()));
+        check_map(1, 3, 2).unwrap();
         assert_eq!(
-            check_map(2, 3, 2).unwrap_err(),
+            check_map(2, 3, 2).unwrap_err().to_string(),
             "map 2 came when programs were replaced, and a context has the first 2 maps only: nothing can be done on it"
         );
         assert_eq!(
-            check_map(3, 3, 2).unwrap_err(),
+            check_map(3, 3, 2).unwrap_err().to_string(),
             "map 3 does not exist: the session has 3"
         );
     }

@@ -10,7 +10,7 @@ use crate::runtime::agent::Agent;
 use crate::sources::image;
 use crate::sources::jit_outputs::MOST_BYTES;
 use crate::sources::links::text;
-use crate::sources::links::{Link, of_file, too_long};
+use crate::sources::links::{Link, LinkError, of_file};
 use crate::sys::guard::Outcome;
 use crate::sys::lock::lock;
 use crate::sys::original;
@@ -81,10 +81,10 @@ unsafe fn watch_data(
     let code = call();
     added(agent, link, kind, &jit, code, || {
         if data.is_null() {
-            return Err("its link was given nothing".to_owned());
+            return Err(LinkError::Nothing);
         }
         if bytes > MOST_BYTES {
-            return Err(too_long());
+            return Err(LinkError::TooLong);
         }
         // SAFETY: the driver has read so many bytes there.
         Ok(unsafe { std::slice::from_raw_parts(data.cast::<u8>(), bytes) }.to_vec())
@@ -120,12 +120,12 @@ fn added(
     kind: c_int,
     jit: &JitOptions,
     code: CUresult,
-    bytes: impl FnOnce() -> Result<Vec<u8>, String>,
+    bytes: impl FnOnce() -> Result<Vec<u8>, LinkError>,
 ) {
     let input = match code {
         sys::SUCCESS => text(kind, bytes),
         // What it has left in the link is not known.
-        _ => Err("the driver refused what its link was given".to_owned()),
+        _ => Err(LinkError::Refused),
     };
     lock(&agent.links.0).add(link as usize, jit, input);
 }

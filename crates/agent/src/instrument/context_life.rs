@@ -133,7 +133,7 @@ impl Agent {
         let made = self
             .bound
             .take_for(&self.driver, context, session)
-            .map_err(Unmade);
+            .map_err(|error| Unmade(error.to_string()));
         let made = made.and_then(|()| {
             Live::new_with(&self.driver, Arc::clone(session), first, |live| {
                 Pump::new(live, ring, &self.files).map_err(Unmade::from)

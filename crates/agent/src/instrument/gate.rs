@@ -20,6 +20,34 @@ const HURRY: Duration = Duration::from_secs(1);
 /// Between two looks.
 const TICK: Duration = Duration::from_millis(1);
 
+/// Why something was not done in all contexts.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotEverywhere {
+    #[error("{0}")]
+    Unwritten(Unwritten),
+    #[error("its context cannot be made current")]
+    NotCurrent,
+    #[error("a context is being made or ended")]
+    Changing,
+}
+
+impl NotEverywhere {
+    /// Linux's number for it.
+    pub(crate) fn errno(&self) -> i32 {
+        match self {
+            NotEverywhere::Unwritten(Unwritten::Busy) => replacement::EBUSY,
+            NotEverywhere::Unwritten(Unwritten::Driver(_) | Unwritten::Missing)
+            | NotEverywhere::NotCurrent
+            | NotEverywhere::Changing => replacement::EIO,
+        }
+    }
+}
+
+/// Why kernels that run may not know which programs run.
+#[derive(Debug, thiserror::Error)]
+#[error("the gate cannot be written, and kernels that run may go on as they were: {0}")]
+pub(crate) struct GateNotWritten(NotEverywhere);
+
 impl Agent {
     /// Closes the gate or opens it, and answers the tool when kernels that run see it. On a thread
     /// of its own, also while a replacement waits for the driver: a gate is there to end a kernel
@@ -47,7 +75,7 @@ impl Agent {
                     ToTool::Changed(replace::in_force(self, token, session)),
                     None,
                 ),
-                Err(message) => self.refuse_change(token, replacement::EIO, message),
+                Err(error) => self.refuse_change(token, replacement::EIO, error.to_string()),
             }
             self.wake();
         });
@@ -83,29 +111,25 @@ impl Agent {
         } else {
             Ok(())
         };
-        if let Err(message) = written {
-            self.note(NoteLevel::Warning, message);
+        if let Err(error) = written {
+            self.note(NoteLevel::Warning, error.to_string());
         }
     }
 
     /// Writes it in all contexts, of which each is waited for so long at most.
-    pub(crate) fn write_gates(&self, patience: Duration) -> Result<(), String> {
+    pub(crate) fn write_gates(&self, patience: Duration) -> Result<(), GateNotWritten> {
         let written = self.in_all_contexts(patience, &Live::write_gate);
-        written.map_err(|(_, error)| {
-            format!(
-                "the gate cannot be written, and kernels that run may go on as they were: {error}"
-            )
-        })
+        written.map_err(GateNotWritten)
     }
 
-    /// Does something in all contexts: why not in one of them, with Linux's number. One that is
+    /// Does something in all contexts: why not in one of them. One that is
     /// being made or ended just now, which may take as long as kernels run, holds up no other, and
     /// is waited for so long at most.
     pub(crate) fn in_all_contexts(
         &self,
         patience: Duration,
         act: &dyn Fn(&Live) -> Result<(), Unwritten>,
-    ) -> Result<(), (i32, String)> {
+    ) -> Result<(), NotEverywhere> {
         let end = Instant::now() + patience;
         let (mut failed, mut left) = (None, self.context_registry.all());
         loop {
@@ -116,17 +140,8 @@ impl Agent {
                 if let ContextState::Here(live) = &*state {
                     match self.driver.within(live.context(), || act(live)) {
                         Some(Ok(())) => {}
-                        Some(Err(error)) => {
-                            let errno = match error {
-                                Unwritten::Busy => replacement::EBUSY,
-                                Unwritten::Driver(_) | Unwritten::Missing => replacement::EIO,
-                            };
-                            failed = Some((errno, error.to_string()));
-                        }
-                        None => {
-                            let message = "its context cannot be made current".to_owned();
-                            failed = Some((replacement::EIO, message));
-                        }
+                        Some(Err(error)) => failed = Some(NotEverywhere::Unwritten(error)),
+                        None => failed = Some(NotEverywhere::NotCurrent),
                     }
                 }
                 false
@@ -137,10 +152,7 @@ impl Agent {
             std::thread::sleep(TICK);
         }
         if !left.is_empty() {
-            failed = Some((
-                replacement::EIO,
-                "a context is being made or ended".to_owned(),
-            ));
+            failed = Some(NotEverywhere::Changing);
         }
         failed.map_or(Ok(()), Err)
     }

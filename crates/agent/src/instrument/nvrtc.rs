@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use warpbpf_driver::loaded;
-use warpbpf_hook::{Kind, Target, stage};
+use warpbpf_hook::{HookError, Kind, Target, stage};
 use warpbpf_wire::NoteLevel;
 
 use crate::runtime::agent::{Agent, Mode};
@@ -250,9 +250,26 @@ fn is_compiler(path: &CStr) -> bool {
     name.starts_with(b"libnvrtc") && !name.starts_with(b"libnvrtc-builtins")
 }
 
+/// Why a compiler is not watched.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+enum CompilerError {
+    #[error("it is gone")]
+    Gone,
+    #[error("it has no `{function}`")]
+    NoFunction { function: &'static str },
+    #[error("this process has {MOST_COMPILERS} of its kind already")]
+    TooMany,
+    #[error("there is no trampoline")]
+    NoTrampoline,
+    #[error("the tool has gone")]
+    NoTool,
+    #[error("{0}")]
+    Hook(#[from] HookError),
+}
+
 /// Where a compiler's functions are. It stays from then on, as code of ours leads there.
-fn functions(path: &CStr, base: usize) -> Result<[usize; 4], String> {
-    let library = Library::kept(path).ok_or("it is gone")?;
+fn functions(path: &CStr, base: usize) -> Result<[usize; 4], CompilerError> {
+    let library = Library::kept(path).ok_or(CompilerError::Gone)?;
     let mut found = [0; 4];
     let names = [
         "nvrtcGetCUBIN",
@@ -260,18 +277,16 @@ fn functions(path: &CStr, base: usize) -> Result<[usize; 4], String> {
         "nvrtcGetPTX",
         "nvrtcGetPTXSize",
     ];
-    for (to, name) in found.iter_mut().zip(names) {
-        let address = library.address(name).filter(|at| *at >= base);
-        *to = address.ok_or_else(|| format!("it has no `{name}`"))?;
+    for (to, function) in found.iter_mut().zip(names) {
+        let address = library.address(function).filter(|at| *at >= base);
+        *to = address.ok_or(CompilerError::NoFunction { function })?;
     }
     Ok(found)
 }
 
 /// Stands in front of a compiler's `nvrtcGetCUBIN`.
-fn hook(to: &Agent, number: usize, (path, base): &Place) -> Result<(), String> {
-    let replacement = REPLACEMENTS
-        .get(number)
-        .ok_or_else(|| format!("this process has {MOST_COMPILERS} of its kind already"))?;
+fn hook(to: &Agent, number: usize, (path, base): &Place) -> Result<(), CompilerError> {
+    let replacement = REPLACEMENTS.get(number).ok_or(CompilerError::TooMany)?;
     let [address, cubin_size, get_ptx, ptx_size] = functions(path, *base)?;
     let target = Target {
         address,
@@ -282,8 +297,7 @@ fn hook(to: &Agent, number: usize, (path, base): &Place) -> Result<(), String> {
     };
     let staged = stage(&[target]);
     let original = staged.originals.first().cloned();
-    let original = original.ok_or("there is no trampoline")?;
-    let original = original.map_err(|error| error.to_string())?;
+    let original = original.ok_or(CompilerError::NoTrampoline)??;
     // SAFETY: functions of NVRTC, whose signatures these are, the first by its trampoline.
     let compiler = unsafe {
         Compiler {
@@ -295,14 +309,13 @@ fn hook(to: &Agent, number: usize, (path, base): &Place) -> Result<(), String> {
     };
     COMPILERS[number].store(Box::leak(Box::new(compiler)), Ordering::Release);
     if !to.is_on() {
-        return Err("the tool has gone".to_owned());
+        return Err(CompilerError::NoTool);
     }
     // SAFETY: the replacement has the function's signature. That no thread is in the function's
     // first instructions just now is assumed, as of functions with programs (docs/attach.md).
     let done = unsafe { staged.commit() };
-    done.into_iter()
-        .try_for_each(|one| one.map(|_| ()))
-        .map_err(|error| error.to_string())
+    done.into_iter().try_for_each(|one| one.map(|_| ()))?;
+    Ok(())
 }
 
 /// One for each compiler.
@@ -393,7 +406,7 @@ mod tests {
 
     #[test]
     fn what_is_no_compiler_is_refused() {
-        let of = |path: &CStr| functions(path, 0).unwrap_err();
+        let of = |path: &CStr| functions(path, 0).unwrap_err().to_string();
         assert_eq!(of(c"libnvrtc-is-not-here.so.1"), "it is gone");
         assert_eq!(of(c"libc.so.6"), "it has no `nvrtcGetCUBIN`");
     }

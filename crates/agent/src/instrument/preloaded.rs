@@ -7,6 +7,7 @@
 //! clone would have to be in a module that is loaded already.
 
 mod caches;
+mod not_found;
 
 use std::ffi::CString;
 use std::sync::atomic::Ordering;
@@ -17,6 +18,7 @@ use warpbpf_driver::sys::CUfunction;
 use warpbpf_session::{ImageInfo, Session, inspect, names};
 use warpbpf_wire::{Kernel, Method, NoteLevel, ToTool};
 
+use crate::instrument::preloaded::not_found::NotFound;
 use crate::instrument::{modules, watch};
 use crate::kernels::entry::Entry;
 use crate::runtime::agent::Agent;
@@ -118,9 +120,9 @@ pub(crate) fn serve(agent: &'static Agent) {
                 modules::loaded(agent, incoming, JitOptions::default(), job.image);
                 know(agent, &job);
             }
-            Err(reason) => {
+            Err(error) => {
                 if agent.preloaded.may_tell(job.image, &job.name) {
-                    refuse(agent, &job, &reason);
+                    refuse(agent, &job, &error.to_string());
                 }
             }
         }
@@ -187,8 +189,8 @@ fn find(
     session: &Session,
     files: &mut Option<Files>,
     job: &Job,
-) -> Result<ImageInfo, String> {
-    let device = agent.device().ok_or("its device is not known")?;
+) -> Result<ImageInfo, NotFound> {
+    let device = agent.device().ok_or(NotFound::Device)?;
     let capability = device.capability;
     let wanted = |name: &str| !session.matching(name).is_empty();
     let goes_on = || agent.is_on();
@@ -220,9 +222,7 @@ fn find(
     if found.is_empty() {
         return match agent.preloaded.caches.load(Ordering::Relaxed) {
             true => caches::find(agent, job, &device.name, capability),
-            false => Err(format!(
-                "it was loaded before, and no file that is mapped has it (was it made at run time?); {ADVICE}, or look for what Triton made by `--caches`"
-            )),
+            false => Err(NotFound::NoFile),
         };
     }
     let all = found.len();
@@ -233,9 +233,7 @@ fn find(
     }
     match (found.len(), found.pop()) {
         (1, Some(info)) => Ok(info),
-        _ => Err(format!(
-            "it was loaded before, and {all} images that are mapped have a kernel of this name, which differ; {ADVICE}"
-        )),
+        _ => Err(NotFound::Several { images: all }),
     }
 }
 

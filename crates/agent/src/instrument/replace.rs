@@ -273,7 +273,7 @@ fn make_and_put_in_force(
         agent.give_up_change(Instant::now());
         agent.is_on() && agent.replacement.phase() == Some(Phase::Working)
     };
-    modules::make_maps(agent, &session).map_err(|message| (ENOMEM, message))?;
+    modules::make_maps(agent, &session).map_err(|error| (ENOMEM, error.to_string()))?;
     let mut turns = 0;
     let old = loop {
         let ready = modules::make_ready(agent, &session, &goes_on);

@@ -84,15 +84,14 @@ impl Agent {
                 let left = end.saturating_duration_since(Instant::now());
                 live.bring_to_slots(filling, left, &goes_on)
             };
-            self.in_all_contexts(PATIENCE, &bring)
-                .map_err(|(errno, error)| {
-                    let message = format!("slots are as they were: {error}");
-                    (errno, message)
-                })?;
+            self.in_all_contexts(PATIENCE, &bring).map_err(|error| {
+                let message = format!("slots are as they were: {error}");
+                (error.errno(), message)
+            })?;
         }
         session.fill_slots(filling);
         self.write_gates(PATIENCE)
-            .map_err(|message| (replacement::EIO, message))
+            .map_err(|error| (replacement::EIO, error.to_string()))
     }
 }
 

@@ -15,6 +15,27 @@ use crate::sys::lock::lock;
 /// Links that are watched at once. Of others nothing is known.
 const MOST: usize = 1024;
 
+/// Why no text stands for what is linked.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum LinkError {
+    #[error("its link was given nothing")]
+    Nothing,
+    #[error("its link was given {inputs} inputs")]
+    Several { inputs: usize },
+    #[error("its link was given {kind}, not PTX text")]
+    Kind { kind: &'static str },
+    #[error("the driver refused what its link was given")]
+    Refused,
+    #[error("the PTX of its link is longer than what is kept")]
+    TooLong,
+    #[error("the PTX of its link is not UTF-8")]
+    NotUtf8,
+    #[error("the PTX of its link, `{path}`: {error}")]
+    Unread { path: String, error: String },
+    #[error("the PTX of its link, `{path}`, is no file")]
+    NoFile { path: String },
+}
+
 /// Links that have begun and were not destroyed.
 #[derive(Debug, Default)]
 pub(crate) struct Links(pub(crate) Mutex<Open>);
@@ -33,7 +54,7 @@ pub(crate) struct Link {
     /// The inputs so far, those that were refused among them.
     n_inputs: usize,
     /// The one text, or why there is none.
-    text: Result<Arc<str>, String>,
+    text: Result<Arc<str>, LinkError>,
 }
 
 impl Link {
@@ -47,7 +68,7 @@ impl Link {
         let changes_code = self.jit.pairs().iter().any(changes_code);
         JitOutput {
             by: "linked",
-            text: self.text.clone(),
+            text: self.text.clone().map_err(|error| error.to_string()),
             jit: Some(self.jit.clone()),
             not_instead: changes_code
                 .then_some("it was linked with options, which a load of its PTX would be without"),
@@ -63,13 +84,13 @@ impl Open {
             let link_of = Link {
                 jit,
                 n_inputs: 0,
-                text: Err("its link was given nothing".to_owned()),
+                text: Err(LinkError::Nothing),
             };
             self.links.insert(link, link_of);
         }
     }
 
-    pub(crate) fn add(&mut self, link: usize, jit: &JitOptions, input: Result<String, String>) {
+    pub(crate) fn add(&mut self, link: usize, jit: &JitOptions, input: Result<String, LinkError>) {
         let Some(link) = self.links.get_mut(&link) else {
             return;
         };
@@ -81,8 +102,10 @@ impl Open {
         });
         let room = MOST_BYTES - self.bytes;
         link.text = match input {
-            _ if link.n_inputs > 1 => Err(format!("its link was given {} inputs", link.n_inputs)),
-            Ok(text) if text.len() > room => Err(too_long()),
+            _ if link.n_inputs > 1 => Err(LinkError::Several {
+                inputs: link.n_inputs,
+            }),
+            Ok(text) if text.len() > room => Err(LinkError::TooLong),
             input => input.map(Arc::from),
         };
         self.bytes += link.bytes();
@@ -102,15 +125,11 @@ impl Links {
     }
 }
 
-pub(crate) fn too_long() -> String {
-    "the PTX of its link is longer than what is kept".to_owned()
-}
-
 /// The text of an input that the driver took.
 pub(crate) fn text(
     kind: c_int,
-    bytes: impl FnOnce() -> Result<Vec<u8>, String>,
-) -> Result<String, String> {
+    bytes: impl FnOnce() -> Result<Vec<u8>, LinkError>,
+) -> Result<String, LinkError> {
     // The numbers are those of `CUjitInputType`.
     let other = match kind {
         sys::INPUT_PTX => None,
@@ -120,32 +139,32 @@ pub(crate) fn text(
         4 => Some("a library"),
         _ => Some("an input of another kind"),
     };
-    if let Some(other) = other {
-        return Err(format!("its link was given {other}, not PTX text"));
+    if let Some(kind) = other {
+        return Err(LinkError::Kind { kind });
     }
     let mut bytes = bytes()?;
     let end = bytes.iter().position(|byte| *byte == 0);
     // Half a text is none.
     let cut = usize::from(warpbpf_faults::strikes("agent/linked-text"));
     bytes.truncate(end.unwrap_or(bytes.len()) >> cut);
-    String::from_utf8(bytes).map_err(|_| "the PTX of its link is not UTF-8".to_owned())
+    String::from_utf8(bytes).map_err(|_| LinkError::NotUtf8)
 }
 
 /// A file's bytes. The driver has read it, so that it is there.
-pub(crate) fn of_file(path: &CStr) -> Result<Vec<u8>, String> {
+pub(crate) fn of_file(path: &CStr) -> Result<Vec<u8>, LinkError> {
     let path = std::path::Path::new(OsStr::from_bytes(path.to_bytes()));
-    let missing =
-        |error: std::io::Error| format!("the PTX of its link, `{}`: {error}", path.display());
+    let named = || path.display().to_string();
+    let missing = |error: std::io::Error| LinkError::Unread {
+        path: named(),
+        error: error.to_string(),
+    };
     let about = std::fs::metadata(path).map_err(missing)?;
     if !about.is_file() {
         // It may let a reader wait.
-        return Err(format!(
-            "the PTX of its link, `{}`, is no file",
-            path.display()
-        ));
+        return Err(LinkError::NoFile { path: named() });
     }
     if about.len() > MOST_BYTES as u64 {
-        return Err(too_long());
+        return Err(LinkError::TooLong);
     }
     warpbpf_descriptor::read_file(path).map_err(missing)
 }
@@ -154,8 +173,9 @@ pub(crate) fn of_file(path: &CStr) -> Result<Vec<u8>, String> {
 mod tests {
     use super::*;
 
-    fn told(open: &Open, link: usize) -> Result<&str, &str> {
-        open.links[&link].text.as_deref().map_err(String::as_str)
+    fn told(open: &Open, link: usize) -> Result<&str, String> {
+        let text = open.links[&link].text.as_deref();
+        text.map_err(ToString::to_string)
     }
 
     #[test]
@@ -165,22 +185,25 @@ mod tests {
         for link in 1..=4 {
             open.begin(link, JitOptions::default());
         }
-        assert_eq!(told(&open, 1), Err("its link was given nothing"));
+        assert_eq!(told(&open, 1), Err("its link was given nothing".to_owned()));
         open.add(1, &none, Ok("one".to_owned()));
         assert_eq!((told(&open, 1), open.bytes), (Ok("one"), 3));
         open.add(2, &none, Ok("first".to_owned()));
         open.add(2, &none, Ok("second".to_owned()));
-        open.add(2, &none, Err("third".to_owned()));
-        assert_eq!(told(&open, 2), Err("its link was given 3 inputs"));
+        open.add(2, &none, Err(LinkError::NotUtf8));
+        assert_eq!(
+            told(&open, 2),
+            Err("its link was given 3 inputs".to_owned())
+        );
         open.add(3, &none, Ok("a".repeat(MOST_BYTES - 2)));
         let long = "the PTX of its link is longer than what is kept";
-        assert_eq!((told(&open, 3), open.bytes), (Err(long), 3));
+        assert_eq!((told(&open, 3), open.bytes), (Err(long.to_owned()), 3));
         open.add(4, &none, Ok("a".repeat(MOST_BYTES - 3)));
         assert_eq!(open.bytes, MOST_BYTES);
         // A handle that comes again is of another link, and one that was not seen to begin is of
         // none.
         open.begin(4, JitOptions::default());
-        assert_eq!(told(&open, 4), Err("its link was given nothing"));
+        assert_eq!(told(&open, 4), Err("its link was given nothing".to_owned()));
         open.add(5, &none, Ok("five".to_owned()));
         open.end(1);
         open.end(1);
@@ -219,7 +242,7 @@ mod tests {
     fn an_input_is_a_text_or_says_what_it_is() {
         let of = |kind, bytes: &[u8]| text(kind, || Ok(bytes.to_vec()));
         assert_eq!(of(sys::INPUT_PTX, b".version\0\xff"), Ok(".version".into()));
-        let why = |kind| of(kind, b"").unwrap_err();
+        let why = |kind| of(kind, b"").unwrap_err().to_string();
         assert_eq!(why(0), "its link was given a cubin, not PTX text");
         assert_eq!(why(4), "its link was given a library, not PTX text");
         assert_eq!(
@@ -227,11 +250,11 @@ mod tests {
             "its link was given an input of another kind, not PTX text"
         );
         let damaged = of(sys::INPUT_PTX, b"\xff").unwrap_err();
-        assert_eq!(damaged, "the PTX of its link is not UTF-8");
+        assert_eq!(damaged, LinkError::NotUtf8);
         let missing = "the PTX of its link, `/nowhere/x`: No such file or directory (os error 2)";
-        assert_eq!(of_file(c"/nowhere/x").unwrap_err(), missing);
+        assert_eq!(of_file(c"/nowhere/x").unwrap_err().to_string(), missing);
         assert_eq!(
-            of_file(c"/").unwrap_err(),
+            of_file(c"/").unwrap_err().to_string(),
             "the PTX of its link, `/`, is no file"
         );
     }

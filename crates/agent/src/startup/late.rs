@@ -34,6 +34,39 @@ use crate::sys::symbols::{Library, Symbols};
 use crate::sys::thread;
 use crate::uprobe::sites::{sites, timeline_of};
 
+/// Why nothing is attached, or taken out. `Display` is what the tool tells its user.
+#[derive(Debug, thiserror::Error)]
+enum LateError {
+    #[error("it is of another release than the tool")]
+    OtherRelease,
+    #[error("it does not know the operation {operation}")]
+    Operation { operation: u32 },
+    #[error("the CUDA driver is not loaded")]
+    NoDriver,
+    #[error("the CUDA driver is older than CUDA 12")]
+    OldDriver,
+    #[error(
+        "a tool has its programs in it already, and these cannot be beside them: end that first, or `warpbpf detach`"
+    )]
+    OtherTool,
+    #[error("it was started with an agent that waits for its tool")]
+    Waits,
+    /// The application has closed the socket.
+    #[error("{CLOSED}")]
+    Closed,
+    #[error("its socket cannot be used: {0}")]
+    Socket(Errno),
+    /// What must be hooked cannot be.
+    #[error("{reason}")]
+    Obstacle { reason: String },
+    #[error("the code could not be changed")]
+    NotChanged,
+    #[error("whoever was to change the code is gone")]
+    CallerGone,
+    #[error("no thread can be started: {0}")]
+    NoThread(std::io::Error),
+}
+
 /// How long whoever called us may take for the changes; after that it is taken for dead.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Between two looks whether they are made.
@@ -59,7 +92,7 @@ pub unsafe extern "C" fn warpbpf_live(control: *mut Control) {
     });
     match done {
         Some(Ok(said)) => call.end(state::DONE, &said),
-        Some(Err(reason)) => call.end(state::REFUSED, &reason),
+        Some(Err(error)) => call.end(state::REFUSED, &error.to_string()),
         None => call.end(state::REFUSED, "it failed internally"),
     }
 }
@@ -73,18 +106,18 @@ impl Call {
         unsafe { &*self.0 }
     }
 
-    fn run(&self) -> Result<String, String> {
+    fn run(&self) -> Result<String, LateError> {
         let control = self.control();
         // It waits here for whoever may be gone, and is not taken for one of the application's
         // then.
         let _ = rustix::thread::set_name(c"warpbpf-late");
         if control.version != CONTROL_VERSION {
-            return Err("it is of another release than the tool".into());
+            return Err(LateError::OtherRelease);
         }
         match control.operation {
             operation::ATTACH => self.attach(),
             operation::DETACH => self.detach(),
-            other => Err(format!("it does not know the operation {other}")),
+            operation => Err(LateError::Operation { operation }),
         }
     }
 
@@ -99,14 +132,14 @@ impl Call {
     }
 
     /// Has changes made; true if no thread was in our code at that moment.
-    fn patch(&self, patches: &[Patch]) -> Result<bool, String> {
+    fn patch(&self, patches: &[Patch]) -> Result<bool, LateError> {
         // SAFETY: this thread is the only writer until the state says that they are there.
         unsafe {
             (*self.0).patches = patches.as_ptr() as u64;
             (*self.0).n_patches = patches.len() as u64;
         }
         if warpbpf_faults::strikes("late/patch") {
-            return Err("the code could not be changed".into());
+            return Err(LateError::NotChanged);
         }
         let word = &self.control().state;
         word.store(state::PREPARED, Ordering::Release);
@@ -115,9 +148,9 @@ impl Call {
             match word.load(Ordering::Acquire) {
                 state::PATCHED => return Ok(true),
                 state::PATCHED_BUSY => return Ok(false),
-                state::NOT_PATCHED => return Err("the code could not be changed".into()),
+                state::NOT_PATCHED => return Err(LateError::NotChanged),
                 _ if Instant::now() >= end || self.is_alone() => {
-                    return Err("whoever was to change the code is gone".into());
+                    return Err(LateError::CallerGone);
                 }
                 _ => std::thread::sleep(TICK),
             }
@@ -142,17 +175,14 @@ impl Call {
             && socket_domain(socket) == Ok(AddressFamily::UNIX)
     }
 
-    fn attach(&self) -> Result<String, String> {
+    fn attach(&self) -> Result<String, LateError> {
         warpbpf_faults::bug("late/attach-panics");
-        let library = Library::driver().ok_or("the CUDA driver is not loaded")?;
+        let library = Library::driver().ok_or(LateError::NoDriver)?;
         if let Some(there) = agent().filter(|there| there.is_on()) {
             return Err(match there.is_connected() {
-                true => {
-                    "a tool has its programs in it already, and these cannot be beside them: end that first, or `warpbpf detach`"
-                }
-                false => "it was started with an agent that waits for its tool",
-            }
-            .into());
+                true => LateError::OtherTool,
+                false => LateError::Waits,
+            });
         }
         let symbols = Symbols::new(move |symbol| library.address(symbol));
         // SAFETY: a descriptor that the caller made for us.
@@ -160,8 +190,8 @@ impl Call {
         let started = warpbpf_faults::check("late/socket", || Errno::MFILE)
             .and_then(|()| FileThread::start(Some(socket)));
         let (files, socket) = started.map_err(|errno| match errno {
-            Errno::BADF => CLOSED.to_owned(),
-            _ => format!("its socket cannot be used: {errno}"),
+            Errno::BADF => LateError::Closed,
+            _ => LateError::Socket(errno),
         })?;
         let tool = Tool::Socket(Mutex::new(socket));
         let done = self.attach_with(&symbols, tool, &files);
@@ -176,7 +206,7 @@ impl Call {
         symbols: &Symbols,
         tool: Tool,
         files: &Arc<FileThread>,
-    ) -> Result<String, String> {
+    ) -> Result<String, LateError> {
         // The driver may still call us when it is initialised: one agent is enough.
         claim();
         let in_force = warpbpf_hook::in_force().clone();
@@ -187,22 +217,22 @@ impl Call {
                 let missing = |patch: &&Patch| reads(patch, &patch.before);
                 let missing: Vec<Patch> = in_force.iter().filter(missing).copied().collect();
                 if !missing.is_empty()
-                    && let Err(reason) = self.patch(&missing)
+                    && let Err(error) = self.patch(&missing)
                 {
                     agent.turn_off();
                     agent.hang_up();
-                    return Err(reason);
+                    return Err(error);
                 }
                 agent
             }
             false => {
                 let hooks = Hooks::stage(symbols, Moment::InsideInit);
                 if let Some(reason) = hooks.obstacle() {
-                    return Err(reason);
+                    return Err(LateError::Obstacle { reason });
                 }
                 let agent = make(hooks.api(symbols), symbols, tool, files)?;
                 let patches = hooks.staged.patches();
-                if let Err(reason) = self.patch(&patches) {
+                if let Err(error) = self.patch(&patches) {
                     agent.turn_off();
                     agent.hang_up();
                     // Whoever made the changes may have been killed in the midst of them. The next
@@ -210,7 +240,7 @@ impl Call {
                     if patches.iter().any(|patch| reads(patch, &patch.after)) {
                         warpbpf_hook::in_force().extend(patches);
                     }
-                    return Err(reason);
+                    return Err(error);
                 }
                 warpbpf_hook::in_force().extend(patches);
                 hooks.tell_unhooked(agent);
@@ -220,15 +250,14 @@ impl Call {
         publish(agent);
         watch_the_end();
         // The tool answers only when this call is over.
-        thread::start_large("warpbpf-late", move || begin(agent))
-            .map_err(|error| format!("no thread can be started: {error}"))?;
+        thread::start_large("warpbpf-late", move || begin(agent)).map_err(LateError::NoThread)?;
         Ok(match agent.driver.device_count() {
             Ok(_) => String::new(),
             Err(_) => "the application has not initialised the CUDA driver yet".into(),
         })
     }
 
-    fn detach(&self) -> Result<String, String> {
+    fn detach(&self) -> Result<String, LateError> {
         let agent = agent();
         let until = Instant::now() + HOME;
         if let Some(agent) = agent.filter(|agent| agent.is_on()) {
@@ -289,8 +318,8 @@ fn make(
     symbols: &Symbols,
     tool: Tool,
     files: &Arc<FileThread>,
-) -> Result<&'static Agent, String> {
-    let api = api.ok_or("the CUDA driver is older than CUDA 12")?;
+) -> Result<&'static Agent, LateError> {
+    let api = api.ok_or(LateError::OldDriver)?;
     let agent = Agent::leak(
         Driver::new(api),
         symbols.clone(),

@@ -255,7 +255,9 @@ fn maps_that_a_replacement_brings_count_for_the_bound() {
     let next = compile("replace-more", &text);
     let next = Arc::new(session.replaced(ProgramChange::Add(&next)).unwrap());
     app.agent.bound.set(Some(taken));
-    let refused = modules::make_maps(app.agent, &next).unwrap_err();
+    let refused = modules::make_maps(app.agent, &next)
+        .unwrap_err()
+        .to_string();
     assert!(
         refused.contains(&format!("`--max-device-memory` allows {taken}")),
         "{refused}"

@@ -11,6 +11,8 @@ use object::{
 };
 use warpbpf_hook::Kind;
 
+use crate::uprobe::function_error::FunctionError;
+
 /// `DW_EH_PE_pcrel`, the only base that functions of libraries are counted from, beside none.
 const PCREL: u8 = 0x10;
 
@@ -22,9 +24,9 @@ const TABLES: &[(&str, u64)] = &[(".plt", 16), (".plt.sec", 16), (".plt.got", 8)
 /// its bytes.
 ///
 /// # Errors
-/// Text: the file cannot be read, nothing of the kind begins there, or nothing says how long it is.
-pub(crate) fn of_function(path: &str, offset: u64) -> Result<(Kind, usize), String> {
-    let unread = |error: &dyn std::fmt::Display| format!("`{path}` cannot be read: {error}");
+/// The file cannot be read, nothing of the kind begins there, or nothing says how long it is.
+pub(crate) fn of_function(path: &str, offset: u64) -> Result<(Kind, usize), FunctionError> {
+    let unread = |error: &dyn std::fmt::Display| unread(path, error);
     warpbpf_faults::check("uprobe/symbols", || {
         unread(&"Too many open files (os error 24)")
     })?;
@@ -33,16 +35,19 @@ pub(crate) fn of_function(path: &str, offset: u64) -> Result<(Kind, usize), Stri
 }
 
 /// The same of a file's bytes.
-fn in_elf<'d>(bytes: impl ReadRef<'d>, path: &str, offset: u64) -> Result<(Kind, usize), String> {
-    let unread = |error: &dyn std::fmt::Display| format!("`{path}` cannot be read: {error}");
+fn in_elf<'d>(
+    bytes: impl ReadRef<'d>,
+    path: &str,
+    offset: u64,
+) -> Result<(Kind, usize), FunctionError> {
     let elf: ElfFile64<'_, object::Endianness, _> =
-        ElfFile64::parse(bytes).map_err(|error| unread(&error))?;
+        ElfFile64::parse(bytes).map_err(|error| unread(path, &error))?;
     let segment = elf.segments().find_map(|segment| {
         let (start, bytes) = segment.file_range();
         let into = offset.checked_sub(start).filter(|into| *into < bytes)?;
         segment.address().checked_add(into)
     });
-    let address = segment.ok_or("no part of the file that is loaded is there")?;
+    let address = segment.ok_or(FunctionError::NotInFile)?;
     for (name, usual) in TABLES {
         let Some(table) = elf.section_by_name(name) else {
             continue;
@@ -56,7 +61,7 @@ fn in_elf<'d>(bytes: impl ReadRef<'d>, path: &str, offset: u64) -> Result<(Kind,
                 return Ok((Kind::Entry, bytes as usize));
             }
             Some(into) if into < table.size() => {
-                return Err(is_inside(&format!("an entry of `{name}`")));
+                return Err(inside_of(format!("an entry of `{name}`")));
             }
             _ => {}
         }
@@ -77,20 +82,27 @@ fn in_elf<'d>(bytes: impl ReadRef<'d>, path: &str, offset: u64) -> Result<(Kind,
             Some(String::from_utf8_lossy(symbol.name_bytes().unwrap_or_default()).into_owned());
     }
     if let Some(function) = inside {
-        return Err(is_inside(&format!("`{function}`")));
+        return Err(inside_of(format!("`{function}`")));
     }
     let frames = elf.section_by_name(".eh_frame");
     let found =
         frames.and_then(|section| function_of(section.data().ok()?, section.address(), address));
     match found {
         Some((start, bytes)) if start == address => Ok((Kind::Function, bytes as usize)),
-        Some((start, _)) => Err(is_inside(&format!("the function at {start:#x}"))),
-        None => Err("how long that function is is not known: it has no symbol with a size and no entry in `.eh_frame`".into()),
+        Some((start, _)) => Err(inside_of(format!("the function at {start:#x}"))),
+        None => Err(FunctionError::NoLength),
     }
 }
 
-fn is_inside(function: &str) -> String {
-    format!("that is inside of {function}, and only the start and the end of functions are served")
+fn inside_of(of: String) -> FunctionError {
+    FunctionError::Inside { of }
+}
+
+fn unread(path: &str, error: &dyn std::fmt::Display) -> FunctionError {
+    FunctionError::Unread {
+        path: path.to_owned(),
+        error: error.to_string(),
+    }
 }
 
 /// Start and length of the function around `address` by the contents of an `.eh_frame` section that
@@ -324,10 +336,7 @@ mod tests {
         // The address in the first program header.
         file[64 + 16..64 + 24].copy_from_slice(&u64::MAX.to_le_bytes());
         let found = in_elf(&file[..], "f", text + 0x40).map(|_| ());
-        assert_eq!(
-            found,
-            Err("no part of the file that is loaded is there".into())
-        );
+        assert_eq!(found, Err(FunctionError::NotInFile));
     }
 
     #[test]
@@ -376,7 +385,7 @@ mod tests {
         let (kind, by_symbol) = of_function(&path, offset).unwrap();
         assert_eq!(kind, Kind::Function);
         assert!((4..4096).contains(&by_symbol), "{by_symbol}");
-        let inside = of_function(&path, offset + 1).unwrap_err();
+        let inside = of_function(&path, offset + 1).unwrap_err().to_string();
         assert!(
             inside.starts_with("that is inside of `")
                 && inside.contains("a_function_of_this_file")
@@ -425,7 +434,7 @@ mod tests {
             let last = offset + size - bytes;
             assert_eq!(of_function(&path, last), Ok((Kind::Entry, *bytes as usize)));
             assert_eq!(
-                of_function(&path, last + 1).unwrap_err(),
+                of_function(&path, last + 1).unwrap_err().to_string(),
                 format!(
                     "that is inside of an entry of `{name}`, and only the start and the end of functions are served"
                 )
@@ -460,7 +469,7 @@ mod tests {
             );
             let found =
                 super::super::find(&path.display().to_string(), offset, at_end, maps.as_bytes());
-            found.unwrap_err()
+            found.unwrap_err().to_string()
         };
         let end = "that is an entry of a procedure linkage table, which has no end; take the function that it is for";
         assert_eq!(refused("app", true), end);
@@ -478,18 +487,13 @@ mod tests {
     #[test]
     fn what_is_no_function_is_refused() {
         let (path, _) = offset_of(what_is_no_function_is_refused as *const () as usize);
-        assert_eq!(
-            of_function(&path, u64::MAX).unwrap_err(),
-            "no part of the file that is loaded is there"
-        );
+        assert_eq!(of_function(&path, u64::MAX), Err(FunctionError::NotInFile));
         // The ELF header.
-        assert_eq!(
-            of_function(&path, 0).unwrap_err(),
-            "how long that function is is not known: it has no symbol with a size and no entry in `.eh_frame`"
-        );
+        assert_eq!(of_function(&path, 0), Err(FunctionError::NoLength));
         assert!(
             of_function("/nonexistent", 0)
                 .unwrap_err()
+                .to_string()
                 .starts_with("`/nonexistent` cannot be read: ")
         );
     }

@@ -18,6 +18,7 @@ mod driver;
 mod entry;
 mod extent;
 mod function;
+mod function_error;
 mod lost;
 mod mapped;
 mod registers;
@@ -44,6 +45,7 @@ use crate::sys::lock::lock;
 use crate::trace::stacks::Stacks;
 use crate::trace::timeline::{self, Timeline};
 use crate::uprobe::function::Function;
+use crate::uprobe::function_error::FunctionError;
 use crate::uprobe::mapped::mapped_at;
 use driver::Functions;
 use lost::Lost;
@@ -121,12 +123,12 @@ pub(crate) fn prepare(agent: &Agent, session: &Session) -> Prepared {
                 }
                 match any || is_glob(pattern) {
                     true => Ok(()),
-                    false => Err("the driver has no function of this name".to_owned()),
+                    false => Err(FunctionError::NoApi),
                 }
             }
         };
-        if let Err(reason) = found {
-            prepared.refused.push((number, reason));
+        if let Err(error) = found {
+            prepared.refused.push((number, error.to_string()));
         }
     }
     if session.timeline() {
@@ -424,39 +426,38 @@ fn find(
     offset: u64,
     at_end: bool,
     maps: &[u8],
-) -> Result<(usize, Kind, Vec<u8>), String> {
+) -> Result<(usize, Kind, Vec<u8>), FunctionError> {
     let name = path.rsplit('/').next().unwrap_or(path);
     if BELOW.iter().any(|below| name.starts_with(below)) {
-        return Err(format!(
-            "functions of `{name}` are called by the driver itself; probes are for functions of the application, its libraries and CUDA"
-        ));
+        let name = name.to_owned();
+        return Err(FunctionError::BelowDriver { name });
     }
-    warpbpf_faults::check("uprobe/file", || {
-        "Permission denied (os error 13)".to_owned()
-    })?;
-    let file = std::fs::metadata(path).map_err(|error| error.to_string())?;
+    let system = |error: std::io::Error| FunctionError::System {
+        error: error.to_string(),
+    };
+    warpbpf_faults::check("uprobe/file", || system(rustix::io::Errno::ACCESS.into()))?;
+    let file = std::fs::metadata(path).map_err(system)?;
     let (major, minor) = (rustix::fs::major(file.dev()), rustix::fs::minor(file.dev()));
     let place = format!("{major:02x}:{minor:02x} {}", file.ino());
-    let mapped = mapped_at(maps, &place, offset).ok_or_else(|| serving::not_loaded(maps, name))?;
+    let mapped = mapped_at(maps, &place, offset);
+    let mapped = mapped.ok_or_else(|| FunctionError::NotLoaded {
+        why: serving::not_loaded(maps, name),
+    })?;
     let (kind, bytes) = extent::of_function(path, offset)?;
     if bytes > mapped.left {
-        return Err(format!(
-            "by its file it has {bytes} bytes, and {} are mapped",
-            mapped.left
-        ));
+        return Err(FunctionError::NotMapped {
+            bytes,
+            mapped: mapped.left,
+        });
     }
     if kind == Kind::Entry {
         if at_end {
             // Functions that return twice, or where another has returned, are called so.
-            return Err(
-                "that is an entry of a procedure linkage table, which has no end; take the function that it is for"
-                    .into(),
-            );
+            return Err(FunctionError::EndOfEntry);
         }
         if CString::new(name).is_ok_and(|name| is_of_driver(&name)) {
-            return Err(format!(
-                "entries of `{name}` are called by the driver itself, with its locks held; take the function that it is for"
-            ));
+            let name = name.to_owned();
+            return Err(FunctionError::EntryOfDriver { name });
         }
     }
     // SAFETY: code of a loaded file, as long as its mapping is here; libraries that are probed are

@@ -11,6 +11,7 @@ use warpbpf_session::Method;
 use warpbpf_session::choices::Choices;
 use warpbpf_session::{KernelSummary, Live, LoadedVariant, Session};
 
+use crate::contexts::growth::GrowthError;
 use crate::instrument::modules::enter::enter_known_handles;
 use crate::instrument::modules::instrument::{enlist, instrument_for, instrument_in};
 use crate::instrument::modules::report::report;
@@ -231,8 +232,8 @@ fn tell(agent: &Agent, image: &Image, version: &Version) {
 /// Makes the maps that a session brought in all contexts that there are.
 ///
 /// # Errors
-/// Why not, for the user.
-pub(crate) fn make_maps(agent: &'static Agent, session: &Arc<Session>) -> Result<(), String> {
+/// Why not.
+pub(crate) fn make_maps(agent: &'static Agent, session: &Arc<Session>) -> Result<(), GrowthError> {
     for shard in agent.context_registry.all() {
         let made = agent.with_ours(&shard, |live| agent.prepare(&shard, live, session));
         made.unwrap_or(Ok(()))?;

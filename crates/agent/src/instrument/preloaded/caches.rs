@@ -3,34 +3,30 @@
 //! have its name. That is why the user must ask for it. A kernel with other parameters is never
 //! taken.
 
-use std::path::PathBuf;
-
 use warpbpf_abi::names::SOFT_DEVICE;
 use warpbpf_fatbin::Cubin;
 use warpbpf_session::{ImageInfo, inspect_compiled};
 
+use crate::instrument::preloaded::not_found::NotFound;
 use crate::runtime::agent::Agent;
 use crate::sources::artefacts;
-use crate::sources::preloaded::jobs::ADVICE;
 use crate::sources::preloaded::jobs::{Job, are_same, registers};
 
 /// The one that Triton keeps of this name, with PTX, and with the parameters and as many registers
 /// as the driver says.
 ///
 /// # Errors
-/// Why there is none, for the user.
+/// Why there is none.
 pub(super) fn find(
     agent: &Agent,
     job: &Job,
     device: &str,
     capability: (u32, u32),
-) -> Result<ImageInfo, String> {
+) -> Result<ImageInfo, NotFound> {
     let name = &job.name;
     let questions = agent.preloaded.driver.get();
     let params = questions.and_then(|driver| driver.params(job));
-    let params = params.ok_or_else(|| {
-        format!("it was loaded before, and the driver does not say what parameters it has, which one of Triton's cache could be known by; {ADVICE}")
-    })?;
+    let params = params.ok_or(NotFound::Parameters)?;
     let registers = registers(&agent.driver, job);
     // The soft GPU counts those of its own code.
     let counts = device != SOFT_DEVICE;
@@ -63,21 +59,7 @@ pub(super) fn find(
     }
     match (found.len(), found.pop()) {
         (1, Some(info)) => Ok(info),
-        (0, _) => Err(format!(
-            "it was loaded before, and neither a file that is mapped nor Triton's cache ({}) has it; {ADVICE}",
-            listed(&folders)
-        )),
-        (several, _) => Err(format!(
-            "it was loaded before, and {several} kernels of this name in Triton's cache ({}) have its parameters and as many registers; {ADVICE}",
-            listed(&folders)
-        )),
-    }
-}
-
-fn listed(folders: &[PathBuf]) -> String {
-    let all: Vec<String> = folders.iter().map(|f| f.display().to_string()).collect();
-    match all.is_empty() {
-        true => "no folder is known".to_owned(),
-        false => all.join(", "),
+        (0, _) => Err(NotFound::NotInCaches { folders }),
+        (kernels, _) => Err(NotFound::SeveralInCaches { kernels, folders }),
     }
 }
