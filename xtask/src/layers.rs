@@ -12,7 +12,6 @@ use crate::shell::{Failure, read};
 /// Crates with several folders that have no such line yet. This list only becomes shorter.
 #[rustfmt::skip]
 const KNOWN: &[&str] = &[
-    "session",
     "softgpu",
 ];
 

@@ -1,124 +1,38 @@
 //! Joins the parts: an object becomes a session, an image becomes instrumented kernels, device
 //! memory becomes maps that a person can read.
 //!
-//! Reading order: what is asked for ([`section`], [`plan`], [`replace`]), what is there
-//! ([`executable`], [`image`], [`names`], [`listing`]), what is made of both ([`prepare`], [`own`],
-//! [`splice`]), and its life on a device ([`live`], `growth`, [`variant`], [`resources`],
-//! [`clock`], `tensor_maps`). Only the last six touch a driver.
+//! [`plan`] says what is to be done and asks no driver; it is told what device and what process it
+//! is for. [`runtime`] does it in a context of the driver. [`cpu`] runs programs on the CPU.
+//!
+//! Layers, each uses only those to its right: `runtime → plan → cpu → code_cache → process`.
 
-#![cfg_attr(
-    test,
-    allow(
-        clippy::disallowed_methods,
-        reason = "the test's own files, which nobody closes"
-    )
-)]
-
-pub mod names;
-pub mod section;
-pub mod short_name;
-
-mod planned;
-mod session;
-mod session_error;
-
-pub mod choices;
 pub mod plan;
-pub mod replace;
+pub mod runtime;
 
-mod embedded_ptx;
-pub mod executable;
-pub mod image;
-pub mod in_ptx;
-
-mod assembled;
-pub mod backends;
-mod kernel_error;
-pub mod listing;
-mod load_error;
-mod machine;
-mod means;
-pub mod own;
-mod patched;
-pub mod prepare;
-mod prepared;
-pub mod preset;
-mod probe;
-mod ptx_version;
-mod sites;
-pub mod splice;
-mod texts;
+pub mod cpu;
 
 mod code_cache;
-mod compile;
-mod footprint;
-mod ground;
-mod grown;
-mod growth;
-mod held;
-mod host_memory;
-mod standing;
-
-pub mod allocations;
-
-pub mod calls;
-pub mod client;
-pub mod clock;
-pub mod compaction;
-pub mod cpu;
-mod device_gate;
-mod device_slots;
-pub mod drain;
-mod gate;
-pub mod host_ops;
-pub mod launch_args;
-mod launch_records;
-pub mod live;
 mod process;
-mod readers;
-pub mod resources;
-pub mod slots;
-mod tensor_maps;
-pub mod user_ring;
-pub mod variant;
 
-#[cfg(test)]
-mod fuzz;
-mod warnings;
-
-pub use allocations::{Allocation, Allocations, Fence, Kind, Readable, Taken};
-pub use assembled::Assembled;
-pub use calls::{Calls, Pause};
 pub use code_cache::CodeCache;
 pub use cpu::{CpuError, HostPlace, HostProgram};
-pub use device_slots::Unwritten;
-pub use drain::{Chunk, DrainStats, Landing, Part, RingEvent};
-pub use gate::GateError;
-pub use growth::Growth;
-pub use host_ops::error::HostOpsError;
-pub use host_ops::{Action, Answer, HostOp, Progress};
-pub use image::{
+pub use plan::image::{
     CompiledFrom, ImageError, ImageInfo, KernelSummary, inspect, inspect_compiled, kernel_names,
     machine_code,
 };
-pub use kernel_error::{KernelError, ProgramError};
-pub use live::{Live, MapLayoutInfo};
-pub use load_error::LoadError;
-pub use means::Means;
-pub use planned::PlannedProgram;
-pub use session::{Filling, Session};
-pub use session_error::SessionError;
-
-pub use launch_records::LAUNCH_POOL;
-pub use prepared::{Prepared, PreparedKernel};
-pub use preset::PresetError;
-pub use probe::probe_text;
-pub use replace::{Change as ProgramChange, ReplaceError};
-pub use resources::{Change, Resources, Room};
-pub use slots::SlotError;
-pub use standing::Standing;
-pub use user_ring::{UserRing, UserRingError};
-pub use variant::LoadedVariant;
+pub use plan::replace::{Change as ProgramChange, ReplaceError};
+pub use plan::slots::SlotError;
+pub use plan::{
+    Assembled, Filling, GateError, KernelError, LAUNCH_POOL, Means, PlannedProgram, Prepared,
+    PreparedKernel, ProgramError, Session, SessionError, backends, choices, client, executable,
+    image, in_ptx, listing, names, own, probe_text, replace, section, short_name, slots, splice,
+};
+pub use runtime::{
+    Action, Allocation, Allocations, Answer, Calls, Change, Chunk, DrainStats, Fence, Growth,
+    HostOp, HostOpsError, Kind, Landing, Live, LoadError, LoadedVariant, MapLayoutInfo, Part,
+    Pause, PresetError, Progress, Readable, Resources, RingEvent, Room, Standing, Taken, Unwritten,
+    UserRing, UserRingError, clock, launch_args,
+};
 pub use warpbpf_abi::maps::Placement;
 pub use warpbpf_abi::method::Method;
 pub use warpbpf_abi::options::Options;

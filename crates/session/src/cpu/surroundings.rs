@@ -171,7 +171,7 @@ pub trait Surroundings {
     fn cpu(&mut self) -> u32;
     /// Nanoseconds of a clock.
     fn clock(&mut self, clock: Clock) -> u64 {
-        crate::clock::host_ns(clock)
+        crate::cpu::clock::host_ns(clock)
     }
     /// A random number.
     fn random(&mut self) -> u32 {
