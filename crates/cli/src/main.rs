@@ -19,7 +19,7 @@ mod trace;
 
 use std::io::Write as _;
 
-use clap::Parser as _;
+use clap::FromArgMatches as _;
 
 use application::start;
 use flags::{Cli, Command, renamed};
@@ -28,7 +28,7 @@ use term::output;
 fn main() -> std::process::ExitCode {
     // SAFETY: there is one thread yet.
     let surroundings = unsafe { start::Surroundings::take() };
-    let cli = match Cli::try_parse() {
+    let cli = match parsed() {
         Ok(cli) => cli,
         Err(answer) => {
             if let Some(advice) = renamed::advice(&answer) {
@@ -84,6 +84,12 @@ fn main() -> std::process::ExitCode {
         }
     };
     std::process::ExitCode::from(output::final_status(status))
+}
+
+fn parsed() -> Result<Cli, clap::Error> {
+    let mut command = flags::command();
+    let matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    Cli::from_arg_matches(&matches).map_err(|error| error.format(&mut command))
 }
 
 /// What is no command is answered by help, the version, or what is wrong with it.

@@ -109,7 +109,10 @@ mod tests {
         let mut text = String::from(
             "# Command line\n\nWhat `warpbpf VERB --help` prints. Written by the tests of `warpbpf-cli`.\n\n",
         );
-        text += &format!("```\n{STATUSES}\n```\n");
+        let plain = cli.clone().styles(clap::builder::Styles::plain());
+        let verbs = crate::flags::groups::list(&plain);
+        text += &format!("```\n{}\n```\n", verbs.trim());
+        text += &format!("\n```\n{STATUSES}\n```\n");
         for verb in cli.get_subcommands_mut() {
             if verb.get_name() != "help" {
                 let help = verb
