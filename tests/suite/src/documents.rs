@@ -37,6 +37,7 @@ macro_rules! pages {
 type Page = (&'static str, fn(&Bench) -> Told);
 
 const PAGES: &[Page] = pages![
+    "README.md",
     "docs/guide/cpu-and-gpu.md",
     "docs/guide/first-steps.md",
     "docs/guide/own-program.md",
