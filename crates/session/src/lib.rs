@@ -6,6 +6,14 @@
 //!
 //! Layers, each uses only those to its right: `runtime → plan → cpu → code_cache → process`.
 
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        reason = "the test's own files, which nobody closes"
+    )
+)]
+
 pub mod plan;
 pub mod runtime;
 

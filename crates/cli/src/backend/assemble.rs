@@ -129,6 +129,23 @@ impl Maker {
         }
     }
 
+    /// Makes nothing.
+    pub fn none(ptxas: &Ptxas) -> Maker {
+        Maker {
+            ptxas: ptxas.clone(),
+            hang: Arc::default(),
+            at_start: true,
+            turn: Mutex::default(),
+            callers: Callers {
+                splice: false,
+                sanitizer: false,
+            },
+            of: None,
+            made: Arc::default(),
+            before: Weak::new(),
+        }
+    }
+
     /// What became of a text, which is not asked of `ptxas` again where that took it.
     fn function(&self, text: &str, arch: Arch) -> Result<Vec<u8>, Refused> {
         let known = || lock(&self.made).get(text).cloned();

@@ -48,6 +48,9 @@ pub struct BackEnd {
     pub told: Result<String, String>,
 }
 
+const AS_PTX: &str = "as `ptx`";
+const BY_SPLICE: &str = "kernels without PTX by `splice`";
+
 /// All back ends of a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BackEnds {
@@ -56,7 +59,8 @@ pub struct BackEnds {
     count: usize,
     /// `ptx`, `splice`, `sanitizer`.
     pub all: [BackEnd; 3],
-    auto: String,
+    auto: &'static str,
+    every: String,
 }
 
 impl Means {
@@ -138,7 +142,8 @@ impl Kind {
                     sm: None,
                     count: 1,
                     all: [ptx, none("splice"), none("sanitizer")],
-                    auto: "as `ptx`".to_owned(),
+                    auto: AS_PTX,
+                    every: AS_PTX.to_owned(),
                 };
             }
         };
@@ -160,12 +165,16 @@ impl Kind {
                 "those without, too, at {SANITIZER_AT}, not by `attach`; nothing that uses CUPTI (torch.profiler, nsys) works in the application meanwhile; {library}"
             )
         });
-        let auto = match (&spliced, &sanitized) {
+        let auto = match &spliced {
+            Ok(_) => BY_SPLICE,
+            Err(_) => AS_PTX,
+        };
+        let every = match (&spliced, &sanitized) {
             (Ok(_), Ok(_)) => {
                 "kernels without PTX by `splice`, by `sanitizer` where a program is at `mem`, `barrier`, `func` or `funcret`, but `splice` alone with `attach`"
             }
-            (Ok(_), Err(_)) => "kernels without PTX by `splice`",
-            (Err(_), _) => "as `ptx`",
+            (Ok(_), Err(_)) => BY_SPLICE,
+            (Err(_), _) => AS_PTX,
         };
         BackEnds {
             device: info.name.clone(),
@@ -182,7 +191,8 @@ impl Kind {
                     told: sanitized,
                 },
             ],
-            auto: auto.to_owned(),
+            auto,
+            every: every.to_owned(),
         }
     }
 }
@@ -203,7 +213,10 @@ impl BackEnds {
             };
             text += &format!("  {mark} {:<10} {told}\n", back_end.name);
         }
-        text + &format!("    {:<10} {}\n", "auto", self.auto)
+        text + &format!(
+            "    {:<10} {}, which is the default\n    {:<10} {}\n",
+            "auto", self.auto, "all", self.every
+        )
     }
 
     /// As `doctor --json` has it.
@@ -222,6 +235,7 @@ impl BackEnds {
             "soft": self.sm.is_none(),
             "backends": all.collect::<Vec<_>>(),
             "auto": self.auto,
+            "all": self.every,
         })
     }
 
@@ -280,7 +294,7 @@ mod tests {
             let ends = Kind::Gpu(gpu("H200", capability), 1).back_ends(means);
             let [ptx, splice, sanitizer] = ends.all.map(|end| end.told);
             assert_eq!(ptx, Ok("kernels that have PTX, at every place".to_owned()));
-            (splice, sanitizer, ends.auto)
+            (splice, sanitizer, ends.every)
         };
         let spliced = Ok(format!(
             "those without, too, at `entry` and `exit`, but for NVIDIA's own libraries; `ptxas` 13.0.88 ({})",
@@ -364,7 +378,7 @@ mod tests {
         let ends = kinds[0].back_ends(&nothing);
         assert_eq!(
             ends.text(),
-            "back ends, 2 × H200, sm_90:\n  ✓ ptx        kernels that have PTX, at every place\n  ✗ splice     no `ptxas`\n  ✗ sanitizer  no `ptxas`\n    auto       as `ptx`\n"
+            "back ends, 2 × H200, sm_90:\n  ✓ ptx        kernels that have PTX, at every place\n  ✗ splice     no `ptxas`\n  ✗ sanitizer  no `ptxas`\n    auto       as `ptx`, which is the default\n    all        as `ptx`\n"
         );
         assert_eq!(
             ends.json(),
@@ -376,6 +390,7 @@ mod tests {
                     { "backend": "sanitizer", "ok": false, "told": "no `ptxas`" },
                 ],
                 "auto": "as `ptx`",
+                "all": "as `ptx`",
             })
         );
         assert_eq!(
@@ -387,7 +402,7 @@ mod tests {
         );
         assert_eq!(
             Kind::Soft.back_ends(&nothing).text(),
-            "back ends, soft GPU:\n  ✓ ptx        kernels that have PTX, at every place\n  ✗ splice     the soft GPU runs PTX only\n  ✗ sanitizer  the soft GPU runs PTX only\n    auto       as `ptx`\n"
+            "back ends, soft GPU:\n  ✓ ptx        kernels that have PTX, at every place\n  ✗ splice     the soft GPU runs PTX only\n  ✗ sanitizer  the soft GPU runs PTX only\n    auto       as `ptx`, which is the default\n    all        as `ptx`\n"
         );
     }
 }

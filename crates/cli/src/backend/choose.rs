@@ -29,6 +29,8 @@ pub struct Chosen {
     pub library: Option<PathBuf>,
     /// It does so only in kernels that cannot have theirs by `splice`.
     pub splice_first: bool,
+    /// Nobody asked for any of that: where it cannot be, nothing is said until it is missed.
+    pub by_default: bool,
     /// What the user is told, who left the choice to us.
     pub note: Option<String>,
 }
@@ -42,7 +44,7 @@ pub fn choose(
     programs: &[PlannedProgram],
     moment: Moment,
 ) -> Result<Chosen, String> {
-    if code.splice_variables && !matches!(code.backend, Backend::Splice | Backend::Auto) {
+    if code.splice_variables && matches!(code.backend, Backend::Ptx | Backend::Sanitizer) {
         return Err(
             "`--splice-variables` is for `--backend splice`: only there a copy of machine code is written"
                 .to_owned(),
@@ -65,6 +67,15 @@ pub fn choose(
     let named = match code.backend {
         Backend::Ptx => return Ok(Chosen::default()),
         Backend::Auto => {
+            let wanted = gated.is_none() && programs.iter().any(|p| is_spliced(p.spec.site));
+            let ptxas = wanted.then(|| assemble::ptxas().and_then(Ptxas::new));
+            return Ok(Chosen {
+                ptxas: ptxas.and_then(Result::ok),
+                by_default: true,
+                ..Chosen::default()
+            });
+        }
+        Backend::All => {
             let mut chosen = match gated {
                 Some(flag) => Chosen::none(&format!("`{flag}` puts gates and slots into PTX only")),
                 None => {
@@ -99,8 +110,7 @@ pub fn choose(
     Ok(Chosen {
         ptxas: Some(ptxas),
         library: by_sanitizer.then(sanitizer::library).transpose()?,
-        splice_first: false,
-        note: None,
+        ..Chosen::default()
     })
 }
 
@@ -115,7 +125,7 @@ fn for_programs(
         Ok(ptxas) => ptxas,
         Err(reason) => return Chosen::none(&reason),
     };
-    let spliced = |(_, site): &(&str, Site)| matches!(site, Site::Entry | Site::Exit);
+    let spliced = |(_, site): &(&str, Site)| is_spliced(*site);
     let middle = programs.iter().find(|(_, site)| only_sanitizer(*site));
     let sanitized = middle.map(|(name, _)| match moment {
         Moment::Start => {
@@ -136,6 +146,7 @@ fn for_programs(
                 ptxas: Some(ptxas),
                 library: Some(library),
                 splice_first,
+                by_default: false,
                 note: Some(format!(
                     "kernels without PTX get programs by {most}`sanitizer`, as `{name}` is at places of kind `{}`: profilers that use CUPTI do not work in the application",
                     site.word()
@@ -155,11 +166,17 @@ fn for_programs(
         ptxas: Some(ptxas),
         library: None,
         splice_first: false,
+        by_default: false,
         note: Some(format!(
             "kernels without PTX get programs by `splice`{}",
             but.unwrap_or_default()
         )),
     }
+}
+
+/// Where an edit of machine code puts programs.
+fn is_spliced(site: Site) -> bool {
+    matches!(site, Site::Entry | Site::Exit)
 }
 
 /// Of all back ends for machine code only Compute Sanitizer tells of such places, but for an
@@ -223,20 +240,21 @@ mod tests {
             let line = <Line as clap::Parser>::parse_from([&["warpbpf"], words].concat());
             choose(&line.code, &[], Moment::Start).map(|_| ())
         };
-        for backend in ["ptx", "sanitizer", "auto"] {
+        for backend in ["ptx", "sanitizer", "auto", "all"] {
             assert_eq!(
                 refused(&["--backend", backend, "--splice-memory"]),
                 Err("`--splice-memory` is for `--backend splice`: only there loads and stores are found in machine code".to_owned())
             );
         }
         assert_eq!(
-            refused(&["--splice-variables"]),
+            refused(&["--backend", "ptx", "--splice-variables"]),
             Err("`--splice-variables` is for `--backend splice`: only there a copy of machine code is written".to_owned())
         );
         assert_eq!(
             refused(&["--caches"]),
             Err("`--caches` is for `warpbpf attach`: in an application that is started with programs no load is missed".to_owned())
         );
+        assert_eq!(refused(&["--splice-variables"]), Ok(()));
         assert_eq!(refused(&[]), Ok(()));
     }
 

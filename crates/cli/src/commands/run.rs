@@ -207,7 +207,7 @@ impl Attachment {
         let tool = Tool::attach(object, options)?;
         if let Some(ptxas) = chosen.ptxas {
             let (known, hang) = (Mutex::new(HashMap::new()), Arc::default());
-            let library = chosen.library;
+            let (library, by_default) = (chosen.library, chosen.by_default);
             let callers = Callers {
                 splice: library.is_none() || chosen.splice_first,
                 sanitizer: library.is_some(),
@@ -219,6 +219,10 @@ impl Attachment {
                     sms: device.cpus.max(device.sms),
                     driver_version: device.driver_version,
                 };
+                // It runs PTX alone.
+                if by_default && device.name == warpbpf_abi::names::SOFT_DEVICE {
+                    return Arc::new(Maker::none(&ptxas)) as Arc<dyn Functions>;
+                }
                 // All processes on devices of one kind begin with the same.
                 let kind = (device.capability, device.sms);
                 let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);

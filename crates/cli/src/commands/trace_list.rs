@@ -144,7 +144,7 @@ fn probes(kernel: &KernelSites, spec: &AttachSpec) -> Vec<String> {
     };
     let head = format!("gpu:{}{scope}:{}", spec.site.word(), plain::name(&name));
     if let Some(why) = kernel.method.why_not() {
-        return vec![format!("{head}  not there: {}", plain::name(&why))];
+        return vec![format!("{head}  not there: {}", plain::name(why))];
     }
     let line = |selectors: &str, count: usize| {
         let selectors = plain::name(selectors);

@@ -8,6 +8,8 @@ use super::cache::KeepFlags;
 /// How far programs go into kernels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Backend {
+    /// Kernels that have PTX, and as `splice` the others, if `ptxas` is there
+    Auto,
     /// Kernels that have PTX
     Ptx,
     /// Those, and of others (sm_80, sm_90) the entry and the exits, in their machine code; needs
@@ -18,7 +20,7 @@ pub enum Backend {
     Sanitizer,
     /// For each kernel `splice`, or `sanitizer` where a program is at accesses of memory, barriers
     /// or functions, if what they need is there; the report says which, and why
-    Auto,
+    All,
 }
 
 /// Which kernel answers are about.
@@ -34,7 +36,7 @@ pub enum Occupancy {
 #[derive(Debug, Clone, Args)]
 pub struct CodeFlags {
     /// Which kernels get programs
-    #[arg(long, value_enum, default_value = "ptx")]
+    #[arg(long, value_enum, default_value = "auto")]
     pub backend: Backend,
     /// With `--backend splice`, programs in kernels, too, that use variables of their module: the
     /// copy that runs gets the addresses of those. An H200 has loaded and run one application so

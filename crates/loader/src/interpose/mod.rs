@@ -17,7 +17,7 @@ pub mod remote_kernel;
 
 pub mod moments;
 
-pub mod bpftime;
+mod bpftime;
 pub mod files;
 pub mod libbpf_handler;
 

@@ -30,6 +30,7 @@ use crate::plan::kernel_error::{KernelError, ProgramError};
 use crate::plan::planned::PlannedProgram;
 use crate::plan::prepared::{Code, PreparedKernel, Spliced};
 use crate::plan::session::Session;
+use crate::plan::without_ptx::{Made, served};
 
 /// `.version` of the functions: what the kernels are of is not known.
 const PTX_VERSION: (u32, u32) = (8, 0);
@@ -85,7 +86,9 @@ impl Session {
     /// `arch`, each once. Programs that cannot stand in such a kernel have none.
     pub fn probe_texts(&self, arch: Arch) -> Vec<String> {
         let texts = self.splicers().flat_map(|caller| {
-            let sets = self.combinations(|program| program.spec.site == caller.site());
+            let sets = self.combinations(|index, program| {
+                program.spec.site == caller.site() && self.splice_refusal(index, arch).is_none()
+            });
             let differ = self.common_choice().is_none();
             let texts = move |set: Vec<usize>| {
                 // Of programs that choose the same launches some kernels may have no others.
@@ -108,6 +111,19 @@ impl Session {
         all.filter(move |caller| at_accesses || *caller != Caller::SpliceAccess)
     }
 
+    /// Why a program cannot stand in machine code for `arch`, whatever else is there.
+    fn splice_refusal(&self, index: usize, arch: Arch) -> Option<KernelError> {
+        let program = &self.programs()[index];
+        let site = program.spec.site;
+        match self.splicers().find(|caller| caller.site() == site) {
+            Some(caller) => self.splice_text(caller, &[index], arch, false).err(),
+            None => Some(KernelError::PtxOnly {
+                program: program.name().to_owned(),
+                site: site.word(),
+            }),
+        }
+    }
+
     fn splice_text(
         &self,
         caller: Caller,
@@ -123,11 +139,11 @@ impl Session {
     /// of one kernel.
     pub(crate) fn combinations(
         &self,
-        here: impl Fn(&PlannedProgram) -> bool,
+        here: impl Fn(usize, &PlannedProgram) -> bool,
     ) -> BTreeSet<Vec<usize>> {
         let mut globs: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         for (index, program) in self.programs().iter().enumerate() {
-            if here(program) {
+            if here(index, program) {
                 globs.entry(&program.spec.kernels).or_default().push(index);
             }
         }
@@ -225,6 +241,8 @@ pub(crate) struct Splicer<'s> {
     bytes: &'s Arc<[u8]>,
     file: File<'s>,
     functions: BTreeMap<(usize, Vec<usize>, bool), Result<Function, KernelError>>,
+    /// Why programs cannot stand in this file's kernels, by their numbers.
+    refusals: BTreeMap<usize, Option<KernelError>>,
     unmade: &'s Unmade,
 }
 
@@ -252,33 +270,32 @@ impl<'s> Splicer<'s> {
             bytes,
             file: File::parse(bytes)?,
             functions: BTreeMap::new(),
+            refusals: BTreeMap::new(),
             unmade,
         })
     }
 
-    /// A kernel with calls to its programs, and how often each stands in it.
+    /// A kernel with calls to its programs, but for those that cannot stand in machine code.
     ///
     /// # Errors
     /// Why not.
-    pub(crate) fn splice(
-        &mut self,
-        kernel: &PreparedKernel,
-    ) -> Result<(Code, Vec<(usize, u32)>), KernelError> {
-        let of = |index: &usize| &self.session.programs()[*index];
-        let mut programs = kernel.programs.iter().map(of);
-        let served = |site: Site| self.session.splicers().any(|caller| caller.site() == site);
-        if let Some(program) = programs.find(|program| !served(program.spec.site)) {
-            return Err(KernelError::PtxOnly {
-                program: program.name().to_owned(),
-                site: program.spec.site.word(),
-            });
-        }
+    pub(crate) fn splice(&mut self, kernel: &PreparedKernel) -> Result<Made, KernelError> {
+        let (session, arch) = (self.session, self.file.arch());
+        let refusals = &mut self.refusals;
+        let refusal = |index: usize| {
+            let known = refusals.entry(index);
+            known
+                .or_insert_with(|| session.splice_refusal(index, arch))
+                .clone()
+        };
+        let (served, left_out) = served(&kernel.programs, refusal)?;
+        let of = |index: &usize| &session.programs()[*index];
         let variables = self.shared(&kernel.mangled).map_err(KernelError::Shared)?;
         let bits = kernel.choices.differ();
         let mut probes: Probes = [const { None }; CALLERS.len()];
         for (at, probe) in probes.iter_mut().enumerate() {
             let here = |index: &&usize| of(index).spec.site == CALLERS[at].site();
-            let programs: Vec<usize> = kernel.programs.iter().filter(here).copied().collect();
+            let programs: Vec<usize> = served.iter().filter(here).copied().collect();
             if !programs.is_empty() {
                 *probe = Some(self.function(at, programs, bits)?);
             }
@@ -296,7 +313,7 @@ impl<'s> Splicer<'s> {
                 _ => 1,
             };
             let count = count as u32;
-            (*index, count)
+            (*index, if served.contains(index) { count } else { 0 })
         });
         let placed = placed.collect();
         let params = self.file.parameters(&kernel.mangled)?;
@@ -305,7 +322,7 @@ impl<'s> Splicer<'s> {
             size: size.into(),
         });
         let words = probes.iter().flatten().fold(0, |all, f| all | f.words);
-        let exits = kernel.programs.iter().map(|index| &of(index).spec);
+        let exits = served.iter().map(|index| &of(index).spec);
         let exits = exits.filter(|spec| spec.site == Site::Exit);
         let exits: Vec<Scope> = exits.map(|spec| spec.scope).collect();
         let offset = change.hidden.map_or(0, |hidden| hidden.offset);
@@ -317,7 +334,11 @@ impl<'s> Splicer<'s> {
             variables,
             number_at: self.session.first_free_slot(),
         };
-        Ok((Code::Splice(spliced), placed))
+        Ok(Made {
+            code: Code::Splice(spliced),
+            placed,
+            left_out,
+        })
     }
 
     /// The variables that a kernel shares with its file and is to get from there.

@@ -34,6 +34,7 @@ pub(crate) mod ptx_version;
 mod sites;
 pub mod splice;
 mod texts;
+mod without_ptx;
 
 pub mod client;
 pub(crate) mod footprint;

@@ -24,13 +24,16 @@ use crate::plan::planned::PlannedProgram;
 use crate::plan::prepared::{CalledFunction, Code, Patched, PreparedKernel};
 use crate::plan::ptx_version::ptx_version;
 use crate::plan::session::Session;
+use crate::plan::without_ptx::{Made, served};
 
 impl Session {
     /// The texts that have to be assembled for kernels without PTX on `sm_NN` that Compute
     /// Sanitizer patches, each once.
     pub fn patch_texts(&self, sm: u32) -> Vec<String> {
         let texts = Event::ALL.iter().flat_map(|event| {
-            let sets = self.combinations(|program| is_for(program, *event));
+            let sets = self.combinations(|index, program| {
+                is_for(program, *event) && self.patch_refusal(index, sm).is_none()
+            });
             let differ = self.common_choice().is_none();
             let texts = move |set: Vec<usize>| {
                 let kinds = [(true, differ), (false, !self.choices_of(&set).differ())];
@@ -51,9 +54,43 @@ impl Session {
         texts.into_iter().collect()
     }
 
+    /// Why Compute Sanitizer does not call a program on `sm_NN`. One that no event calls would be
+    /// counted as placed and never run, if another one has places in the kernel.
+    fn patch_refusal(&self, index: usize, sm: u32) -> Option<KernelError> {
+        let program = &self.programs()[index];
+        let name = || program.name().to_owned();
+        let site = program.spec.site.word();
+        let mut events = Event::ALL.into_iter();
+        let Some(event) = events.find(|event| event.site() == program.spec.site) else {
+            return Some(KernelError::NoEvent {
+                program: name(),
+                site,
+            });
+        };
+        let mut own = Event::ALL
+            .iter()
+            .filter(|event| is_for(program, **event))
+            .peekable();
+        if own.peek().is_some() {
+            return own.find_map(|event| self.patch_text(*event, &[index], sm, false).err());
+        }
+        // What it asks for may be there nowhere.
+        let why = self.patch_text(event, &[index], sm, false).err();
+        Some(why.unwrap_or_else(|| KernelError::NoSuchEvent {
+            program: name(),
+            site,
+        }))
+    }
+
     /// The name and the text of a function. In a context no two functions may have one name, so it
     /// is of what they are.
-    fn patch_text(&self, event: Event, programs: &[usize], sm: u32, bits: bool) -> Made {
+    fn patch_text(
+        &self,
+        event: Event,
+        programs: &[usize],
+        sm: u32,
+        bits: bool,
+    ) -> Result<Text, KernelError> {
         let caller = Caller::Sanitizer(event);
         let make = |name: &str| {
             let target = (sm, ptx_version(sm));
@@ -131,8 +168,10 @@ pub(crate) struct Chooser<'s> {
     /// Its code is not to be read.
     unread: bool,
     unmade: &'s Unmade,
+    /// Why programs are not called, by their numbers.
+    refusals: RefCell<HashMap<usize, Option<KernelError>>>,
     /// Names and texts that were made, for kernels that have the same programs.
-    texts: RefCell<HashMap<Key, Made>>,
+    texts: RefCell<HashMap<Key, MadeText>>,
 }
 
 /// Where a function is called, its programs, and whether they are told apart by launches.
@@ -148,7 +187,7 @@ struct Text {
 }
 
 /// A function, or why there is none.
-type Made = Result<Text, KernelError>;
+type MadeText = Result<Text, KernelError>;
 
 impl<'s> Chooser<'s> {
     /// # Errors
@@ -181,23 +220,26 @@ impl<'s> Chooser<'s> {
             unread: image.unread.is_some(),
             unmade,
             texts: RefCell::default(),
+            refusals: RefCell::default(),
         })
     }
 
-    /// A kernel with calls to its programs, and how often each is known to stand in it.
+    /// A kernel with calls to its programs, but for those that no event calls.
     ///
     /// # Errors
     /// Why not.
-    pub(crate) fn choose(
-        &self,
-        kernel: &PreparedKernel,
-    ) -> Result<(Code, Vec<(usize, u32)>), KernelError> {
+    pub(crate) fn choose(&self, kernel: &PreparedKernel) -> Result<Made, KernelError> {
         let of = |index: &usize| &self.session.programs()[*index];
         let bits = kernel.choices.differ();
         let sm = self.file.arch().number();
-        for index in &kernel.programs {
-            self.require_event(*index, sm)?;
-        }
+        let refusal = |index: usize| {
+            let mut known = self.refusals.borrow_mut();
+            let known = known.entry(index);
+            known
+                .or_insert_with(|| self.session.patch_refusal(index, sm))
+                .clone()
+        };
+        let (served, left_out) = served(&kernel.programs, refusal)?;
         let shared = match self.unread {
             true => self.file.shared_tables(&kernel.mangled),
             false => self.file.shared_data(&kernel.mangled),
@@ -209,10 +251,10 @@ impl<'s> Chooser<'s> {
         let assembled = assembled.ok_or(KernelError::NoFunctions)?;
         let mut functions = Vec::new();
         let mut words = 0;
-        let others = kernel.programs.iter().any(|index| needs_others(of(index)));
+        let others = served.iter().any(|index| needs_others(of(index)));
         for event in Event::ALL {
             let here = |index: &&usize| is_for(of(index), event);
-            let set: Vec<usize> = kernel.programs.iter().filter(here).copied().collect();
+            let set: Vec<usize> = served.iter().filter(here).copied().collect();
             if set.is_empty() && !(others && BESIDE.contains(&event)) {
                 continue;
             }
@@ -233,8 +275,11 @@ impl<'s> Chooser<'s> {
                 cubin: Arc::clone(cubin),
             });
         }
-        let placed = kernel.programs.iter().map(|index| (*index, 1));
-        let exits = kernel.programs.iter().map(|index| &of(index).spec);
+        let placed = kernel
+            .programs
+            .iter()
+            .map(|index| (*index, u32::from(served.contains(index))));
+        let exits = served.iter().map(|index| &of(index).spec);
         let exits = exits.filter(|spec| spec.site == Site::Exit);
         let exits: Vec<Scope> = exits.map(|spec| spec.scope).collect();
         let code = Code::Patched(Patched {
@@ -244,33 +289,10 @@ impl<'s> Chooser<'s> {
             number_at: self.session.first_free_slot(),
             launch_args: launch_args_of_kernel(0, words, &exits),
         });
-        Ok((code, placed.collect()))
-    }
-
-    /// Some event calls a program. One that none calls would be counted as placed and never run, if
-    /// another one has places in the kernel.
-    ///
-    /// # Errors
-    /// Why none does.
-    fn require_event(&self, index: usize, sm: u32) -> Result<(), KernelError> {
-        let program = &self.session.programs()[index];
-        let name = || program.name().to_owned();
-        let site = program.spec.site.word();
-        let mut events = Event::ALL.into_iter();
-        let Some(event) = events.find(|event| event.site() == program.spec.site) else {
-            return Err(KernelError::NoEvent {
-                program: name(),
-                site,
-            });
-        };
-        if Event::ALL.iter().any(|event| is_for(program, *event)) {
-            return Ok(());
-        }
-        // What it asks for may be there nowhere.
-        self.session.patch_text(event, &[index], sm, false)?;
-        Err(KernelError::NoSuchEvent {
-            program: name(),
-            site,
+        Ok(Made {
+            code,
+            placed: placed.collect(),
+            left_out,
         })
     }
 }

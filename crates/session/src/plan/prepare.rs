@@ -17,9 +17,7 @@ use crate::plan::patched::Chooser;
 use crate::plan::prepared::{Code, Prepared, PreparedKernel, refuse};
 use crate::plan::session::Session;
 use crate::plan::texts::{Clone, Texts};
-
-/// A kernel's code, and how often each program stands in it.
-type Made = (Code, Vec<(usize, u32)>);
+use crate::plan::without_ptx::Made;
 
 impl Session {
     /// Decides for each kernel of an image and makes the texts. Failures concern one kernel and
@@ -137,12 +135,13 @@ impl Session {
                 }))
             };
             match by_one_of(splice, sanitize) {
-                Ok((method, (code, placed))) => {
+                Ok((method, made)) => {
                     kernel.method = method;
                     kernel.wanted = true;
                     kernel.machine_code = true;
-                    kernel.placed = placed;
-                    kernel.code = Some(code);
+                    kernel.placed = made.placed;
+                    kernel.left_out = made.left_out;
+                    kernel.code = Some(made.code);
                 }
                 Err(error) => {
                     let reason = error.to_string();
@@ -220,8 +219,8 @@ fn make(
     }
 }
 
-/// The first that can be had of an edit and of what Compute Sanitizer calls, of those that are
-/// there, and its word.
+/// An edit, or what Compute Sanitizer calls, of those that are there: the first with all programs,
+/// else the first with some; and its word.
 ///
 /// # Errors
 /// Why neither.
@@ -230,7 +229,15 @@ fn by_one_of(
     sanitize: impl FnOnce() -> Option<Result<Made, KernelError>>,
 ) -> Result<(Method, Made), KernelError> {
     let why = match splice {
-        Some(Ok(made)) => return Ok((Method::Splice, made)),
+        Some(Ok(made)) if made.left_out.is_empty() => return Ok((Method::Splice, made)),
+        Some(Ok(some)) => {
+            return Ok(match sanitize() {
+                Some(Ok(more)) if more.left_out.len() < some.left_out.len() => {
+                    (Method::Sanitizer, more)
+                }
+                _ => (Method::Splice, some),
+            });
+        }
         Some(Err(why)) => Some(why),
         None => None,
     };

@@ -7,7 +7,7 @@ use warpbpf_session::LoadError;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Failure {
     #[error("{0}")]
-    Load(#[from] LoadError),
+    Load(Box<LoadError>),
     #[error(
         "it was read for a device of sm_{}{}, and it is used on one of another kind, too",
         read_for.0, read_for.1
@@ -21,4 +21,10 @@ pub(crate) enum Failure {
     NoMaps { why: &'static str },
     #[error("its image was never used in a context that was alive")]
     NeverUsed,
+}
+
+impl From<LoadError> for Failure {
+    fn from(error: LoadError) -> Failure {
+        Failure::Load(Box::new(error))
+    }
 }

@@ -118,7 +118,7 @@ pub(crate) fn instrument_in(agent: &'static Agent, image: &Image, version: &Vers
                 &|kernel| !results.contains_key(&kernel.mangled),
             );
             let made = made.into_iter();
-            results.extend(made.map(|(name, made)| (name, made.map_err(Failure::Load))));
+            results.extend(made.map(|(name, made)| (name, made.map_err(Failure::from))));
             fall_back(agent, image, version, here, &mut results);
             if let Some(own) = own_alone(version, image, &results) {
                 let made = live.instrument_for(
