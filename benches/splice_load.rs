@@ -47,10 +47,6 @@ fn main() {
                 .all(|kernel| kernel.method == Method::Splice)
         );
         let begun = Instant::now();
-        #[expect(
-            clippy::result_large_err,
-            reason = "the type that the session asks for"
-        )]
         let none = |_: &str| Err(LoadError::NoKernel);
         let (copy, failed) = prepared
             .edited_machine_code(0x10_0000, &none)

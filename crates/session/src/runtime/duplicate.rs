@@ -73,9 +73,11 @@ fn with_calls(
             }
         }
     }
-    let written = file.write(&edits, &addresses).map_err(LoadError::Edit)?;
+    let written = file
+        .write(&edits, &addresses)
+        .map_err(|why| LoadError::Edit(Box::new(why)))?;
     let left_out = written.left_out.into_iter();
-    failed.extend(left_out.map(|(at, why)| (names[at].to_owned(), LoadError::Edit(why))));
+    failed.extend(left_out.map(|(at, why)| (names[at].to_owned(), LoadError::Edit(Box::new(why)))));
     // Else the file would be loaded for nobody.
     match failed
         .first_key_value()

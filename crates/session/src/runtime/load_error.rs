@@ -22,14 +22,14 @@ pub enum LoadError {
     #[error("no code was made for it")]
     NoCode,
     #[error("{0}")]
-    Bake(PatchError),
+    Bake(Box<PatchError>),
     #[error("its addresses cannot be written")]
     Fault,
 
     #[error("{0}")]
     Elf(ElfError),
     #[error("{0}")]
-    Edit(Refusal),
+    Edit(Box<Refusal>),
     #[error("Compute Sanitizer: {0}")]
     Sanitizer(SanitizerError),
     #[error("its variable `{name}` has {in_file} bytes in its file and {in_driver} for the driver")]

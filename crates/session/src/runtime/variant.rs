@@ -238,7 +238,7 @@ impl Loading<'_> {
             }) => {
                 let baked = |ptx| {
                     warpbpf_faults::check("session/bake", || LoadError::Fault)?;
-                    warpbpf_patch::bake(ptx, &slots).map_err(LoadError::Bake)
+                    warpbpf_patch::bake(ptx, &slots).map_err(|why| LoadError::Bake(Box::new(why)))
                 };
                 let jit = self.slice_options(kernel);
                 let ptx = baked(ptx)?;
