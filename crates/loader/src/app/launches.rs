@@ -28,10 +28,10 @@ impl Kernel {
             return Err(Errno::INVAL);
         }
         let section = format!("gpu/entry/{name}");
-        if let Err(text) = self.prove(at, Some(&section)) {
+        if let Err(error) = self.prove(at, Some(&section)) {
             (self.config.tell)(&format!(
                 "program `{name}` cannot be launched: {}",
-                text.trim_end()
+                error.to_string().trim_end()
             ));
             return Err(Errno::ACCESS);
         }

@@ -13,13 +13,10 @@ use std::time::{Duration, Instant};
 use warpbpf_wire::{Listener, MapOp, OpCode, ToAgent, ToolConnection, WireError, encode_ops};
 
 use super::agent::{Agent, PATIENCE};
-use super::offer::Offer;
+use super::offer::{Offer, OfferError};
 use crate::kernel::{Kernel, Tell};
 use crate::objects::sink::{Queue, Sink};
 
-/// Said where a program is not launched after all.
-const NOT_ALONE: &str =
-    "`launch-inside` gets no program: an application has come, which has maps of its own";
 /// How long the thread sleeps when nothing comes.
 const NAP: Duration = Duration::from_millis(2);
 
@@ -157,18 +154,18 @@ impl Live {
     /// What the application in the process of this number is given, if that is known.
     ///
     /// # Errors
-    /// Text for the tool's author.
-    pub fn offer(&self, kernel: &mut Kernel, pid: Option<u32>) -> Result<Offer, String> {
+    /// As [`Offer::new`].
+    pub fn offer(&self, kernel: &mut Kernel, pid: Option<u32>) -> Result<Offer, OfferError> {
         // Another one may have come since it asked whether it may launch.
         match kernel.programs_for(pid).1 && self.runs() {
-            true => Err(NOT_ALONE.to_owned()),
+            true => Err(OfferError::NotAlone { pid }),
             false => Offer::new(kernel, pid),
         }
     }
 
     /// One round of the thread: `offer` makes what a new agent is given, in a process of this
     /// number if that is known. True if something came.
-    pub fn round(&self, offer: &mut dyn FnMut(Option<u32>) -> Result<Offer, String>) -> bool {
+    pub fn round(&self, offer: &mut dyn FnMut(Option<u32>) -> Result<Offer, OfferError>) -> bool {
         let (accepted, mut busy) = {
             let mut state = self.state();
             let accepted = state.accept(self.tell);
@@ -186,8 +183,8 @@ impl Live {
             let given = pid.is_some();
             match offer(peer.filter(|_| !given)) {
                 Ok(offer) => self.welcome(pid.or(peer), given, connection, offer),
-                Err(text) => {
-                    (self.tell)(&text);
+                Err(error) => {
+                    (self.tell)(&error.to_string());
                     self.state().turned_away.extend(pid);
                 }
             }

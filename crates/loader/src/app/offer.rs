@@ -1,12 +1,14 @@
 //! What an application is given: the object, and what its maps hold at first, made when it
 //! connects.
 
-use warpbpf_object::{MapDef, MapKind, Object};
+use rustix::io::Errno;
+use warpbpf_object::{LoadOptions, MapDef, MapKind, Object, ObjectErrors};
 use warpbpf_wire::Options;
 
 use crate::app::feed::Feed;
 use crate::kernel::Kernel;
 use crate::kernel::gather::{Gathered, MapNames};
+use crate::kernel::program_error::GatherError;
 use crate::objects::contents::Contents;
 use crate::objects::prog::Programs;
 use crate::objects::sink::Sink;
@@ -45,15 +47,38 @@ pub struct Preset {
     pub percpu: Option<usize>,
 }
 
+/// Why an application is given nothing: text for the tool's author.
+#[derive(Debug, thiserror::Error)]
+pub enum OfferError {
+    /// What shadow maps hold is unknown.
+    #[error("the maps of Linux cannot be read: {error}")]
+    Shadows {
+        /// What Linux says.
+        error: Errno,
+    },
+    /// The programs cannot be made one object.
+    #[error(transparent)]
+    Gather(#[from] GatherError),
+    /// The object that was made of them is wrong.
+    #[error(transparent)]
+    Load(#[from] ObjectErrors),
+    /// A program is not launched after all.
+    #[error("`launch-inside` gets no program: an application has come, which has maps of its own")]
+    NotAlone {
+        /// The process that was to launch it.
+        pid: Option<u32>,
+    },
+}
+
 impl Offer {
     /// Makes it for the process with this number, if that is known: from what is attached now, or
     /// from what it will launch.
     ///
     /// # Errors
-    /// Text for the tool's author.
-    pub fn new(kernel: &mut Kernel, pid: Option<u32>) -> Result<Offer, String> {
+    /// What keeps it from being made.
+    pub fn new(kernel: &mut Kernel, pid: Option<u32>) -> Result<Offer, OfferError> {
         let adopted = kernel.adopt_shadows();
-        adopted.map_err(|error| format!("the maps of Linux cannot be read: {error}"))?;
+        adopted.map_err(|error| OfferError::Shadows { error })?;
         let (programs, launches) = kernel.programs_for(pid);
         if kernel.maps.iter().any(|(_, map)| map.shadow.is_some()) {
             kernel.note_written(&programs);
@@ -124,13 +149,11 @@ fn with_maps_of_all(
     kernel: &Kernel,
     programs: &Programs,
     others: &[usize],
-) -> Result<(Gathered, Object), String> {
+) -> Result<(Gathered, Object), OfferError> {
     let with = |others: &[usize]| {
         let gathered = kernel.gather_beside(programs, others, &MapNames::new())?;
-        let object =
-            warpbpf_object::load_all(&gathered.object, &warpbpf_object::LoadOptions::default())
-                .map_err(|error| error.to_string())?;
-        Ok::<_, String>((gathered, object))
+        let object = warpbpf_object::load_all(&gathered.object, &LoadOptions::default())?;
+        Ok::<_, OfferError>((gathered, object))
     };
     let all = with(&[others, &kernel.loaded_for_gpu()].concat());
     let fits = |def: &MapDef| warpbpf_maps::plan(def, 1, &[]).is_ok();

@@ -9,12 +9,14 @@
 
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use warpbpf_wire::{Change, ToAgent};
 
 use super::agent::Agent;
 use super::live::Live;
 use super::running::{Asked, apart};
 use crate::kernel::gather::{Gathered, MapNames};
+use crate::kernel::program_error::GatherError;
 use crate::kernel::{Kernel, Tell};
 use crate::objects::prog::Programs;
 
@@ -46,7 +48,21 @@ pub struct Wanted {
     /// Programs in kernels that cannot come in, with what is told.
     strange: Vec<(usize, String)>,
     /// The first ones as an object.
-    gathered: Result<Gathered, String>,
+    gathered: Result<Gathered, GatherError>,
+}
+
+/// Why an application is not asked for what is attached now.
+#[derive(Debug, thiserror::Error)]
+enum ChangeError {
+    /// The programs cannot be made one object.
+    #[error(transparent)]
+    Gather(#[from] GatherError),
+    /// It does not take the request.
+    #[error("it cannot be told: {errno}")]
+    Tell {
+        /// What became of the message.
+        errno: Errno,
+    },
 }
 
 impl Wanted {
@@ -191,6 +207,7 @@ impl Agent {
             Ok(Some(asked)) => self.running.asked = Some(asked),
             Ok(None) => self.running.version = version,
             Err(why) => {
+                let why = why.to_string();
                 self.running.version = version;
                 match self.running.again {
                     Some(_) => self.tell_running(&why, tell),
@@ -201,7 +218,7 @@ impl Agent {
     }
 
     /// `None` if there is nothing to replace.
-    fn send_change(&mut self, wanted: Wanted, token: u64) -> Result<Option<Asked>, String> {
+    fn send_change(&mut self, wanted: Wanted, token: u64) -> Result<Option<Asked>, ChangeError> {
         let running = &self.running;
         // When all have ended, applications are let go.
         let ended = wanted.ends_all();
@@ -263,7 +280,7 @@ impl Agent {
             // It may get there all the same.
             self.running.in_kernels = None;
             self.running.again = only_ends.then(|| Instant::now() + PAUSE);
-            return Err(format!("it cannot be told: {errno}"));
+            return Err(ChangeError::Tell { errno });
         }
         Ok(Some(Asked {
             token,
@@ -276,7 +293,7 @@ impl Agent {
     }
 
     /// Tells it which of the programs on the CPU that it began with run.
-    fn turn_on_cpu(&mut self, wanted: &Programs, token: u64) -> Result<(), String> {
+    fn turn_on_cpu(&mut self, wanted: &Programs, token: u64) -> Result<(), ChangeError> {
         let mut programs = Vec::new();
         for (program, name, runs) in &mut self.running.on_cpu {
             *runs = wanted.contains(program);
@@ -289,7 +306,7 @@ impl Agent {
             limit_ms: LIMIT.as_millis() as u64,
         };
         let sent = self.send(&message, &[]);
-        sent.map_err(|errno| format!("it cannot be told: {errno}"))
+        sent.map_err(|errno| ChangeError::Tell { errno })
     }
 
     /// Looks what became of what it was asked for.

@@ -18,9 +18,8 @@ use warpbpf_wire::inside::{
     self, BPF, BYTES, CLOSED, DUPLICATED, LAUNCH, LAUNCHED, LONGEST_NAME, SUFFIX,
 };
 
-use super::guard;
 use super::tell::tell;
-use super::{global, launches};
+use super::{global, guard, launches};
 use crate::tool::user::Process;
 
 /// Connections at once: each has a thread and a descriptor of the tool's.

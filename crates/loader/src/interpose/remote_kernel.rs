@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::io::Errno;
+use warpbpf_wire::WireError;
 use warpbpf_wire::inside::{self, BPF, BYTES, CLOSED, DUPLICATED, SUFFIX, request};
 
 use super::guard;
@@ -26,12 +27,25 @@ struct Asking {
     known: BTreeSet<RawFd>,
 }
 
+/// Why there is no connection to a tool.
+#[derive(Debug, thiserror::Error)]
+enum ConnectError {
+    #[error(transparent)]
+    Connect(#[from] WireError),
+    /// The socket cannot be made one that waits.
+    #[error("{error}")]
+    Mode {
+        /// What the system says.
+        error: std::io::Error,
+    },
+}
+
 /// A connection to another process of this user's.
-fn connected(path: &OsStr) -> Result<UnixStream, String> {
-    let socket = warpbpf_wire::connect_to_own(path.as_ref()).map_err(|error| error.to_string())?;
-    let stream = UnixStream::from(socket);
+fn connected(path: &OsStr) -> Result<UnixStream, ConnectError> {
+    let stream = UnixStream::from(warpbpf_wire::connect_to_own(path.as_ref())?);
     let waits = stream.set_nonblocking(false);
-    waits.map_err(|error| error.to_string()).map(|()| stream)
+    waits.map_err(|error| ConnectError::Mode { error })?;
+    Ok(stream)
 }
 
 /// The process that is asked, if one is.

@@ -6,6 +6,7 @@ use warpbpf_abi::maps::{BPF_F_RDONLY_PROG, MapType};
 use warpbpf_object::{Assembly, LoadedMap, LoadedProgram, MapReference, TypeId, assemble};
 
 use crate::kernel::Kernel;
+use crate::kernel::program_error::GatherError;
 use crate::objects::contents::Contents;
 use crate::objects::map::Map;
 use crate::objects::prog::Prog;
@@ -39,8 +40,8 @@ impl Kernel {
     /// Makes an object of programs, each in its section, and of the maps that they use.
     ///
     /// # Errors
-    /// Text for the tool's author.
-    pub fn gather(&self, programs: &[(usize, String)]) -> Result<Gathered, String> {
+    /// What is not there, or does not fit.
+    pub fn gather(&self, programs: &[(usize, String)]) -> Result<Gathered, GatherError> {
         self.gather_beside(programs, &[], &MapNames::new())
     }
 
@@ -54,8 +55,11 @@ impl Kernel {
         programs: &[(usize, String)],
         others: &[usize],
         known: &MapNames,
-    ) -> Result<Gathered, String> {
-        let prog = |at: &usize| self.progs.get(*at).ok_or("a program is gone");
+    ) -> Result<Gathered, GatherError> {
+        let prog = |at: &usize| {
+            let gone = GatherError::ProgramGone { program: *at };
+            self.progs.get(*at).ok_or(gone)
+        };
         let mut progs = Vec::new();
         for (at, section) in programs {
             progs.push((prog(at)?, section));
@@ -142,7 +146,7 @@ impl Kernel {
             programs: loaded,
             license: progs.first().map_or("", |(prog, _)| &prog.license),
         };
-        let object = assemble(&assembly).map_err(|error| error.to_string())?;
+        let object = assemble(&assembly)?;
         // The object's order: what is declared, then data sections.
         let mut order: Vec<&Chosen<'_>> = chosen.iter().filter(|c| c.data.is_none()).collect();
         order.extend(chosen.iter().filter(|c| c.data.is_some()));
@@ -176,7 +180,11 @@ impl Kernel {
     }
 
     /// The maps that programs use and those in them, in the order of their creation.
-    fn choose_maps(&self, progs: &[&Prog], known: &MapNames) -> Result<Vec<Chosen<'_>>, String> {
+    fn choose_maps(
+        &self,
+        progs: &[&Prog],
+        known: &MapNames,
+    ) -> Result<Vec<Chosen<'_>>, GatherError> {
         let mut used: Vec<usize> = progs.iter().flat_map(|prog| prog.all_maps()).collect();
         let within: Vec<usize> = (used.iter())
             .filter_map(|at| self.maps.get(*at))
@@ -188,7 +196,7 @@ impl Kernel {
         let mut chosen = Vec::new();
         let mut names = Vec::new();
         for at in used {
-            let map = self.maps.get(at).ok_or("a map is gone")?;
+            let map = self.maps.get(at).ok_or(GatherError::MapGone { map: at })?;
             let variables = (progs.iter())
                 .flat_map(|prog| &prog.references)
                 .any(|reference| reference.map == at && reference.offset.is_some());

@@ -5,6 +5,7 @@
 //! ([`crate::syscall`]).
 
 pub mod gather;
+pub mod program_error;
 pub mod prove;
 pub mod updates;
 
@@ -22,8 +23,7 @@ use crate::objects::handle::{Handle, Table};
 use crate::objects::link::Link;
 use crate::objects::map::Map;
 use crate::objects::perf::Perf;
-use crate::objects::prog::Prog;
-use crate::objects::prog::Programs;
+use crate::objects::prog::{Prog, Programs};
 use crate::objects::session::{Copied, Session};
 use crate::spec::Spec;
 use crate::tool::notify::Notify;

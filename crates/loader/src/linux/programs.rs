@@ -13,6 +13,37 @@ use crate::tool::attr::Attr;
 use crate::tool::user::User;
 use crate::uapi::{Command, attr, prog_type, pseudo};
 
+/// Why Linux does not run a program at a place.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// It does not let us.
+    #[error("`bpf()` is not permitted (root or CAP_BPF and CAP_PERFMON)")]
+    NotPermitted,
+    /// The program is not there.
+    #[error("it is gone")]
+    Gone {
+        /// Its place in the kernel's table.
+        program: usize,
+    },
+    /// It does not take the program.
+    #[error("Linux does not load it: {error}")]
+    Load {
+        /// What it says.
+        error: Errno,
+    },
+    /// It lets us no more.
+    #[error("Linux is gone")]
+    LinuxGone,
+    /// It has no such place.
+    #[error("Linux has no such probe: {error}")]
+    Place {
+        /// The place.
+        place: Place,
+        /// What it says.
+        error: Errno,
+    },
+}
+
 impl Kernel {
     pub(crate) fn ask_linux(&self, command: Command, fields: Fields) -> Result<i64, Errno> {
         fields.ask(self.linux.as_deref().ok_or(Errno::PERM)?, command)
@@ -133,21 +164,27 @@ impl Kernel {
     }
 
     /// A program at a place, run by Linux from now on; says why not.
-    pub(crate) fn probe_linux(&mut self, prog: usize, place: &Place) -> Result<OwnedFd, String> {
+    pub(crate) fn probe_linux(
+        &mut self,
+        prog: usize,
+        place: &Place,
+    ) -> Result<OwnedFd, ProbeError> {
         if self.linux().is_none() {
-            return Err("`bpf()` is not permitted (root or CAP_BPF and CAP_PERFMON)".into());
+            return Err(ProbeError::NotPermitted);
         }
-        let Some(mut prog) = self.progs.get(prog).cloned() else {
-            return Err("it is gone".into());
-        };
+        let gone = ProbeError::Gone { program: prog };
+        let mut prog = self.progs.get(prog).cloned().ok_or(gone)?;
         prog.kind = prog_type::KPROBE;
         let fd = self.load_in_linux(&prog, None);
-        let fd = fd.map_err(|error| format!("Linux does not load it: {error}"))?;
+        let fd = fd.map_err(|error| ProbeError::Load { error })?;
         // SAFETY: the kernel has just given it to us, and nobody else knows it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        let linux = self.linux().ok_or("Linux is gone")?;
+        let linux = self.linux().ok_or(ProbeError::LinuxGone)?;
         let placed = linux.probe(fd.as_raw_fd(), place);
-        placed.map_err(|error| format!("Linux has no such probe: {error}"))
+        placed.map_err(|error| ProbeError::Place {
+            place: place.clone(),
+            error,
+        })
     }
 
     pub(crate) fn real_types(&mut self, at: usize) -> Result<RawFd, Errno> {

@@ -4,10 +4,13 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::sync::Arc;
 
 use rustix::io::Errno;
-use warpbpf_session::cpu;
+use warpbpf_linux::sys::Place;
+use warpbpf_object::{LoadOptions, ObjectErrors};
+use warpbpf_session::cpu::{self, CpuError};
 use warpbpf_session::section::{SPECIAL, bpftime_kernel};
 
 use crate::kernel::Kernel;
+use crate::kernel::program_error::GatherError;
 use crate::kernel::updates::Change;
 use crate::objects::handle::Handle;
 use crate::objects::link::Link;
@@ -15,10 +18,26 @@ use crate::objects::perf::{Perf, Probe};
 use crate::objects::prog::BPFTIME_PREFIX;
 use crate::tool::attr::Attr;
 use crate::uapi::{ATTACH_PERF_EVENT, attr};
-use warpbpf_linux::sys::Place;
 
 /// `BPF_F_REPLACE`
 const F_REPLACE: u32 = 4;
+
+/// Why a program cannot run on the CPU.
+#[derive(Debug, thiserror::Error)]
+enum CheckError {
+    #[error(transparent)]
+    Gather(#[from] GatherError),
+    #[error(transparent)]
+    Load(#[from] ObjectErrors),
+    /// It is not in the object that was made of it.
+    #[error("it is gone")]
+    Gone {
+        /// Its place in the kernel's table.
+        program: usize,
+    },
+    #[error(transparent)]
+    Check(#[from] CpuError),
+}
 
 impl Kernel {
     pub(crate) fn link_create(&mut self, a: &Attr) -> Result<i64, Errno> {
@@ -141,11 +160,11 @@ impl Kernel {
                 }
             }
         };
-        if let Err(text) = self.prove(at, Some(&section)) {
+        if let Err(error) = self.prove(at, Some(&section)) {
             (self.config.tell)(&format!(
                 "program `{}` cannot be attached as `{section}`: {}",
                 prog.name,
-                text.trim_end()
+                error.to_string().trim_end()
             ));
             return Err(Errno::INVAL);
         }
@@ -166,20 +185,22 @@ impl Kernel {
             }
         };
         let section = cpu::section(&full.to_string_lossy(), offset, ret);
-        let checked = self.gather(&[(at, section.clone())]).and_then(|gathered| {
-            let object =
-                warpbpf_object::load_all(&gathered.object, &warpbpf_object::LoadOptions::default())
-                    .map_err(|e| e.to_string())?;
-            let program = object.programs.first().ok_or("it is gone")?;
-            cpu::check(program, &object.maps, false).map_err(|error| error.to_string())
-        });
-        match checked {
+        match self.check_for_cpu(at, &section) {
             Ok(()) => Some(section),
-            Err(why) => {
-                says(&why);
+            Err(error) => {
+                says(&error.to_string());
                 None
             }
         }
+    }
+
+    /// Whether a program can run on the CPU.
+    fn check_for_cpu(&self, at: usize, section: &str) -> Result<(), CheckError> {
+        let gathered = self.gather(&[(at, section.to_owned())])?;
+        let object = warpbpf_object::load_all(&gathered.object, &LoadOptions::default())?;
+        let gone = CheckError::Gone { program: at };
+        let program = object.programs.first().ok_or(gone)?;
+        Ok(cpu::check(program, &object.maps, false)?)
     }
 
     /// `PERF_EVENT_IOC_ENABLE` and `…_DISABLE`.

@@ -107,9 +107,9 @@ impl Kernel {
         }
         let for_gpu = prog.is_for_gpu();
         let at = self.progs.add(prog);
-        if for_gpu && let Err(text) = self.prove(at, None) {
+        if for_gpu && let Err(error) = self.prove(at, None) {
             self.collect();
-            let wrote = log.write(user, &text)?;
+            let wrote = log.write(user, &error.log())?;
             a.answer(user, attr::prog::LOG_TRUE_SIZE, wrote)?;
             return Err(Errno::ACCESS);
         }

@@ -12,9 +12,11 @@ use std::time::Instant;
 use rustix::io::Errno;
 use warpbpf_abi::maps::{BPF_F_RDONLY_PROG, EAGAIN, EINVAL};
 use warpbpf_maps::stops;
+use warpbpf_object::LoadOptions;
 use warpbpf_session::cpu::{self, Coordinates, Surroundings};
 
 use crate::kernel::Kernel;
+use crate::kernel::program_error::ProveError;
 use crate::objects::map::Map;
 use crate::objects::prog::Prog;
 use crate::objects::proved::{Basis, Proved};
@@ -50,8 +52,8 @@ impl Kernel {
             ));
             return Err(Errno::INVAL);
         }
-        let tried = self.tried(at).map_err(|text| {
-            (self.config.tell)(text.trim_end());
+        let tried = self.tried(at).map_err(|error| {
+            (self.config.tell)(error.to_string().trim_end());
             Errno::INVAL
         })?;
         let Proved {
@@ -145,26 +147,23 @@ impl Kernel {
 
     /// A program with its proof, which is made where there is none of the same. Options are those
     /// of this kernel, always.
-    fn tried(&mut self, at: usize) -> Result<Arc<Proved>, String> {
-        let gone = "the program is gone";
-        let prog = self.progs.get(at).ok_or(gone)?;
+    fn tried(&mut self, at: usize) -> Result<Arc<Proved>, ProveError> {
+        let gone = || ProveError::Gone { program: at };
+        let prog = self.progs.get(at).ok_or_else(gone)?;
         let of = self.basis(prog);
         if let Some(tried) = prog.tried.as_ref().filter(|tried| tried.of == of) {
             return Ok(Arc::clone(tried));
         }
         let gathered = self.gather(&[(at, prog.likely_section().to_owned())])?;
-        let object =
-            warpbpf_object::load_all(&gathered.object, &warpbpf_object::LoadOptions::default())
-                .map_err(|error| error.to_string())?;
-        let (programs, maps) = warpbpf_session::plan::prove(object, &self.config.options)
-            .map_err(|error| error.to_string())?;
+        let object = warpbpf_object::load_all(&gathered.object, &LoadOptions::default())?;
+        let (programs, maps) = warpbpf_session::plan::prove(object, &self.config.options)?;
         let tried = Arc::new(Proved {
             of,
             numbers: gathered.numbers,
-            program: programs.into_iter().next().ok_or(gone)?,
+            program: programs.into_iter().next().ok_or_else(gone)?,
             maps,
         });
-        self.progs.get_mut(at).ok_or(gone)?.tried = Some(Arc::clone(&tried));
+        self.progs.get_mut(at).ok_or_else(gone)?.tried = Some(Arc::clone(&tried));
         Ok(tried)
     }
 }

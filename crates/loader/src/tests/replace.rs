@@ -15,10 +15,11 @@ use super::linux::naming;
 use super::progs::nothing;
 use super::{Device, def};
 use crate::app::live::Live;
-use crate::app::offer::{Offer, Preset};
+use crate::app::offer::{Offer, OfferError, Preset};
 use crate::app::replace::Wanted;
 use crate::kernel::Kernel;
 use crate::kernel::gather::MapNames;
+use crate::kernel::program_error::GatherError;
 use crate::objects::session::Session as _;
 use crate::tests::Tool;
 use crate::uapi::{Command, attr, prog_type};
@@ -99,7 +100,8 @@ impl World {
 
     /// A round of the thread that serves applications.
     fn round(&mut self) {
-        self.live.round(&mut |_| Err("nobody else comes".into()));
+        self.live
+            .round(&mut |_| Err(OfferError::NotAlone { pid: None }));
         for (at, names) in self.live.behind(self.tool.kernel.version) {
             let wanted = Wanted::new(&mut self.tool.kernel, &names);
             self.live.ask_for(at, wanted);
@@ -255,9 +257,11 @@ fn a_refusal_and_an_end_are_no_reason_to_wait() {
     // One for whom there is nothing.
     let (ours, _theirs) = UnixStream::pair().unwrap();
     world.live.give(9, ours.into());
-    world.live.round(&mut |_| Err("nothing is there".into()));
+    let gone = GatherError::MapGone { map: 0 };
+    let mut gone = Some(OfferError::Gather(gone));
+    world.live.round(&mut |_| Err(gone.take().unwrap()));
     assert_eq!(world.live.arrivals(), [(9, "refused")]);
-    assert_eq!(told(), ["nothing is there"]);
+    assert_eq!(told(), ["a map is gone"]);
     // All have ended: it is let go, and is asked for nothing more.
     world.tool.kernel.closed(world.link);
     world.live.detach();
@@ -538,8 +542,15 @@ fn who_launches_is_alone_and_leaves_the_tool_its_maps() {
     let _application = world.application(7);
     let kernel = &mut world.tool.kernel;
     assert_eq!(
-        world.live.offer(kernel, Some(9)).err().as_deref(),
-        Some("`launch-inside` gets no program: an application has come, which has maps of its own")
+        world
+            .live
+            .offer(kernel, Some(9))
+            .err()
+            .map(|e| e.to_string()),
+        Some(
+            "`launch-inside` gets no program: an application has come, which has maps of its own"
+                .to_owned()
+        )
     );
     assert!(world.live.offer(kernel, None).is_ok());
 }
