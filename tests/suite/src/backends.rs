@@ -52,12 +52,13 @@ fn doctor(bench: &Bench) -> Told {
             { "backend": "sanitizer", "ok": false, "told": SOFT },
         ],
         "auto": "as `ptx`",
+        "all": "as `ptx`",
     });
     let all = devices(bench)?;
     same("the soft GPU comes last", all.last(), Some(&soft))?;
     let text = run(bench, &[])?;
     let block = format!(
-        "back ends, soft GPU:\n  ✓ ptx        {PTX}\n  ✗ splice     {SOFT}\n  ✗ sanitizer  {SOFT}\n    auto       as `ptx`\n"
+        "back ends, soft GPU:\n  ✓ ptx        {PTX}\n  ✗ splice     {SOFT}\n  ✗ sanitizer  {SOFT}\n    auto       as `ptx`\n    all        as `ptx`\n"
     );
     same("the text ends with it", text.ends_with(&block), true)?;
     let gpu = all.iter().any(|device| device["soft"] == false);
@@ -179,7 +180,7 @@ fn with_machine(bench: &Bench) -> Result<String, String> {
 /// of their line information.
 fn in_ptx(bench: &Bench) -> Told {
     let (count, first) = (LAUNCHES.to_string(), with_machine(bench)?);
-    let flags = ["--backend", "auto", first.as_str()];
+    let flags = ["--backend", "all", first.as_str()];
     let run = bench.both_with(&flags, "machine_access", "lineinfo", &[&count])?;
     let kernels = [
         ("halve", LAUNCHES, 0),
@@ -202,7 +203,7 @@ fn side_by_side(bench: &Bench) -> Told {
         return Ok(NO_GPU.to_owned());
     }
     let (count, first) = (LAUNCHES.to_string(), with_machine(bench)?);
-    let auto = ["--backend", "auto"];
+    let auto = ["--backend", "all"];
     let method = |run: &Run, name: &str, expected: &str| {
         let method = run.kernel(name)?["method"].as_str().unwrap_or_default();
         same(&format!("the method of `{name}`"), method, expected)

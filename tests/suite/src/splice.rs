@@ -440,7 +440,7 @@ fn library(bench: &Bench) -> Told {
 fn chosen(bench: &Bench) -> Told {
     let ptxas = refusing_ptxas(bench)?;
     let ptxas = ("WARPBPF_PTXAS", ptxas.as_str());
-    let auto = ["--backend", "auto"];
+    let auto = ["--backend", "all"];
     let by = |bench: &Bench, flags: &[&str], object: &str, said: &str| -> Result<(), String> {
         let run = bench.both_with(flags, object, "variants", &[])?;
         same(
@@ -470,7 +470,7 @@ fn chosen(bench: &Bench) -> Told {
         "machine",
         "get no programs: WARPBPF_PTXAS names `/nowhere/ptxas`",
     )?;
-    let gated = ["--backend", "auto", "--gate"];
+    let gated = ["--backend", "all", "--gate"];
     by(
         bench,
         &gated,
@@ -548,7 +548,7 @@ fn assembler(bench: &Bench) -> Told {
             "`--splice-variables` is for `--backend splice`",
         )?;
     }
-    for backend in ["ptx", "sanitizer", "auto"] {
+    for backend in ["ptx", "sanitizer", "auto", "all"] {
         let flags = ["--backend", backend, "--splice-memory"];
         let run = bench.probed(&flags, &object, &bench.app("variants"), &[])?;
         same("exit status", run.output.status.code(), Some(125))?;

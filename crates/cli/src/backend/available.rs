@@ -214,7 +214,7 @@ impl BackEnds {
             text += &format!("  {mark} {:<10} {told}\n", back_end.name);
         }
         text + &format!(
-            "    {:<10} {}, which is the default\n    {:<10} {}\n",
+            "    {:<10} {}\n    {:<10} {}\n",
             "auto", self.auto, "all", self.every
         )
     }
@@ -378,7 +378,7 @@ mod tests {
         let ends = kinds[0].back_ends(&nothing);
         assert_eq!(
             ends.text(),
-            "back ends, 2 × H200, sm_90:\n  ✓ ptx        kernels that have PTX, at every place\n  ✗ splice     no `ptxas`\n  ✗ sanitizer  no `ptxas`\n    auto       as `ptx`, which is the default\n    all        as `ptx`\n"
+            "back ends, 2 × H200, sm_90:\n  ✓ ptx        kernels that have PTX, at every place\n  ✗ splice     no `ptxas`\n  ✗ sanitizer  no `ptxas`\n    auto       as `ptx`\n    all        as `ptx`\n"
         );
         assert_eq!(
             ends.json(),
@@ -402,7 +402,7 @@ mod tests {
         );
         assert_eq!(
             Kind::Soft.back_ends(&nothing).text(),
-            "back ends, soft GPU:\n  ✓ ptx        kernels that have PTX, at every place\n  ✗ splice     the soft GPU runs PTX only\n  ✗ sanitizer  the soft GPU runs PTX only\n    auto       as `ptx`, which is the default\n    all        as `ptx`\n"
+            "back ends, soft GPU:\n  ✓ ptx        kernels that have PTX, at every place\n  ✗ splice     the soft GPU runs PTX only\n  ✗ sanitizer  the soft GPU runs PTX only\n    auto       as `ptx`\n    all        as `ptx`\n"
         );
     }
 }

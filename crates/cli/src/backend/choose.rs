@@ -247,14 +247,17 @@ mod tests {
             );
         }
         assert_eq!(
-            refused(&["--backend", "ptx", "--splice-variables"]),
+            refused(&["--splice-variables"]),
             Err("`--splice-variables` is for `--backend splice`: only there a copy of machine code is written".to_owned())
         );
         assert_eq!(
             refused(&["--caches"]),
             Err("`--caches` is for `warpbpf attach`: in an application that is started with programs no load is missed".to_owned())
         );
-        assert_eq!(refused(&["--splice-variables"]), Ok(()));
+        assert_eq!(
+            refused(&["--backend", "auto", "--splice-variables"]),
+            Ok(())
+        );
         assert_eq!(refused(&[]), Ok(()));
     }
 

@@ -36,7 +36,7 @@ pub enum Occupancy {
 #[derive(Debug, Clone, Args)]
 pub struct CodeFlags {
     /// Which kernels get programs
-    #[arg(long, value_enum, default_value = "auto")]
+    #[arg(long, value_enum, default_value = "ptx")]
     pub backend: Backend,
     /// With `--backend splice`, programs in kernels, too, that use variables of their module: the
     /// copy that runs gets the addresses of those. An H200 has loaded and run one application so

@@ -45,19 +45,11 @@ impl<'a> Printer<'a> {
         None
     }
 
-    /// A value of type `ty`; without a type, a number where it has 1, 2, 4 or 8 bytes, else the one
-    /// struct of the program that has so many bytes, else hex.
+    /// A value of type `ty`; without a type, a number where it has 1, 2, 4 or 8 bytes, else hex.
     pub fn json(&self, ty: Option<TypeId>, bytes: &[u8]) -> Value {
-        let Some(btf) = self.btf else {
-            return untyped(bytes);
-        };
-        let by_size = || match number(bytes) {
-            None => only_struct_of(btf, bytes.len()),
-            Some(_) => None,
-        };
-        match ty.or_else(by_size) {
-            Some(ty) => self.typed(btf, ty, bytes, 0),
-            None => untyped(bytes),
+        match (self.btf, ty) {
+            (Some(btf), Some(ty)) => self.typed(btf, ty, bytes, 0),
+            _ => untyped(bytes),
         }
     }
 
@@ -129,20 +121,6 @@ impl<'a> Printer<'a> {
     }
 }
 
-/// The struct with a name that has so many bytes, if there is just one. What our headers and
-/// Linux's declare is not a program's own.
-fn only_struct_of(btf: &Btf, bytes: usize) -> Option<TypeId> {
-    let mut all = btf.types().filter(|(id, ty)| {
-        let Type::Struct { name, .. } = ty else {
-            return false;
-        };
-        let is_own = !name.is_empty() && !name.starts_with("wbpf_") && !name.starts_with("bpf_");
-        is_own && btf.resolve_size(*id) == Some(bytes as u64)
-    });
-    let (first, _) = all.next()?;
-    all.next().is_none().then_some(first)
-}
-
 fn is_char(btf: &Btf, id: TypeId) -> bool {
     matches!(btf.strip(id), Some((_, Type::Int { name, .. })) if name == "char")
 }
@@ -177,8 +155,6 @@ fn untyped(bytes: &[u8]) -> Value {
 
 #[cfg(test)]
 mod tests {
-    use warpbpf_object::Member;
-
     use super::*;
 
     #[test]
@@ -224,46 +200,6 @@ mod tests {
         assert_eq!(shown(3, 0), json!(0));
         assert_eq!(shown(3, 2), json!(2));
         assert_eq!(shown(1, 1), json!(1));
-    }
-
-    #[test]
-    fn what_has_no_type_is_the_one_struct_of_its_size() {
-        let member = |name: &str, at| Member {
-            name: name.to_owned(),
-            ty: TypeId(1),
-            bit_offset: at,
-            bit_size: 0,
-        };
-        let number = Type::Int {
-            name: "u32".to_owned(),
-            size: 4,
-            bits: 32,
-            signed: false,
-            char: false,
-            bool: false,
-        };
-        let of_three = |name: &str| Type::Struct {
-            name: name.to_owned(),
-            size: 12,
-            members: vec![member("at", 0), member("block", 32), member("sm", 64)],
-        };
-        let shown = |types: Vec<Type>| {
-            let btf = Btf::of_types(types);
-            let printer = Printer {
-                btf: Some(&btf),
-                kernels: &[],
-                sites: &[],
-            };
-            printer.json(None, &[1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0])
-        };
-        let event = json!({ "at": 1, "block": 2, "sm": 3 });
-        assert_eq!(shown(vec![number.clone(), of_three("event")]), event);
-        let ours = vec![number.clone(), of_three("wbpf_ctx"), of_three("event")];
-        assert_eq!(shown(ours), event);
-        let hex = json!("010000000200000003000000");
-        let two = vec![number.clone(), of_three("one"), of_three("two")];
-        assert_eq!(shown(two), hex);
-        assert_eq!(shown(vec![number, of_three("")]), hex);
     }
 
     #[test]
